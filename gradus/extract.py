@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 
 from gradus.code_blocks import Layout, Syntax, joined
@@ -19,9 +20,12 @@ _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)([^\n`]*+)$", re.M
 _INLINE_FENCE = re.compile(r"```([^\n`]++)```")
 _NAME_IN_INFO = re.compile(r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={},]{1,200}\.\w{1,16})[\"']?(?=$|[\s,}])")
 _NAME_IN_COMMENT = re.compile(r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`]+\.\w+)`?:?[ \t]*(?:\n|\Z)")
+_ANY_FENCE = re.compile("```|~~~")
 _MAX_BLOCKS = 1000
 """What stands behind so many is prose. A bound of the cost: 1 MB of fences is no answer."""
 _TURN_END = r"(?:<[|\uff5c][^\s<>]{1,40}>|</s>|<eos>|<end_of_turn>)"
+_END = r"^[ \t]*+{}{{{},}}+(?:[ \t]*+{})*+[^\S\n]*+$"
+_closing = lru_cache(lambda mark, length: re.compile(_END.format(mark, length, _TURN_END), re.MULTILINE))
 _TAG_BEFORE_FENCE = re.compile(r"(</think>|<[|]message[|]>)[ \t]*+(?=```|~~~)")
 _LAST_TURN_ENDS = re.compile(rf"(?:{_TURN_END}\s{{0,9}}+){{1,9}}+\s*+\Z")
 
@@ -67,7 +71,7 @@ def extract(
     """
     text = completion.removeprefix("\ufeff").replace("\r\n", "\n")
     text = _LAST_TURN_ENDS.sub("", text) if text.rstrip().endswith(">") else text  # which costs less than looking
-    text = _TAG_BEFORE_FENCE.sub(r"\1\n", text)
+    text = _TAG_BEFORE_FENCE.sub(r"\1\n", text) if "</think>" in text or "<|message|>" in text else text
     masked = text
     if syntax and "think>" in text:  # tags in comments and literals of the answer's code are no thinking
         parts, at = [], 0
@@ -125,11 +129,10 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
     while len(found) < _MAX_BLOCKS and (opening := _FENCE.search(text, position)):
         body = opening.end() + 1
         tag, info = _tag(opening[2]), opening[2] + opening[3]
-        fence = rf"{re.escape(opening[1][0])}{{{len(opening[1])},}}+"
-        closing = re.compile(rf"^[ \t]*+{fence}(?:[ \t]*+{_TURN_END})*+[^\S\n]*+$", re.MULTILINE)
+        closing = _closing(opening[1][0], len(opening[1]))
         line = text.rfind("\n", 0, text.find(opening[1], body) + 1) + 1  # not before this one
         end, at = closing.search(text, max(line, min(body, len(text)))), body
-        while literal and end and (not tag or tag in tags):
+        while literal and end and (not tag or tag in tags) and _ANY_FENCE.search(text, end.end()):
             before = deque(literal.finditer(text, at, end.start()), maxlen=1)
             if not before or before[0].end() < end.start():
                 break

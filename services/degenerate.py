@@ -24,10 +24,10 @@ _BRANCH = re.compile(r"\b(?:if|else)\b|=>|->(?!\s?[\w<>:&']{1,40}\s?\{)")
 def degenerate_flags(answer: Answer, *, uncommented: str, tests_passed: int, passed: bool) -> tuple[str, ...]:
     """Flags of form `degenerate:<sign>`. `uncommented`: the answer's text without comments. `passed`: all tests did."""
     text = answer.text
-    windows = [text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)]
+    windows = {text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)}
     signs = {
         "empty": not uncommented.strip(),
-        "repetition": len(text) > 2 * _WINDOW and len(set(windows)) / len(windows) < 0.3,
+        "repetition": len(text) > 2 * _WINDOW and len(windows) / ((len(text) - _WINDOW) // _STRIDE + 1) < 0.3,
         "prose": not passed and answer.prose_chars > _MAX_PROSE and len(text) < answer.prose_chars,
         "code_spam": not passed and answer.blocks > _MAX_BLOCKS,
         "stub": not passed and is_stub(text, uncommented=uncommented, tests_passed=tests_passed),

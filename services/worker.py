@@ -135,13 +135,13 @@ class Worker:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _claim_some(self) -> None:
-        if not self._free:
+        if (limit := min(len(self._free), 2 * self.slots - len(self._active))) < 1:  # results are bounded, too
             self._slot_freed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLAIM_WAIT_S):
                     await self._slot_freed.wait()
             return
-        claims = await self.broker.claim(self._info.name, self.name, len(self._free), CLAIM_WAIT_S)
+        claims = await self.broker.claim(self._info.name, self.name, limit, CLAIM_WAIT_S)
         if self._metrics:
             self._metrics.claimed(claims)
         for claim in claims:
@@ -151,7 +151,11 @@ class Worker:
     async def _do(self, work: _Work) -> None:
         claim, started_at = work.claim, time.monotonic()
         try:
-            result, cache, dead_letter = await self._result_of(work)
+            try:
+                result, cache, dead_letter = await self._result_of(work)
+            finally:
+                self._free.append(work.slot)  # now, so that the next job is claimed while the result is delivered
+                self._slot_freed.set()
             if result is None or (work.cancel_token.is_cancelled and isinstance(result, Faulted)):
                 # releasing an unwanted job drops it, unless it was submitted again meanwhile
                 await _retry(lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS)
@@ -169,7 +173,6 @@ class Worker:
         finally:
             del self._active[claim.token]
             work.cancel_token.close()
-            self._free.append(work.slot)
             self._slot_freed.set()
 
     async def _result_of(self, work: _Work) -> tuple[Graded | Faulted | None, bool, bool]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -160,8 +161,8 @@ def _root_file_system(command: Command) -> list[str]:
             argv += ["--ro-bind", f"/{link}", f"/{link}"]
     for source, target in {**{path: path for path in command.binds}, **command.mounts}.items():
         # bubblewrap would give parents the mode they have outside, and a 0700 home would lock the box out
-        for parent in reversed(Path(target).parents[:-1]):
-            argv += ["--dir", str(parent)]
+        for parent in _parents(target):
+            argv += ["--dir", parent]
         argv += ["--ro-bind-try", source, target]
     for index, path in enumerate(_contents(command)):
         mode = "0111" if path in command.programs else "0444"
@@ -173,6 +174,12 @@ def _root_file_system(command: Command) -> list[str]:
     else:
         argv += ["--bind", _SCRATCH, "/tmp"]
     return [*argv, "--remount-ro", "/"]
+
+
+@lru_cache(maxsize=256)
+def _parents(path: str) -> tuple[str, ...]:
+    """The folders that `path` is in, outermost first, without the root."""
+    return tuple(map(str, reversed(Path(path).parents[:-1])))
 
 
 def _contents(command: Command) -> dict[str, bytes]:

@@ -14,16 +14,16 @@ from contextlib import suppress
 from typing import ClassVar
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Exchange, Limits
+from services.sandbox import BoxLost, Command, Exchange, Limits, PersistentBox, Sandbox
 from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.pid1 import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
 
 START_S = 60.0
 _CHUNK = 1 << 16
+_QUIET_MS = 20.0
+"""Wait for the reply alone: most reports fit into their pipe and are read with it, which saves waking up twice."""
 MAX_REPLY = 1 << 26
-
-
 _COUNTING = threading.Lock()
 
 
@@ -73,17 +73,20 @@ class BwrapPersistentBox:
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
         reply, report = bytearray(), bytearray()
+        question = question[os.write(self._stdin, question[:_CHUNK]) :]
         poll = select.poll()
         poll.register(self._out, select.POLLIN)
-        poll.register(self._report, select.POLLIN)
         if question:
             poll.register(self._stdin, select.POLLOUT)
         if token := current_token():
             poll.register(token.fd, select.POLLIN)
         while (frame := _frame(reply)) is None:
-            events = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
-            if not events:
+            left_ms = max(0, (deadline - time.monotonic()) * 1000)
+            events = poll.poll(min(left_ms, _QUIET_MS))
+            if not events and left_ms <= _QUIET_MS:
                 raise BoxLost("it did not answer in time")
+            if not events:  # the report may be more than its pipe holds
+                poll.register(self._report, select.POLLIN)
             if token and token.is_cancelled:
                 raise BoxLost(CANCELLED)
             for fd, _ in events:
@@ -121,6 +124,30 @@ class BwrapPersistentBox:
 
     def __del__(self) -> None:
         self.close()
+
+
+class RestartingBox:
+    """A box that is made when it is first needed, and again after it was lost. Faults call it `name`."""
+
+    def __init__(self, sandbox: Sandbox, command: Command, name: str) -> None:
+        self._sandbox = sandbox
+        self._command = command
+        self._name = name
+        self._box: PersistentBox | None = None
+
+    def ask(self, question: bytes, wall_s: float) -> Exchange:
+        """Raises SandboxFault when the box cannot be made, or is lost over this question."""
+        self._box = self._box or self._sandbox.open(self._command)
+        try:
+            return self._box.ask(question, wall_s)
+        except BoxLost as lost:
+            self._box = None
+            raise SandboxFault(f"{self._name} was lost: {lost}") from None
+
+    def close(self) -> None:
+        if self._box is not None:
+            self._box.close()
+            self._box = None
 
 
 def _frame(reply: bytearray) -> tuple[tuple[str, ...], bytes] | None:

@@ -133,7 +133,7 @@ def sheet(grader: OcamlGrader, task: OcamlTask, code: str) -> tuple[int, set[byt
     """The sheet of compiled tests: their number, the groups whose values are taken out, and decoys with the code."""
     attempt = GradingAttempt(task, code, 0)
     sections = {**attempt.sections(), "answer": code.encode(), "harness": toolchain.MOUNT.encode()}
-    reply = decode_sections(grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()}).report)
+    reply = decode_sections(grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()})[1])
     assert reply is not None
     head, _, rest = reply["code/tests"].partition(b"\n")
     _, total, values, pairs = head.split()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
+import signal
 import string
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +24,11 @@ from services.graders.base import self_test_cases as own_cases
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
+from services.sandbox import Exchange
 from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.persistent_box import RestartingBox
 from services.sandbox.seccomp import ALLOWED
+from tests.bench.ocaml import descendants
 from tests.verdict_cases import OnlyCold, WrittenCase, written_cases
 
 RUBRIC = "ocaml/graduated@1"
@@ -184,6 +189,11 @@ def test_a_thousand_definitions_are_graded(ocaml_grader: OcamlGrader) -> None:
     assert verdict_of(ocaml_grader, f"{definitions}\nlet f x = g1 x").passed
 
 
+def test_an_answer_that_asks_for_thousands_of_warnings_is_graded(ocaml_grader: OcamlGrader) -> None:
+    unused = "".join(f"  let unused_{n} = {n} in\n" for n in range(3_000))
+    assert verdict_of(ocaml_grader, f'[@@@ocaml.warning "@a"]\nlet f x =\n{unused}  x + 1').passed
+
+
 BREAKS_COMPILERS = {
     "an opened list in an opened list and so on": ("let f x = " + "[" * 200_000, None),
     "a number of a hundred thousand digits": ("let f x = " + "9" * 100_000, None),
@@ -237,6 +247,72 @@ def test_text_that_no_compiler_takes_is_refused_at_the_door() -> None:
 )
 def test_odd_characters_are_a_verdict(ocaml_grader: OcamlGrader, completion: str) -> None:
     assert verdict_of(ocaml_grader, completion).reward == 0
+
+
+# ------------------------------------------------------------------------------- answers that share a compiler child
+
+ONE_AFTER_ANOTHER = [
+    *("let f x = x + 1", "let f x = x", "let f x = x ^ x", "let f", "let f x = y", "let g x = x + 1", "let f = ref []"),
+    "let weak = ref []\nlet f x = List.length !weak + x",
+    "let weak = ref [] and more = fun x -> x\nlet f x = (weak : string) + x",
+    "type t = { mutable a : int }\nlet f x = (let r = { a = x } in r.a <- r.a + 1; r.a)",
+    "module M = Map.Make (Int)\nlet f x = M.cardinal (M.add x x M.empty) + x",
+    "module F (X : sig val n : int end) = struct let f x = x + X.n end\ninclude F (struct let n = 1 end)",
+    "class c n = object method get = n + 1 end\nlet f x = (new c x)#get",
+    "let f x = object method a = x + 1 end",
+    "type _ t = Int : int -> int t\nlet get : type a. a t -> a = function Int n -> n\nlet f x = get (Int x) + 1",
+    "exception E of int\nlet f x = try raise (E x) with E n -> n + 1",
+    "let f ?(by = 1) x = x + by",
+    "let f x = match `A x with `A n -> n + 1 | `B -> 0",
+    "let f (x : int) : string = x",
+    'external f : int -> int = "caml_int_of_string"',
+    "let f x = Obj.magic x + 1",
+    "let f x = raise Not_found",
+    "open Solution\nlet f x = x + 1",
+    '[@@@ocaml.warning "@a"]\nlet f x = let y = 1 in x + 1',
+    "let f x = (lazy (x + 1)) |> Lazy.force",
+    'let f x = Printf.sprintf "%d" x |> int_of_string |> succ',
+    "let f : 'a -> 'a = fun x -> x + 1",
+    BREAKS_COMPILERS["functions in functions"][0],
+    BREAKS_COMPILERS["a type of exponential size"][0],
+]
+
+
+def test_answers_that_share_a_compiler_child_are_judged_as_alone(
+    ocaml_grader: OcamlGrader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+    ask = RestartingBox.ask
+
+    def noted(box: RestartingBox, question: bytes, wall_s: float) -> Exchange:
+        asked.append(question[:1])
+        return ask(box, question, wall_s)
+
+    monkeypatch.setattr(RestartingBox, "ask", noted)
+    verdict_of(ocaml_grader, "let f x = x + 1")  # compiles the tests, which are kept
+    for answer in ONE_AFTER_ANOTHER:
+        verdict_of(ocaml_grader, "let f x = x + 1")
+        asked.clear()
+        together = verdict_of(ocaml_grader, answer)
+        assert asked[0] == b"k"  # the child that compiled the answer before
+        grade(ocaml_grader, "let f x = x + 1", {**INC, "module": "other"})
+        asked.clear()
+        alone = verdict_of(ocaml_grader, answer)
+        assert asked[0] != b"k"
+        timing = {"cpu_ms", "wall_ms"}
+        assert together.model_dump(exclude=timing) == alone.model_dump(exclude=timing)
+
+
+def test_a_compiler_child_that_ends_while_it_waits_costs_a_fault_and_no_verdict(ocaml_grader: OcamlGrader) -> None:
+    for module in ("solution", "other", "solution"):  # the first compiles the tests, the second ends the waiting child
+        grade(ocaml_grader, "let f x = x + 1", {**INC, "module": module})
+    compilers = [pid for pid in descendants(os.getpid()) if b"/front" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    newest = max(compilers, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
+    os.kill(newest, signal.SIGKILL)  # children of other slots wait as well
+    with pytest.raises(SandboxFault):
+        verdict_of(ocaml_grader, "let f x = x")
+    assert not verdict_of(ocaml_grader, "let f x = x").passed
+    assert verdict_of(ocaml_grader, "let f x = x + 1").passed
 
 
 # ------------------------------------------------------------------------------------------------- results as such

@@ -604,7 +604,7 @@ for line in sys.stdin.buffer:
 
 @pytest.fixture
 def standing(sandbox: Bubblewrap) -> Iterator[PersistentBox]:
-    box = sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None)))
+    box = sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None, report_kb=512)))
     yield box
     box.close()
 
@@ -619,6 +619,7 @@ def test_a_standing_box_answers_again_and_again(standing: PersistentBox) -> None
 def test_a_standing_box_takes_long_questions_and_gives_long_answers(standing: PersistentBox) -> None:
     question = b"x = len('" + b"y" * 1_000_000 + b"'); reply(b'ok', b'z' * x)\n"
     assert standing.ask(question, SOON_S).payload == b"z" * 1_000_000
+    assert standing.ask(b"os.write(3, b'x' * 200_000); reply(b'ok')\n", SOON_S).report == b"x" * 200_000
 
 
 @pytest.mark.parametrize(

@@ -516,6 +516,18 @@ async def test_a_queue_that_is_away_for_a_while_costs_no_result() -> None:
     assert grader.calls["right"] == 1
 
 
+async def test_slots_go_on_while_results_are_delivered_but_not_without_end() -> None:
+    broker, grader = Recording(), TinyGrader()
+    broker.away.update(finish=8)
+    jobs = [job(f"right {n}") for n in range(10)]
+    async with working(grader, broker, slots=2):
+        await broker.submit(jobs)
+        await until(lambda: broker.away["finish"] <= 4)  # four results were refused, and wait for the next attempt
+        assert grader.calls.total() == 4
+        await answers(broker, jobs)
+    assert grader.calls.total() == 10
+
+
 async def test_verdicts_are_kept_for_later_askers_and_faults_are_not() -> None:
     broker = Recording()
     jobs = [job("right"), job("hopeless"), job("right other", info=INFO.model_copy(update={"revision": "t0"}))]

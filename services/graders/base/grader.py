@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -114,9 +114,11 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
             return submission
         try:
             task = self.task.model_validate(asked)
-            return TaskSubmission[Any](**dict(submission) | {"task": task})
-        except ValidationError as error:
-            raise InternalFault(f"this task cannot be judged: {explain(error)}", retryable=False) from None
+            task.refuse_prompt(submission.prompt)
+        except ValueError as error:
+            why = explain(error) if isinstance(error, ValidationError) else f"input: {error}"
+            raise InternalFault(f"this task cannot be judged: {why}", retryable=False) from None
+        return cast("TaskSubmission[TaskT]", submission.model_copy(update={"task": task}))
 
     @classmethod
     def _home(cls) -> str:

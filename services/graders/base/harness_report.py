@@ -7,6 +7,7 @@ program are not looked at.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from gradus.contract import TestCount
@@ -19,6 +20,7 @@ _BAD = {
     "missing": "did not run to their end",
 }
 _REPORTED = frozenset({"ok", "fail", "raise", "stack"})
+_LINE = re.compile(r"^([^ \n]++) ([^ \n]*+)(?: ([0-9]{1,9})(?: ([^ \n]*+))?)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +47,33 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     skipped: set[int] = set()
     named: list[tuple[str, int, str]] = []
     words_seen: set[str] = set()
-    planned = expected
     whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
-    for line in whole.split("\n"):
-        first, *words = line.split(" ")
-        if first != secret or not 1 <= len(words) <= 3:
+    for line in _LINE.finditer(whole):
+        first, word, digits, name = line.groups()
+        if first != secret:
             continue
-        word, digits, *name = words if len(words) > 1 else [*words, "0"]
-        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 9):
-            continue
-        number = int(digits)
-        if name:
-            named.append((word, number, name[0]))
-            continue
-        words_seen.add(word)
-        if word == "plan":
-            planned = number
+        number = int(digits or 0)
+        if name is not None:
+            named.append((word, number, name))
+        elif word in _REPORTED and verdicts.get(number, "ok") == "ok":
+            verdicts[number] = word
+        elif word == "plan":
+            expected = number
         elif word == "skip":
             skipped.add(number)
-        elif word in _REPORTED:
-            verdicts[number] = word if verdicts.get(number, "ok") == "ok" else verdicts[number]
+        else:
+            words_seen.add(word)
     # Code between the tests that raised counts as one failed test: it may have been meant as a check.
     steps = ["step"] if "step" in words_seen else []
-    counted = steps + [verdicts.get(number, "missing") for number in range(planned) if number not in skipped]
+    counted = steps + [verdicts.get(number, "missing") for number in range(expected) if number not in skipped]
     finished = "done" in words_seen
     if not finished and counted.count("ok") == len(counted) > 0:
         counted[-1] = "missing"  # all were seen to pass, but one of them, run again, may have ended the program
-    wrong = {word: number for word in _BAD if (number := counted.count(word))}
     return HarnessReport(
         started="start" in words_seen,
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
-        reasons=tuple(f"{number} of {len(counted)} tests {_BAD[word]}" for word, number in wrong.items()),
+        reasons=tuple(f"{n} of {len(counted)} tests {how}" for word, how in _BAD.items() if (n := counted.count(word))),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
         passed=tuple(name for word, number, name in named if word == "name" and verdicts.get(number) == "ok"),

@@ -62,10 +62,9 @@ class GradingAttempt:
     def sections(self) -> Sections:
         """What every request to the front says of the task."""
         # Names that must not meet the answer's: with a signature they cannot, and compiled tests can be used again.
-        alias = "task" if self.task.signature is not None else secrets.token_hex(8)
-        said = {"module": self.task.module, "framework": self.framework, "alias": alias}
-        said |= {} if self.task.signature is None else {"signature": self.task.signature}
-        return {name: text.encode() for name, text in said.items()}
+        alias, signature = "task" if self.task.signature is not None else secrets.token_hex(8), self.task.signature
+        said = {"module": self.task.module, "framework": self.framework, "alias": alias, "signature": signature}
+        return {name: text.encode() for name, text in said.items() if text is not None}
 
 
 def encode_sections(sections: Mapping[str, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""The warm path: per slot a persistent box that compiles and one that runs; each forks a confined child per submission.
+"""The warm path: per slot a persistent box that compiles and one that runs, each in confined children that it forks.
 
 For tasks that need nothing but the standard library. What the boxes cannot say for certain is left to the cold path.
 """
@@ -28,22 +28,13 @@ from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
 from services.sandbox import Command, Limits, Sandbox
 from services.sandbox.cancellation import NeedsTime
-from services.sandbox.restarting_box import RestartingBox
+from services.sandbox.persistent_box import RestartingBox
 
 _COMPILER, _RUNNER = "the compile server", "the runner"
 _PROGRAMS = {_COMPILER: (f"{MOUNT}/front", "serve", f"{MOUNT}/view"), _RUNNER: (f"{MOUNT}/runner",)}
 _CACHED_TASKS = 512
 _HEAD = 48
 """Length of the runner's heads."""
-
-
-class ChildResult(NamedTuple):
-    """How the forked child of a persistent box ended, and what it left."""
-
-    ended: str
-    """`exit`, `cpu` for its CPU limit, or `signal`."""
-    code: int
-    report: bytes
 
 
 class CompiledTests(NamedTuple):
@@ -57,14 +48,13 @@ class NeedsColdPath(Exception):
 
 
 class WarmPath:
-    """Grades in persistent boxes, one pair per slot, which share the compiled tests of tasks with a signature.
-
-    Such tests are typed against the task's signature alone, so they fit every answer.
-    """
+    """Persistent boxes, one pair per slot, which share the compiled tests of tasks with a signature: such tests are
+    typed against the signature alone, so they fit every answer."""
 
     def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, config: OcamlConfig) -> None:
         self._sandbox = sandbox
         self._config = config
+        self._compile_wall_s = config.compile.limits().wall_s
         # Their children get tighter limits of their own, up to the most that a task may ask for.
         memory_mb = config.max_memory_mb + toolchain.reserved_mb
         self._command = Command(
@@ -79,6 +69,8 @@ class WarmPath:
         """By what they are made of, the least recently used first."""
         self._lock = threading.Lock()
         """Guards `_tests`."""
+        self._staying: dict[int, tuple[str, str | None, int]] = {}
+        """Slot -> module, signature and CPU limit of the answers that a child of its compile server waits for."""
 
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
         """What the boxes show of this answer. Raises NeedsColdPath, or Fault for what is not the answer's doing."""
@@ -90,14 +82,13 @@ class WarmPath:
         sections = {**attempt.sections(), "answer": attempt.code.encode(), "harness": MOUNT.encode()}
         if tests is None:
             sections["tests"] = task.tests.encode()
-        done = self._compile(attempt, sections)
-        reply = decode_sections(done.report) if (done.ended, done.code) == ("exit", 0) else None
+        ended, report = self._compile(attempt, sections)
+        reply = decode_sections(report) if ended == "exit 0" else None
         if reply is None:
-            if done.ended != "cpu":
-                toy = self._compile(attempt, {"module": b"toy", "answer": TOY})
-                if (toy.ended, toy.code) != ("exit", 0):
-                    raise SandboxFault(f"the compile server's children die ({done.ended} {done.code})")
-            return facts_compiler_gave_up(limit=done.ended == "cpu")
+            is_limit = ended.startswith("cpu ")
+            if not is_limit and self._compile(attempt, {"module": b"toy", "answer": TOY})[0] != "exit 0":
+                raise SandboxFault(f"the compile server's children die ({ended})")
+            return facts_compiler_gave_up(limit=is_limit)
         if "cold" in reply:
             raise NeedsColdPath
         facts = facts_of(said := read(reply, "facts"))
@@ -116,36 +107,45 @@ class WarmPath:
         attempt.outside = tests.outside, tests.total
         return self._run(attempt, facts, reply["code/answer"], tests)
 
-    def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> ChildResult:
-        limits, cpu_ms = self._config.compile, self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
-        wall_s = limits.limits().wall_s + 4 * cpu_ms / 1e3
-        body = encode_sections(sections)
-        return self._ask(attempt, _COMPILER, f"{cpu_ms} {limits.memory_mb} {len(body)}\n", body, wall_s)
+    def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
+        cpu_ms = self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
+        body, wall_s = encode_sections(sections), self._compile_wall_s + 4 * cpu_ms / 1e3
+        staying = self._staying.pop(attempt.slot, None)
+        kind = attempt.task.module, attempt.task.signature, cpu_ms
+        same = "tests" not in sections and staying == kind
+        turn = "" if staying is None else "k" if same else "x"
+        head = f"{turn}{cpu_ms} {self._config.compile.memory_mb} {len(body)}\n"
+        ended, report, stays = self._ask(attempt, _COMPILER, head, body, wall_s)
+        if stays:
+            self._staying[attempt.slot] = kind
+        if same and ended != "exit 0" and not ended.startswith("cpu "):
+            return self._compile(attempt, sections)  # alone it shows whether it is this answer, or what came before
+        return ended, report
 
     def _run(self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body = answer + f"{attempt.secret} {len(tests.code)}{attempt.show}".ljust(_HEAD).encode() + tests.code
         head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
-        done = self._ask(attempt, _RUNNER, head, body, limits.wall_s)
-        proof = parse_test_report(done.report, attempt.secret, tests.total)
+        ended, report, _ = self._ask(attempt, _RUNNER, head, body, limits.wall_s)
+        proof = parse_test_report(report, attempt.secret, tests.total)
         if not proof.started:
-            raise SandboxFault(f"the program did not start ({done.ended} {done.code})")
+            raise SandboxFault(f"the program did not start ({ended})")
         stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        return facts_of_run(facts, proof, *(("cpu", stopped) if done.ended == "cpu" else (None, None)))
+        return facts_of_run(facts, proof, *(("cpu", stopped) if ended.startswith("cpu ") else (None, None)))
 
-    def _ask(self, attempt: GradingAttempt, name: str, head: str, body: bytes, wall_s: float) -> ChildResult:
-        """One exchange with a box of the attempt's slot. Raises NeedsTime, SandboxFault when the box is lost."""
-        box = self._boxes.get((attempt.slot, name))
-        if box is None:
-            box = RestartingBox(self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name)
-            self._boxes[attempt.slot, name] = box
-        exchange = box.ask(head.encode() + body, wall_s)
-        ended, code, cpu_us = exchange.words
+    def _ask(self, attempt: GradingAttempt, name: str, head: str, body: bytes, wall_s: float) -> tuple[str, bytes, bool]:
+        """How the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU limit or `signal`, and a
+        number), its report, and whether it stays. Raises NeedsTime, SandboxFault when the box is lost."""
+        key = attempt.slot, name
+        if key not in self._boxes:
+            self._boxes[key] = RestartingBox(self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name)
+        exchange = self._boxes[key].ask(head.encode() + body, wall_s)
+        ended, code, cpu_us, *stays = exchange.words
         attempt.cpu_s += int(cpu_us) / 1e6
         if ended == "cpu" and attempt.is_brief:
             raise NeedsTime
-        return ChildResult(ended, int(code), exchange.report)
+        return f"{ended} {code}", exchange.report, bool(stays)
 
     def close(self) -> None:
         for box in self._boxes.values():

@@ -9,6 +9,7 @@ external empty_minor_heap : unit -> unit = "gradus_empty_minor_heap"
 external new_minor_heap : unit -> unit = "gradus_new_minor_heap"
 
 let forks = ref 0
+let words_at_fork = ref 0.
 
 (* The minor heap is emptied too early for it to start collections. Nothing may be allocated between the last three. *)
 let fork () =
@@ -16,7 +17,7 @@ let fork () =
   if !forks mod 1000 = 0 then (Gc.full_major (); collapse ());
   empty_minor_heap ();
   let pid = Unix.fork () in
-  if pid = 0 then new_minor_heap ();
+  if pid = 0 then (new_minor_heap (); words_at_fork := Gc.minor_words ());
   pid
 
 type limits = { cpu_ms : int; memory_mb : int }
@@ -24,11 +25,24 @@ type limits = { cpu_ms : int; memory_mb : int }
 type ending = { how : string; cpu_us : int }
 
 (* SIGPROF ends the child at a limit finer than RLIMIT_CPU's seconds; inside, nothing can change what the signal does *)
+let set_timer limits =
+  let seconds = float_of_int limits.cpu_ms /. 1000. in
+  ignore (Unix.setitimer ITIMER_PROF { it_value = seconds; it_interval = 0. })
+
 let enter limits ~may_open =
   limit limits.memory_mb ((limits.cpu_ms / 1000) + 2);
-  let seconds = float_of_int limits.cpu_ms /. 1000. in
-  ignore (Unix.setitimer ITIMER_PROF { it_value = seconds; it_interval = 0. });
+  set_timer limits;
   confine may_open
+
+let own_microseconds () =
+  let t = Unix.times () in
+  int_of_float ((t.tms_utime +. t.tms_stime) *. 1e6)
+
+(* What a child has done so far leaves room for more in the minor heap, whose collections cost more than a fork, and in the
+   limits, which hold for all that a child does. *)
+let has_room () =
+  own_microseconds () < 50_000
+  && Gc.minor_words () -. !words_at_fork < 0.5 *. float_of_int (Gc.get ()).minor_heap_size
 
 let microseconds () =
   let t = Unix.times () in

@@ -1,6 +1,7 @@
 (* The compile server: one process in one box for many submissions, with the standard library's interfaces in its cache.
    It forks for each, so what one answer does to the compiler is gone with the child. Everything happens in memory.
-   A request is "<cpu ms> <memory MB> <length>\n" and sections; the reply "<length> <how it ended> <cpu us>\n" and sections:
+   A request is "<cpu ms> <memory MB> <length>\n" and sections; the reply "<length> <how it ended> <cpu us>\n", ` stays` before
+   the line's end if the child waits for more, and sections:
      facts, plan and the bytecode of answer and tests; or `broken`; or `cold`: only the stock compiler can tell. *)
 
 open Request
@@ -99,9 +100,9 @@ let answer r env =
      | _ -> judged r env interface structure Exit
      | exception exn -> judged r env interface structure exn)
 
-let reply text env =
-  match answer (of_sections (Wire.sections_of text)) env with
-  | sections -> sections
+let reply sections env =
+  match answer (of_sections sections) env with
+  | reply -> reply
   | exception Broken why -> [ "broken", why ]
   | exception Cold -> [ "cold", "" ]
 
@@ -113,24 +114,48 @@ let write_all fd text =
   let rec go from = if from < String.length text then go (from + Unix.write_substring fd text from (String.length text - from)) in
   go 0
 
+let request ic =
+  Scanf.sscanf (input_line ic) "%d %d %d" (fun cpu_ms memory_mb length ->
+      { Confine.cpu_ms; memory_mb }, Wire.sections_of (really_input_string ic length))
+
+let handed_back = 7
+
+(* In a child. After an answer that compiled and brought nothing but itself, the child stays for the next one, as long as
+   what it has used of its minor heap leaves room: a group of answers to one task needs fewer children. The next request
+   begins with `k` for an answer to the same task; before any other the child ends, and its parent reads it. *)
+let rec serve_child ?(is_first = true) env ic sections =
+  let before = Confine.own_microseconds () in
+  let said = reply sections env in
+  write_all report (Wire.text_of said);
+  let stays = List.mem_assoc "code/answer" said && Wire.find sections "tests" = None && Confine.has_room () in
+  if is_first && not stays then Unix._exit 0;
+  let used_us = Confine.own_microseconds () - before in
+  write_all Unix.stdout (Printf.sprintf "0 exit 0 %d%s\n" used_us (if stays then " stays" else ""));
+  let next = Bytes.create 1 in
+  if not (stays && Unix.read Unix.stdin next 0 1 = 1 && Bytes.get next 0 = 'k') then Unix._exit handed_back;
+  let limits, sections = request ic in
+  Confine.set_timer limits;
+  serve_child ~is_first:false env ic sections
+
 let handle env =
-  let header = input_line stdin in
-  Scanf.sscanf header "%d %d %d" (fun cpu_ms memory_mb length ->
-      let text = really_input_string stdin length in
-      let before = Confine.microseconds () in
-      match Confine.fork () with
-      | 0 ->
-        Confine.enter { cpu_ms; memory_mb } ~may_open:true;
-        write_all report (Wire.text_of (reply text env));
-        Unix._exit 0
-      | pid ->
-        let ending = Confine.finish pid ~before in
-        let clean = Confine.nobody_left () in
-        Printf.printf "0 %s %d\n%!" ending.how ending.cpu_us;
-        if not clean then exit 3)
+  let limits, sections = request stdin in
+  let before = Confine.microseconds () in
+  match Confine.fork () with
+  | 0 ->
+    Confine.enter limits ~may_open:true;
+    serve_child env (Unix.in_channel_of_descr Unix.stdin) sections
+  | pid ->
+    let ending = Confine.finish pid ~before in
+    let clean = Confine.nobody_left () in
+    if ending.how <> Printf.sprintf "exit %d" handed_back then Printf.printf "0 %s %d\n%!" ending.how ending.cpu_us;
+    if not clean then exit 3
 
 let serve ~view =
   ignore (Warnings.parse_options false "-a");
+  (* an answer may ask for warnings: nobody reads them here, and a pipe that is full would stop the compiler *)
+  Location.warning_reporter := (fun _ _ -> None);
+  Location.alert_reporter := (fun _ _ -> None);
+  Unix.set_nonblock Unix.stderr;
   Clflags.color := Some Misc.Color.Never;
   Clflags.no_std_include := true;
   Clflags.include_dirs := [ view ];
