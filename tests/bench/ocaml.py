@@ -80,13 +80,14 @@ class Ours:
 def cpu_of_tree(pid: int) -> float:
     """CPU seconds of a live process and everything below it, ended children that were waited for included."""
     total = 0
-    for entry in _descendants(pid):
+    for entry in descendants(pid):
         fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
         total += sum(map(int, fields[11:15]))
     return total / _TICKS
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Processes below a process, itself included."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
