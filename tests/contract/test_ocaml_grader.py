@@ -191,7 +191,7 @@ def test_a_thousand_definitions_are_graded(ocaml_grader: OcamlGrader) -> None:
 
 def test_an_answer_that_asks_for_thousands_of_warnings_is_graded(ocaml_grader: OcamlGrader) -> None:
     unused = "".join(f"  let unused_{n} = {n} in\n" for n in range(3_000))
-    assert verdict_of(ocaml_grader, f'[@@@ocaml.warning "@a"]\nlet f x =\n{unused}  x + 1').passed
+    assert verdict_of(ocaml_grader, f'[@@@ocaml.warning "+a"]\nlet f x =\n{unused}  x + 1').passed
 
 
 BREAKS_COMPILERS = {
@@ -291,9 +291,12 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
     monkeypatch.setattr(RestartingBox, "ask", noted)
     verdict_of(ocaml_grader, "let f x = x + 1")  # compiles the tests, which are kept
     for answer in ONE_AFTER_ANOTHER:
-        verdict_of(ocaml_grader, "let f x = x + 1")
-        asked.clear()
-        together = verdict_of(ocaml_grader, answer)
+        for _ in range(9):  # on a busy machine the answer before may use the time in which its child takes another
+            verdict_of(ocaml_grader, "let f x = x + 1")
+            asked.clear()
+            together = verdict_of(ocaml_grader, answer)
+            if asked[0] == b"k":
+                break
         assert asked[0] == b"k"  # the child that compiled the answer before
         grade(ocaml_grader, "let f x = x + 1", {**INC, "module": "other"})
         asked.clear()
@@ -304,15 +307,22 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
 
 
 def test_a_compiler_child_that_ends_while_it_waits_costs_a_fault_and_no_verdict(ocaml_grader: OcamlGrader) -> None:
-    for module in ("solution", "other", "solution"):  # the first compiles the tests, the second ends the waiting child
-        grade(ocaml_grader, "let f x = x + 1", {**INC, "module": module})
-    compilers = [pid for pid in descendants(os.getpid()) if b"/front" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    newest = max(compilers, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
-    os.kill(newest, signal.SIGKILL)  # children of other slots wait as well
+    def compilers() -> set[int]:
+        return {pid for pid in descendants(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "front\n"}
+
+    others = compilers()
+    grader = OcamlGrader(sandbox=ocaml_grader.sandbox)
+    verdict_of(grader, "let f x = x + 1")
+    server = compilers() - others
+    for _ in range(9):  # on a busy machine an answer may use the time in which its child takes another
+        verdict_of(grader, "let f x = x + 1")
+        if waiting := compilers() - others - server:
+            break
+    os.kill(waiting.pop(), signal.SIGKILL)
     with pytest.raises(SandboxFault):
-        verdict_of(ocaml_grader, "let f x = x")
-    assert not verdict_of(ocaml_grader, "let f x = x").passed
-    assert verdict_of(ocaml_grader, "let f x = x + 1").passed
+        verdict_of(grader, "let f x = x")
+    assert not verdict_of(grader, "let f x = x").passed
+    assert verdict_of(grader, "let f x = x + 1").passed
 
 
 # ------------------------------------------------------------------------------------------------- results as such

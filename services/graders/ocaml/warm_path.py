@@ -110,9 +110,8 @@ class WarmPath:
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
         cpu_ms = self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body, wall_s = encode_sections(sections), self._compile_wall_s + 4 * cpu_ms / 1e3
-        staying = self._staying.pop(attempt.slot, None)
         kind = attempt.task.module, attempt.task.signature, cpu_ms
-        same = "tests" not in sections and staying == kind
+        same = (staying := self._staying.pop(attempt.slot, None)) == kind and "tests" not in sections
         turn = "" if staying is None else "k" if same else "x"
         head = f"{turn}{cpu_ms} {self._config.compile.memory_mb} {len(body)}\n"
         ended, report, stays = self._ask(attempt, _COMPILER, head, body, wall_s)

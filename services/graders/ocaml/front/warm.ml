@@ -74,6 +74,7 @@ let compile_tests r env seen =
 
 let compiled r env (tree, seen, coercion) =
   let code = Emit.code_of r.answer tree coercion in
+  (try Warnings.check_fatal () with Warnings.Errors -> raise Cold);
   let facts = "facts", facts ~typed:1 ~total:1 ~compiled:true [] in
   let tests = if Wire.find r.sections "tests" = None then [] else compile_tests r env seen in
   facts :: ("code/answer", code) :: tests
@@ -152,9 +153,9 @@ let handle env =
 
 let serve ~view =
   ignore (Warnings.parse_options false "-a");
-  (* an answer may ask for warnings: nobody reads them here, and a pipe that is full would stop the compiler *)
-  Location.warning_reporter := (fun _ _ -> None);
-  Location.alert_reporter := (fun _ _ -> None);
+  (* an answer may ask for warnings: those that are errors are counted, but a pipe that is full would stop the compiler *)
+  Location.warning_reporter := (fun _ warning -> ignore (Warnings.report warning); None);
+  Location.alert_reporter := (fun _ alert -> ignore (Warnings.report_alert alert); None);
   Unix.set_nonblock Unix.stderr;
   Clflags.color := Some Misc.Color.Never;
   Clflags.no_std_include := true;
