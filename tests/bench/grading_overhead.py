@@ -1,8 +1,9 @@
 """What grading adds to a training step when completions are graded as they come: OCaml grading beside a constant.
 
 `python -m tests.bench.grading_overhead MODEL` trains the demo's tasks from a warm-started MODEL, step by step in turns
-with grading and with a constant in its place, so that others' work on the machine hits all alike. The learning rate is
-0, so that the completions are of one kind throughout, and no task comes twice, so that no verdict is from a cache. With
+with grading and with a constant in its place, so that others' work on the machine hits all alike. The next run has the
+same steps with the kinds exchanged, and a turn is one step with all kinds: the learning rate is 0, so in process its
+completions are the same. No task comes twice in a run, so that no verdict is from a cache. With
 `--vllm GRADUS` it starts a vLLM server, else the trainer's own process generates. `--grown 10m` gives every token the
 cost of a model of 10 million parameters and leaves the answers as they are. It measures steps, not learning.
 """
@@ -43,7 +44,7 @@ SHOWN = (
 """Of metrics.jsonl."""
 Step = dict[str, Any]
 Turn = dict[str, Step]
-"""A step of each kind, one after the other."""
+"""One step of training as each kind."""
 
 
 def main() -> None:
@@ -53,8 +54,8 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="a warm-started model, such as runs/demo/warm_start")
     parser.add_argument("--grown", choices=SIZES, help="to how many parameters")
     parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=15, help="of one round, all kinds together; 15 are all tasks once")
+    parser.add_argument("--rounds", type=int, default=2, help="of as many runs as there are kinds")
+    parser.add_argument("--steps", type=int, default=15, help="of one run, all kinds together; 15 are all tasks once")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--nice", type=int, default=0, help="of the service and the workers")
     parser.add_argument("--workers", type=int, default=2)
@@ -72,10 +73,14 @@ def main() -> None:
 
 def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Medians over all counted steps of all rounds, and ratios to the step with a constant of the same turn."""
+    turns: list[Turn] = []
     with generation(given, place) as (options, servers):
-        turns = [
-            turn for number in range(given.rounds) for turn in one_round(given, place / str(number), options, servers)
-        ]
+        for number in range(given.rounds):
+            runs = [
+                one_run(given, place / f"{number}-{first}", first, options, servers)
+                for first in range(len(given.kinds))
+            ]
+            turns += [{step["kind"]: step for step in steps} for steps in zip(*runs, strict=True)]
     of_kind = {kind: [turn[kind] for turn in turns] for kind in given.kinds}
     return {
         "steps_each": len(turns),
@@ -115,8 +120,10 @@ def generation(given: argparse.Namespace, place: Path) -> Iterator[tuple[list[st
         yield ["--generation.url", url, "--generation.verify_sync", "first"], services
 
 
-def one_round(given: argparse.Namespace, folder: Path, options: list[str], servers: Services | None) -> list[Turn]:
-    """The counted turns of one run, with a service of its own."""
+def one_run(
+    given: argparse.Namespace, folder: Path, first: int, options: list[str], servers: Services | None
+) -> list[Step]:
+    """The counted steps of one run that begins with kind `first`, with a service of its own."""
     logs = folder.with_name(folder.name + "-logs")
     logs.mkdir()
     with Services(logs) as services:
@@ -124,7 +131,8 @@ def one_round(given: argparse.Namespace, folder: Path, options: list[str], serve
         for service in services.running:
             os.setpriority(os.PRIO_PGRP, service.process.pid, given.nice)
         watched = {"grading": _pids(services), "generation": _pids(servers)}
-        command = [sys.executable, "-m", "tests.bench.grading_overhead_run", ",".join(given.kinds), json.dumps(watched)]
+        kinds = ",".join([*given.kinds[first:], *given.kinds[:first]])
+        command = [sys.executable, "-m", "tests.bench.grading_overhead_run", kinds, json.dumps(watched)]
         command += ["--output_dir", str(folder), "--model", str(given.model), "--max_steps", str(given.steps)]
         command += ["--reward.urls", url, "--reward.early", "true", "--save_strategy", "'no'", *options, *given.more]
         with (logs / "training.log").open("wb") as log:
@@ -134,9 +142,7 @@ def one_round(given: argparse.Namespace, folder: Path, options: list[str], serve
     lines: list[Step] = read_lines(folder / "metrics.jsonl")
     steps = [{name: line[name] for name in ("kind", *SHOWN) if name in line} for line in lines]
     print(*map(json.dumps, steps), sep="\n", file=sys.stderr, flush=True)
-    size = len(given.kinds)
-    turns = [steps[at : at + size] for at in range(0, len(steps) - size + 1, size)]
-    return [{step["kind"]: step for step in turn} for turn in turns[1:]]  # the first one loads and connects
+    return steps[1:]  # the first one loads and connects
 
 
 def _pids(services: Services | None) -> list[int]:

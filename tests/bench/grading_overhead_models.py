@@ -24,6 +24,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
+    "1m": Size(hidden=128, neurons=512, heads=8, layers=3),
     "2m": Size(hidden=128, neurons=1024, heads=8, layers=4),
     "5m": Size(hidden=128, neurons=2048, heads=8, layers=6),
     "10m": Size(hidden=512, neurons=1536, heads=16, layers=3),

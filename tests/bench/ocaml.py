@@ -70,7 +70,8 @@ class Ours:
 
     def __call__(self, _: Path, written: Written) -> bool:
         result = grade_with_retries(self.grader, submission(written), "ocaml/graduated@1", slot=0, brief=False)
-        assert result and result.status == "graded", result
+        assert result is not None
+        assert result.status == "graded", result
         return result.passed
 
 

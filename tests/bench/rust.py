@@ -96,7 +96,8 @@ def submission(written: Written, crates: tuple[str, ...] = ()) -> RustSubmission
 def ours(grader: RustGrader, _: Path, written: Written, crates: tuple[str, ...] = ()) -> bool:
     """The grader as a worker's slot runs it: extraction, boxes, judge, rubric."""
     result = grade_with_retries(grader, submission(written, crates), "rust/graduated@1", slot=0, brief=False)
-    assert result and result.status == "graded", result
+    assert result is not None
+    assert result.status == "graded", result
     return result.passed
 
 
