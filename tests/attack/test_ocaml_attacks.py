@@ -86,7 +86,7 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, att
 
 
 def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, ocaml_grader: OcamlGrader) -> None:
-    for slot in range(SLOTS):  # tests that are compiled with the answer: compiler children that wait for more answers end
+    for slot in range(SLOTS):  # compiles the tests, too, so that no compiler child waits for more answers
         assert grade(ocaml_grader, HONEST.source, HONEST, "warm undeclared ounit2", slot).passed
     batch.assert_no_process_is_left()
     for task in ({}, {"packages": ["unix"]}):

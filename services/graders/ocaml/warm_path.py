@@ -114,7 +114,7 @@ class WarmPath:
         same = (staying := self._staying.pop(attempt.slot, None)) == kind and "tests" not in sections
         turn = "" if staying is None else "k" if same else "x"
         head = f"{turn}{cpu_ms} {self._config.compile.memory_mb} {len(body)}\n"
-        ended, report, stays = self._ask(attempt, _COMPILER, head, body, wall_s)
+        ended, report, stays = self._ask(attempt, _COMPILER, head.encode() + body, wall_s)
         if stays:
             self._staying[attempt.slot] = kind
         if same and ended != "exit 0" and not ended.startswith("cpu "):
@@ -126,20 +126,20 @@ class WarmPath:
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body = answer + f"{attempt.secret} {len(tests.code)}{attempt.show}".ljust(_HEAD).encode() + tests.code
         head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
-        ended, report, _ = self._ask(attempt, _RUNNER, head, body, limits.wall_s)
+        ended, report, _ = self._ask(attempt, _RUNNER, head.encode() + body, limits.wall_s)
         proof = parse_test_report(report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({ended})")
         stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
         return facts_of_run(facts, proof, *(("cpu", stopped) if ended.startswith("cpu ") else (None, None)))
 
-    def _ask(self, attempt: GradingAttempt, name: str, head: str, body: bytes, wall_s: float) -> tuple[str, bytes, bool]:
+    def _ask(self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float) -> tuple[str, bytes, bool]:
         """How the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU limit or `signal`, and a
         number), its report, and whether it stays. Raises NeedsTime, SandboxFault when the box is lost."""
         key = attempt.slot, name
         if key not in self._boxes:
             self._boxes[key] = RestartingBox(self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name)
-        exchange = self._boxes[key].ask(head.encode() + body, wall_s)
+        exchange = self._boxes[key].ask(question, wall_s)
         ended, code, cpu_us, *stays = exchange.words
         attempt.cpu_s += int(cpu_us) / 1e6
         if ended == "cpu" and attempt.is_brief:
