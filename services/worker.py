@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
+from gradus.contract import Faulted, Graded, Submission, faulted
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import JobPayload
@@ -193,11 +193,8 @@ class Worker:
         args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
         grade = partial(grade_with_retries, *args, brief=work.claim.deliveries == 1)  # later starts have all their time
         result = await asyncio.get_running_loop().run_in_executor(self._pool, grade)
-        # The job's id is a hash of a grader's revision among others. While workers of two revisions share a queue, a
-        # verdict of one must not be cached as the other's.
-        cache = isinstance(result, Graded) and job.id == job_id_of(
-            self._info.grader, payload.rubric, submission, reads_prompt=self._description.reads_prompt
-        )
+        # While workers of two revisions share a queue, a verdict of one must not be cached as the other's.
+        cache = isinstance(result, Graded) and payload.grader == self._info.grader
         return result, cache, False
 
     async def _renewing(self) -> None:

@@ -79,7 +79,7 @@ class Batch:
                 raise Refused(422, f"submission {submission.id!r}: a number is out of range") from None
             self.asking.setdefault(job_id, []).append(submission.id)
             if job_id not in self.jobs:
-                payload = JobPayload(submission=submission, rubric=rubric, **more)
+                payload = JobPayload(submission=submission, rubric=rubric, grader=revision, **more)
                 self.jobs[job_id] = Job(job_id, self.grader, payload.encode())
 
     def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:

@@ -34,6 +34,8 @@ class JobPayload(BaseModel):
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
     """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
+    grader: str | None = None
+    """name@revision by which the job's id was made; only its verdicts are cached. None in jobs of release 0.1.0."""
     traceparent: Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
     """W3C trace context of the request that queued the job, when requests are traced."""
 

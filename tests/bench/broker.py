@@ -66,7 +66,9 @@ def jobs(number: int, cpu_ms: float = 0) -> list[Job]:
         Job(
             job_id_of(INFO.grader, RUBRIC, one),
             "ocaml",
-            JobPayload(submission=one.model_dump(mode="json"), rubric=RUBRIC, deadline=until).encode(),
+            JobPayload(
+                submission=one.model_dump(mode="json"), rubric=RUBRIC, grader=INFO.grader, deadline=until
+            ).encode(),
         )
         for one in made
     ]

@@ -64,7 +64,8 @@ async def test_a_worker_keeps_results_for_as_long_as_it_is_told(
     url = redis_server().url
     broker, info = StreamsBroker(url), ocaml_grader.info()
     made = RawSubmission.model_validate(asked("a", "let f x = x"))
-    payload = JobPayload(submission=made, rubric=info.rubrics[0], deadline=time.time() + 600)
+    deadline = time.time() + 600
+    payload = JobPayload(submission=made, rubric=info.rubrics[0], deadline=deadline, grader=info.grader)
     job = Job(job_id_of(info.grader, info.rubrics[0], made), "ocaml", payload.encode())
     with started("worker", "ocaml", "--redis", url, "--slots", "1", GRADUS_QUEUE_RESULT_TTL_S="70"):
         await broker.submit([job])

@@ -135,7 +135,8 @@ def submission(completion: str, submission_id: str | None = None) -> OcamlSubmis
 def job(completion: str, *, deadline_s: float = 600.0, info: GraderInfo = INFO, **task: Any) -> Job:
     made = submission(completion)
     made = made.model_copy(update={"task": made.task.model_copy(update=task)})
-    payload = JobPayload(submission=made.model_dump(mode="json"), rubric=RUBRIC, deadline=time.time() + deadline_s)
+    more = {"rubric": RUBRIC, "grader": info.grader, "deadline": time.time() + deadline_s}
+    payload = JobPayload(submission=made.model_dump(mode="json"), **more)
     return Job(job_id_of(info.grader, RUBRIC, made), "ocaml", payload.encode())
 
 
