@@ -152,21 +152,18 @@ type turn = {
 (* Ends when the child has nothing to say any more, or may not. *)
 let referee report sheet child =
   let lines = { child; from = 0; till = 0 } in
-  let below n =
-    let drawn = Bytes.create 8 in
-    draw drawn;
-    int_of_string ("0x" ^ Bytes.unsafe_to_string drawn) mod n in
-  let order = Array.init sheet.decoys Fun.id in
+  let drawn length = let digits = Bytes.create length in draw digits; digits in
+  let below n digits at = int_of_string ("0x" ^ Bytes.sub_string digits at 8) mod n in
+  let order = Array.init sheet.decoys Fun.id and digits_of_order = drawn (8 * sheet.decoys) in
   for i = sheet.decoys - 1 downto 0 do
-    let j = below (i + 1) and other = order.(i) in
+    let j = below (i + 1) digits_of_order (8 * i) and other = order.(i) in
     order.(i) <- order.(j);
     order.(j) <- other
   done;
   let released = ref 0 and slot = ref 0 in
   let turns = ref [] and ready = ref false and ended = ref false in (* turns: what was released and has not ended, next first *)
   let release ?(twin = false) ids =
-    let line = Bytes.create ((List.length ids * length_of_release) + 1) in
-    draw line;
+    let line = drawn ((List.length ids * length_of_release) + 1) in
     let turn i id =
       let at = i * length_of_release in
       if id < 0 then begin
@@ -223,7 +220,7 @@ let referee report sheet child =
       incr slot;
       let places = sheet.total + Array.length sheet.pairs in
       let beside = if !slot > places then 0 else sheet.decoys / (places + 1) in
-      let place = below (beside + 1) in
+      let place = below (beside + 1) (drawn 8) 0 in
       release ~twin (List.init (beside + 1) (fun i -> if i = place then id else -1))
     | [ "end" ], [] when !ready && not !ended ->
       let unmatched (id, _) = Hashtbl.mem seen (id, false, "ok") && not (Hashtbl.mem seen (id, true, "ran")) in
