@@ -101,6 +101,7 @@ let serve () =
 let () =
   if Unix.getpid () <> 1 then failwith "the runner runs as PID 1 of a box, nowhere else";
   ignore (Symtable.init_toplevel ());
+  Meta.realloc_global_data (Array.length (Meta.global_data ()) + 512); (* room for an answer's, which no child has to make *)
   clear_new_memory ();
   Sys.set_signal Sys.sigpipe Signal_ignore;
   Gc.compact ();
