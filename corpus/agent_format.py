@@ -1,7 +1,7 @@
 """Rust trajectories as calls of an agent's tools.
 
-Each reply is the grader's verdict on that code, text of the crate's files, a page that rustdoc makes, or the grader's
-list of crates.
+Each reply is the grader's verdict on that code, text of the crate's files, a page that rustdoc
+makes, or the grader's list of crates.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from services.graders.rust.grader import RustGrader
 
 CLIPPY = "cargo clippy"
 PLAN = (
-    "Plan:\n1. Run the tests before anything is changed.\n2. Read the file.\n"
-    "3. Mend one mistake at a time, and run the tests after each change.\n4. Run clippy, and mend what it warns of."
+    "Plan:\n1. Run the tests before anything is changed.\n2. Read the file.\n3. Mend one mistake at"
+    " a time, and run the tests after each change.\n4. Run clippy, and mend what it warns of."
 )
 INSTRUCTIONS = (
-    "You write Rust. The files of the crate: {files}. Work with the tools on `{entry}` until all tests pass and clippy "
-    "has no warnings, then answer with the whole of `{entry}` in one fenced block."
+    "You write Rust. The files of the crate: {files}. Work with the tools on `{entry}` until all"
+    " tests pass and clippy has no warnings, then answer with the whole of `{entry}` in one fenced"
+    " block."
 )
 _DECLARATIONS = r"^\s*pub "
 _MISSING_CRATE = re.compile(r"(?:unlinked crate|can't find crate for) `(\w+)`")
-_OWN_NAME = re.compile(r"(?:cannot (?:find|borrow|assign)[^`]*|use of moved value: )`\W*(?:self\.)?(?!self\b)(\w+)`")
+_OWN_NAME = re.compile(
+    r"(?:cannot (?:find|borrow|assign)[^`]*|use of moved value: )`\W*(?:self\.)?(?!self\b)(\w+)`"
+)
 """A name of the crate that an error is about."""
 _QUOTED = re.compile(r"`([^`]*)`")
 _TYPE = re.compile(r"\b(?:[a-z]\w*::)*[A-Z]\w*")
@@ -37,22 +40,36 @@ _TYPE = re.compile(r"\b(?:[a-z]\w*::)*[A-Z]\w*")
 
 
 def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
-    properties = {one: {"type": "string", "description": about} for one, about in parameters.items()}
+    properties = {
+        one: {"type": "string", "description": about} for one, about in parameters.items()
+    }
     schema = {"type": "object", "properties": properties, "required": [*parameters]}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }
 
 
 TOOLS = [
     _tool("run_tests", "Compiles the crate and runs the tests of the task."),
     _tool("read_error", "Shows the compiler's errors of the last run."),
     _tool("read_file", "Shows a file of the crate.", path="The file's path in the crate."),
-    _tool("repo_search", "Shows the lines of the crate's files that match.", pattern="A regular expression."),
+    _tool(
+        "repo_search",
+        "Shows the lines of the crate's files that match.",
+        pattern="A regular expression.",
+    ),
     _tool(
         "cargo_doc",
-        "Shows the documentation of a type or trait of the standard library or of a crate that the task may use.",
+        "Shows the documentation of a type or trait of the standard library or of a crate that the"
+        " task may use.",
         item="Its path, such as `Vec`, `std::ops::Try` or `regex::Captures`.",
     ),
-    _tool("search_crates_io", "Searches the crates that are offered here.", query="Part of a crate's name."),
+    _tool(
+        "search_crates_io",
+        "Searches the crates that are offered here.",
+        query="Part of a crate's name.",
+    ),
     _tool("apply_patch", "Changes a file of the crate.", patch="A unified diff."),
     _tool("run_command", "Runs a command in the crate.", command=f"The command: `{CLIPPY}`."),
 ]
@@ -72,25 +89,40 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
 
     def call(thought: str, tool: str, said: str, **arguments: str) -> None:
         key = f"call_{len(messages) // 2}"
-        calls = [{"id": key, "type": "function", "function": {"name": tool, "arguments": arguments}}]
+        calls = [
+            {"id": key, "type": "function", "function": {"name": tool, "arguments": arguments}}
+        ]
         messages.append({"role": "assistant", "content": thought, "tool_calls": calls})
         messages.append({"role": "tool", "tool_call_id": key, "name": tool, "content": said})
         known.add((tool, *arguments.values()))
 
     def look_up(error: Diagnostic, files: Mapping[str, str]) -> None:
-        """The search or page that an error suggests; at most one call, and none that was made before."""
+        """The search or page that an error suggests; at most one call, and none that was made
+        before."""
         if found := _MISSING_CRATE.search(error.message):
             if ("search_crates_io", found[1]) not in known:
                 said = crate_search(found[1], grader)
-                call(f"I search for the crate `{found[1]}`.", "search_crates_io", said, query=found[1])
+                call(
+                    f"I search for the crate `{found[1]}`.",
+                    "search_crates_io",
+                    said,
+                    query=found[1],
+                )
         elif found := _OWN_NAME.search(error.message):
             if ("repo_search", found[1]) not in known:
                 said = _matches(found[1], files)
-                call(f"I search for `{found[1]}` in the crate.", "repo_search", said, pattern=found[1])
+                call(
+                    f"I search for `{found[1]}` in the crate.",
+                    "repo_search",
+                    said,
+                    pattern=found[1],
+                )
         else:
             for item in dict.fromkeys(_TYPE.findall(" ".join(_QUOTED.findall(error.message)))):
                 if ("cargo_doc", item) not in known and (page := documentation(grader, task, item)):
-                    call(f"I read the documentation of `{item}`.", "cargo_doc", _cut(page), item=item)
+                    call(
+                        f"I read the documentation of `{item}`.", "cargo_doc", _cut(page), item=item
+                    )
                     return
 
     before: Step | None = None
@@ -104,17 +136,36 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
         if before is None:
             for crate in task.dependencies:
                 said = crate_search(crate, grader)
-                call(f"I look up the version of `{crate}` that is here.", "search_crates_io", said, query=crate)
+                call(
+                    f"I look up the version of `{crate}` that is here.",
+                    "search_crates_io",
+                    said,
+                    query=crate,
+                )
             if task.files:
                 said = _matches(_DECLARATIONS, task.files)
-                call("I search for what the crate's files declare.", "repo_search", said, pattern=_DECLARATIONS)
+                call(
+                    "I search for what the crate's files declare.",
+                    "repo_search",
+                    said,
+                    pattern=_DECLARATIONS,
+                )
         if result.tests is None:
-            call("It does not compile. I read the errors.", "read_error", _remarks(result, Stage.CHECK))
+            call(
+                "It does not compile. I read the errors.",
+                "read_error",
+                _remarks(result, Stage.CHECK),
+            )
             errors = (one for one in result.diagnostics if one.severity is Severity.ERROR)
             if error := next(errors, None):
                 look_up(error, files)
         elif result.passed:
-            call("All tests pass. I run clippy.", "run_command", _remarks(result, Stage.CLIPPY), command=CLIPPY)
+            call(
+                "All tests pass. I run clippy.",
+                "run_command",
+                _remarks(result, Stage.CLIPPY),
+                command=CLIPPY,
+            )
         if before is None:
             call("I read the file.", "read_file", _whole(step.code), path=entry)
         before = step
@@ -123,20 +174,34 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
 
 
 def crate_search(query: str, grader: RustGrader) -> str:
-    """The reply of `search_crates_io`: crates that the grader has for tasks, with their versions."""
-    offered = [f"{crate.name} = {crate.version.removeprefix('=')}" for crate in grader.config.crates.list]
+    """The reply of `search_crates_io`: crates that the grader has for tasks, with their
+    versions."""
+    offered = [
+        f"{crate.name} = {crate.version.removeprefix('=')}" for crate in grader.config.crates.list
+    ]
     wanted = query.replace("_", "-").lower()
     found = [line for line in offered if wanted in line.replace("_", "-").lower()]
     where = "There is no registry here."
     if found:
         return "\n".join([f"{where} Crates of this machine that match `{query}`:", *found])
-    return "\n".join([f"{where} No crate of this machine matches `{query}`. All that it has:", *(offered or ["none"])])
+    return "\n".join(
+        [
+            f"{where} No crate of this machine matches `{query}`. All that it has:",
+            *(offered or ["none"]),
+        ]
+    )
 
 
 def _matches(pattern: str, files: Mapping[str, str]) -> str:
     """Each line that matches, as `path:line: text`."""
-    numbered = ((path, line) for path, text in sorted(files.items()) for line in enumerate(text.splitlines(), start=1))
-    found = [f"{path}:{number}: {line}" for path, (number, line) in numbered if re.search(pattern, line)]
+    numbered = (
+        (path, line)
+        for path, text in sorted(files.items())
+        for line in enumerate(text.splitlines(), start=1)
+    )
+    found = [
+        f"{path}:{number}: {line}" for path, (number, line) in numbered if re.search(pattern, line)
+    ]
     return _cut("\n".join(found) or "no line matches")
 
 
@@ -154,7 +219,10 @@ def _tests(result: Graded) -> str:
 def _remarks(result: Graded, stage: Stage) -> str:
     """The remarks of the compiler or of clippy alone."""
     of_stage = tuple(one for one in result.diagnostics if one.stage is stage)
-    return reply(result.model_copy(update={"diagnostics": of_stage})).partition("\n")[2] or "no warnings"
+    return (
+        reply(result.model_copy(update={"diagnostics": of_stage})).partition("\n")[2]
+        or "no warnings"
+    )
 
 
 def _patch(path: str, old: str, new: str) -> tuple[str, str]:

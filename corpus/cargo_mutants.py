@@ -1,7 +1,7 @@
 """What `cargo mutants --list --json` would change in a crate, as edits. Applies and tests nothing.
 
-cargo-mutants reads sources and starts `cargo metadata`; it is given the reference answers of tasks only, without
-dependencies, and never runs tests here: mutants are graded in boxes like any answer.
+cargo-mutants reads sources and starts `cargo metadata`; it is given the reference answers of tasks
+only, without dependencies, and never runs tests here: mutants are graded in boxes like any answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from corpus.mutation import Edit
 from gradus.errors import InternalFault
 
 ENTRY = "src/lib.rs"
-_MANIFEST = '[package]\nname = "solution"\nversion = "0.1.0"\nedition = "{edition}"\n\n[workspace]\n'
+_MANIFEST = (
+    '[package]\nname = "solution"\nversion = "0.1.0"\nedition = "{edition}"\n\n[workspace]\n'
+)
 _TIMEOUT_S = 120
 _KINDS = {
     "FnValue": "function value",
@@ -47,22 +49,29 @@ class CargoMutants:
             (folder / ENTRY).write_text(source)
             command = ["cargo", "mutants", "--list", "--json", "--dir", name]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+                done = subprocess.run(
+                    command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+                )
             except subprocess.TimeoutExpired:
                 raise InternalFault(f"cargo mutants did not end within {_TIMEOUT_S} s") from None
         if done.returncode != 0:
-            raise InternalFault(f"cargo mutants failed: {done.stderr.strip()[-1000:]}", retryable=False)
+            raise InternalFault(
+                f"cargo mutants failed: {done.stderr.strip()[-1000:]}", retryable=False
+            )
         return edits_in(done.stdout, source)
 
 
 def edits_in(listing: str, source: str) -> list[Edit]:
-    """The edits of `source` in cargo-mutants' own JSON. Raises InternalFault for a form that we do not know."""
+    """The edits of `source` in cargo-mutants' own JSON. Raises InternalFault for a form that we do
+    not know."""
     try:
         said = json.loads(listing)
         return [_edit(one, source) for one in said if one["file"] == ENTRY]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
-        message = f"the listing of cargo-mutants is of a form that this version does not know: {reason}"
+        message = (
+            f"the listing of cargo-mutants is of a form that this version does not know: {reason}"
+        )
         raise InternalFault(message, retryable=False) from None
 
 

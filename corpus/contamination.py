@@ -1,7 +1,8 @@
-"""Rows to train on that give away rows to measure on: the same names, texts or answers, or long runs in common.
+"""Rows to train on that give away rows to measure on: the same names, texts or answers, or long
+runs in common.
 
-Runs of words of prompts and of signs of code are looked up, as is usual with 13 words. A run that many problems of
-the evaluation share is the wording of their prompts and gives nothing away.
+Runs of words of prompts and of signs of code are looked up, as is usual with 13 words. A run that
+many problems of the evaluation share is the wording of their prompts and gives nothing away.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from corpus.similarity import Ngram, code_tokens, ngrams, plain, words
 from gradus.row_reader import Row
 
 FEWEST = 6
-"""Words or signs of a text that is shorter than a run, and still says something when it is found."""
+"""Words or signs of a text that is shorter than a run, and still says something when it is
+found."""
 _CODE = ("solution", "stub", "completion", "text")
 
 
@@ -26,7 +28,8 @@ class NgramSizes:
     words: int = 13
     """Length of a shared run of words in prompts."""
     signs: int = 50
-    """Length of a shared run of words in code and tests, where short runs are idioms of the language."""
+    """Length of a shared run of words in code and tests, where short runs are idioms of the
+    language."""
     common: int = 5
     """A run that so many problems of the evaluation have says nothing."""
 
@@ -59,7 +62,8 @@ class EvalIndex:
         return sum(len(problems) >= self._sizes.common for _, problems in self._ngrams.values())
 
     def leaks(self, values: Mapping[str, Any]) -> list[Leak]:
-        """Every reason not to train on this row, one for each kind of reason and row to measure on."""
+        """Every reason not to train on this row, one for each kind of reason and row to measure
+        on."""
         found: dict[tuple[str, str], Leak] = {}
         for what, content in _names(values):
             if (row := self._named.get((what, content))) is not None:
@@ -78,7 +82,10 @@ class EvalIndex:
         return list(found.values())
 
     def _all_ngrams(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Ngram]]:
-        for part in (*quoted(text(values, "prompt"), text(values, "message")), text(values, "text")):
+        for part in (
+            *quoted(text(values, "prompt"), text(values, "message")),
+            text(values, "text"),
+        ):
             found = ngrams(words(part), self._sizes.words)
             yield from (("words", run) for run in found if len(run) >= FEWEST)
         for code in (judged_by(values), *(text(values, column) for column in _CODE)):

@@ -1,12 +1,13 @@
-"""Rows in the columns of other projects' data sets, made into rows of tasks or worked examples. Runs nothing.
+"""Rows in the columns of other projects' data sets, made into rows of tasks or worked examples.
+Runs nothing.
 
-| layout       | columns                                                                        | becomes         |
+| layout | columns | becomes |
 |--------------|--------------------------------------------------------------------------------|-----------------|
-| ocamler      | id, prompt (doc comment and `let f (x : int) : int =`), tests                  | OCaml tasks     |
-| ocamler-eval | id, problem, solution, tests, difficulty                                       | OCaml tasks     |
-| ocamler-sft  | prompt, solution                                                               | worked examples |
-| b            | description, starter_code, tests, perhaps id, solution, complexity             | Rust tasks      |
-| scrum        | sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context   | story tasks     |
+| ocamler | id, prompt (doc comment and `let f (x : int) : int =`), tests | OCaml tasks | |
+ocamler-eval | id, problem, solution, tests, difficulty | OCaml tasks | | ocamler-sft | prompt,
+solution | worked examples | | b | description, starter_code, tests, perhaps id, solution,
+complexity | Rust tasks | | scrum | sprint_name, sprint_goal, formatted_issues, num_issues, perhaps
+team_context | story tasks |
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _Values = Mapping[str, Any]
 class Layout:
     make: Callable[[_Values], dict[str, Any]]
     grader: GraderName | None
-    """None: what comes out are worked examples for supervised training, which have no tests to be held to."""
+    """None: what comes out are worked examples for supervised training, which have no tests to be
+    held to."""
     named: tuple[str, ...] = ("id",)
     """Columns that can be the id; without any of them it is made of the row's text."""
 
@@ -44,19 +46,29 @@ def column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Draft]:
         try:
             if row.problem is not None:
                 raise Unusable(row.problem)
-            given = next((row.values[one] for one in layout.named if row.values.get(one) not in (None, "")), None)
+            given = next(
+                (row.values[one] for one in layout.named if row.values.get(one) not in (None, "")),
+                None,
+            )
             if given is not None:
                 name = id_of(given)
             else:
                 shown = {one: str(value) for one, value in sorted(row.values.items())}
-                name = "row-" + hashlib.sha256(repr(shown).encode(errors="replace")).hexdigest()[:12]
-            yield Draft(row.where, name, {"id": name, **passthrough_columns(row.values), **layout.make(row.values)})
+                name = (
+                    "row-" + hashlib.sha256(repr(shown).encode(errors="replace")).hexdigest()[:12]
+                )
+            yield Draft(
+                row.where,
+                name,
+                {"id": name, **passthrough_columns(row.values), **layout.make(row.values)},
+            )
         except Unusable as problem:
             yield Draft(row.where, name, problem=str(problem))
 
 
 def _ocamler_eval(values: _Values) -> dict[str, Any]:
-    """Where the problem ends in the beginning of a definition, the solution may be the rest of it."""
+    """Where the problem ends in the beginning of a definition, the solution may be the rest of
+    it."""
     problem, tests, solution = (text_of(values, name) for name in ("problem", "tests", "solution"))
     if problem.rstrip().endswith("="):
         return ocaml_task(problem, tests, solution)
@@ -64,7 +76,8 @@ def _ocamler_eval(values: _Values) -> dict[str, Any]:
 
 
 def _ocamler_answer(values: _Values) -> dict[str, Any]:
-    """Asked as the tasks of the layouts `ocamler` and `ocamler-eval` are, so that both stages read the same prompt."""
+    """Asked as the tasks of the layouts `ocamler` and `ocamler-eval` are, so that both stages read
+    the same prompt."""
     prompt = text_of(values, "prompt")
     asked = to_complete(prompt) if prompt.rstrip().endswith("=") else prompt
     return {"prompt": asked, "completion": text_of(values, "completion", "solution")}
@@ -79,7 +92,9 @@ def _rust_agent(values: _Values) -> dict[str, Any]:
     made: dict[str, Any] = {"prompt": described, "tests": tests}
     if starter:
         made["stub"] = rust_text.public(starter)
-        made["prompt"] += f"\n\nStart from this, and keep what is `pub`:\n\n```rust\n{made['stub'].strip()}\n```"
+        made["prompt"] += (
+            f"\n\nStart from this, and keep what is `pub`:\n\n```rust\n{made['stub'].strip()}\n```"
+        )
     if solution:
         made["solution"] = rust_text.public(solution)
     if code and (declared := rust_text.signature(code, tests)):
@@ -93,7 +108,10 @@ def _sprint(values: _Values) -> dict[str, Any]:
     row = as_task_row(values, "story")
     goal = text_of(row, "sprint_goal", "prompt")
     context = row.get("team_context")
-    asked = "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that <why>."
+    asked = (
+        "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
+        " <why>."
+    )
     return {
         "prompt": f"Sprint goal: {goal.strip()}\n\n{asked}",
         "sprint_goal": goal,
@@ -103,7 +121,8 @@ def _sprint(values: _Values) -> dict[str, Any]:
 
 
 def _references(row: _Values) -> list[str]:
-    """The references: one string with ` ||||| ` between them, quotes around each left out, or a list."""
+    """The references: one string with ` ||||| ` between them, quotes around each left out, or a
+    list."""
     issues = row.get("references") or text_of(row, "formatted_issues")
     parts = issues.split("|||||") if isinstance(issues, str) else issues
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
@@ -113,7 +132,8 @@ def _references(row: _Values) -> list[str]:
 
 
 def references_told(rows: Iterable[Row]) -> str:
-    """What the references of sprint rows are: how many, titles or stories, said before in their row or in another."""
+    """What the references of sprint rows are: how many, titles or stories, said before in their row
+    or in another."""
     kinds: Counter[str] = Counter()
     earlier: set[str] = set()
     for row in rows:
@@ -125,17 +145,23 @@ def references_told(rows: Iterable[Row]) -> str:
         kinds["given"] += len(given)
         kinds["repeated"] += len(given) - len(own)
         kinds["elsewhere"] += len(own & earlier)
-        kinds["stories"] += sum(isinstance(read_story(" ".join(text.split())), Story) for text in given)
+        kinds["stories"] += sum(
+            isinstance(read_story(" ".join(text.split())), Story) for text in given
+        )
         earlier |= own
     return (
-        f"{kinds['given']} references: {kinds['stories']} stories, {kinds['given'] - kinds['stories']} bare titles; "
-        f"{kinds['repeated']} stand before in their row and are left out, {kinds['elsewhere']} in an earlier row"
+        f"{kinds['given']} references: {kinds['stories']} stories,"
+        f" {kinds['given'] - kinds['stories']} bare titles; {kinds['repeated']} stand before in"
+        f" their row and are left out, {kinds['elsewhere']} in an earlier row"
     )
 
 
 LAYOUTS: Mapping[str, Layout] = {
     "ocamler": Layout(
-        lambda row: ocaml_task(text_of(row, "prompt"), text_of(row, "tests"), optional_text(row, "solution")), "ocaml"
+        lambda row: ocaml_task(
+            text_of(row, "prompt"), text_of(row, "tests"), optional_text(row, "solution")
+        ),
+        "ocaml",
     ),
     "ocamler-eval": Layout(_ocamler_eval, "ocaml"),
     "ocamler-sft": Layout(_ocamler_answer, None),

@@ -1,4 +1,5 @@
-"""A draft: a row of a task as an importer made it from foreign material, or why it could make none. Judges nothing."""
+"""A draft: a row of a task as an importer made it from foreign material, or why it could make none.
+Judges nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def optional_text(values: Mapping[str, Any], *names: str) -> str | None:
 
 
 def id_of(text: Any) -> str:
-    """An id of what a source calls its record: letters, digits, `.`, `_`, `-`. Raises Unusable when nothing is left."""
+    """An id of what a source calls its record: letters, digits, `.`, `_`, `-`. Raises Unusable when
+    nothing is left."""
     if not isinstance(text, str | int) or isinstance(text, bool):
         raise Unusable("id: is missing")
     made = re.sub(r"[^A-Za-z0-9._]+", "-", str(text)).strip("-.")[:MAX_ID_CHARS]
@@ -55,7 +57,8 @@ def id_of(text: Any) -> str:
 
 
 def passthrough_columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The describing columns of a foreign row, licence and source among them, for the row of the task."""
+    """The describing columns of a foreign row, licence and source among them, for the row of the
+    task."""
     return {name: values[name] for name in KEPT if values.get(name) not in (None, "", [], {})}
 
 

@@ -1,6 +1,8 @@
-"""Duplicates in a file of rows: the same prompt or tests, or a prompt that is nearly the same. Keeps the first of each.
+"""Duplicates in a file of rows: the same prompt or tests, or a prompt that is nearly the same.
+Keeps the first of each.
 
-Rows of one `group` are variants that were made on purpose: only the same prompt makes one of them a duplicate.
+Rows of one `group` are variants that were made on purpose: only the same prompt makes one of them a
+duplicate.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Duplicate:
 
 
 def find_duplicates(rows: Sequence[Row], threshold: float) -> list[Duplicate]:
-    """Every row that duplicates an earlier one, in order. `threshold`: share of common n-grams; 1: exact ones only."""
+    """Every row that duplicates an earlier one, in order. `threshold`: share of common n-grams; 1:
+    exact ones only."""
     found: dict[int, Duplicate] = {}
     seen: dict[tuple[str, str], int] = {}
     for at, row in enumerate(rows):
@@ -53,7 +56,9 @@ def _add_near(rows: Sequence[Row], threshold: float, found: dict[int, Duplicate]
         for first, share in near[at]:
             if first not in found and not _variants(rows[at], rows[first]):
                 found[at] = Duplicate(
-                    rows[at], rows[first], f"{share:.0%} of the runs of {NGRAM_LENGTH} words of the prompt"
+                    rows[at],
+                    rows[first],
+                    f"{share:.0%} of the runs of {NGRAM_LENGTH} words of the prompt",
                 )
                 break
 

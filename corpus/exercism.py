@@ -1,7 +1,9 @@
-"""Tasks from a checkout of an Exercism track, OCaml or Rust, as the track lays it out. Runs nothing and writes nothing.
+"""Tasks from a checkout of an Exercism track, OCaml or Rust, as the track lays it out. Runs nothing
+and writes nothing.
 
-Reads `exercises/*/*/.meta/config.json`, what that names, `.docs/`, and `dune` or `Cargo.toml`. A checkout is
-not trusted: names that lead out of it, by `..` or by links, are refused, and so is what is not an ordinary file.
+Reads `exercises/*/*/.meta/config.json`, what that names, `.docs/`, and `dune` or `Cargo.toml`. A
+checkout is not trusted: names that lead out of it, by `..` or by links, are refused, and so is what
+is not an ordinary file.
 """
 
 from __future__ import annotations
@@ -28,12 +30,17 @@ _DUNE_WORDS = re.compile(r"\((?:libraries|pps)\s+([^()]*)\)")
 
 
 def exercism_drafts(root: Path, language: GraderName) -> Iterator[Draft]:
-    """One draft per exercise, by slug. Raises Misuse when the folder holds no exercises or no such language has any."""
+    """One draft per exercise, by slug. Raises Misuse when the folder holds no exercises or no such
+    language has any."""
     if language not in SOURCES:
-        raise Misuse(f"there are no Exercism tasks for the grader {language!r}; there are for ocaml and rust")
+        raise Misuse(
+            f"there are no Exercism tasks for the grader {language!r}; there are for ocaml and rust"
+        )
     folders = sorted(path.parent.parent for path in root.glob("exercises/*/*/.meta/config.json"))
     if not folders:
-        raise Misuse(f"{root}: holds no exercises/*/*/.meta/config.json; give the root of a track's checkout")
+        raise Misuse(
+            f"{root}: holds no exercises/*/*/.meta/config.json; give the root of a track's checkout"
+        )
     track = _Track.read(root, language)
     for folder in sorted(folders, key=lambda path: (path.name, path.parent.name)):
         yield track.draft(folder)
@@ -56,7 +63,12 @@ class _Track:
             config = _json(root, root / "config.json") if (root / "config.json").exists() else {}
             exercises = config.get("exercises")
             kinds = exercises.values() if isinstance(exercises, dict) else ()
-            about = {one["slug"]: one for kind in kinds for one in _records(kind) if isinstance(one.get("slug"), str)}
+            about = {
+                one["slug"]: one
+                for kind in kinds
+                for one in _records(kind)
+                if isinstance(one.get("slug"), str)
+            }
             licence = _licence(root)
         except Unusable as problem:
             raise Misuse(str(problem)) from None
@@ -69,7 +81,9 @@ class _Track:
     def draft(self, folder: Path) -> Draft:
         name = f"exercism-{self.language}-{folder.name}"
         try:
-            exercise = _Exercise(self.root, folder, _json(self.root, folder / ".meta" / "config.json"), self.files)
+            exercise = _Exercise(
+                self.root, folder, _json(self.root, folder / ".meta" / "config.json"), self.files
+            )
             fields = _FIELDS[self.language](exercise)
             return Draft(str(folder), name, {"id": name, **fields, **self._describing(exercise)})
         except Unusable as problem:
@@ -83,14 +97,16 @@ class _Track:
             "topics": about.get("topics"),
             "tags": ["deprecated"] if about.get("status") == "deprecated" else None,
             "group": f"exercism/{exercise.folder.name}",
-            "source": f"{SOURCES[self.language]} {exercise.folder.relative_to(self.root).as_posix()}",
+            "source": (
+                f"{SOURCES[self.language]} {exercise.folder.relative_to(self.root).as_posix()}"
+            ),
             "licence": self.licence,
             "notes": exercise.attribution,
         }
         return {name: value for name, value in found.items() if value}
 
 
-# ---------------------------------------------------------------------------------------------------- one exercise
+# ---------------------------------------------------------------------- one exercise
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +117,17 @@ class _Exercise:
     patterns: Mapping[str, Any]
 
     def paths(self, kind: str) -> list[str]:
-        """The files that the exercise names as its `solution`, `test`, `example`, `exemplar` or `editor`."""
+        """The files that the exercise names as its `solution`, `test`, `example`, `exemplar` or
+        `editor`."""
         files = self.config.get("files")
         named = files.get(kind) if isinstance(files, dict) else None
         if named is None:
             slug = self.folder.name
-            parts = {"%{snake_slug}": slug.replace("-", "_"), "%{kebab_slug}": slug, "%{slug}": slug}
+            parts = {
+                "%{snake_slug}": slug.replace("-", "_"),
+                "%{kebab_slug}": slug,
+                "%{slug}": slug,
+            }
             named = _texts(self.patterns.get(kind))
             for part, value in parts.items():
                 named = [pattern.replace(part, value) for pattern in named]
@@ -118,7 +139,9 @@ class _Exercise:
         """The one file of that kind and ending. Raises Unusable when there are none or several."""
         names = [name for name in self.paths(kind) if name.endswith(suffix)]
         if len(names) != 1:
-            raise Unusable(f".meta/config.json: files.{kind}: names {len(names)} files in {suffix}, not one")
+            raise Unusable(
+                f".meta/config.json: files.{kind}: names {len(names)} files in {suffix}, not one"
+            )
         return names[0]
 
     def read(self, name: str) -> str:
@@ -148,7 +171,9 @@ class _Exercise:
             "inspired by": self.config.get("source"),
             "at": self.config.get("source_url"),
         }
-        return "; ".join(f"{what}: {text}" for what, text in named.items() if isinstance(text, str) and text)
+        return "; ".join(
+            f"{what}: {text}" for what, text in named.items() if isinstance(text, str) and text
+        )
 
 
 def _ocaml(exercise: _Exercise) -> dict[str, Any]:
@@ -157,7 +182,9 @@ def _ocaml(exercise: _Exercise) -> dict[str, Any]:
     interface = exercise.optional(answer + "i")
     stub = exercise.read(answer)
     given = {answer, answer + "i", test}
-    others = sorted(path.name for path in exercise.folder.glob("*.ml*") if path.suffix in (".ml", ".mli"))
+    others = sorted(
+        path.name for path in exercise.folder.glob("*.ml*") if path.suffix in (".ml", ".mli")
+    )
     module = Path(answer).stem
     asked = f"Write the OCaml module `{module[:1].upper()}{module[1:]}`, the file `{answer}`."
     if interface:
@@ -169,12 +196,17 @@ def _ocaml(exercise: _Exercise) -> dict[str, Any]:
         **({"signature": interface} if interface else {}),
     }
     listed = dict.fromkeys(
-        word for found in _DUNE_WORDS.finditer(exercise.optional("dune") or "") for word in found[1].split()
+        word
+        for found in _DUNE_WORDS.finditer(exercise.optional("dune") or "")
+        for word in found[1].split()
     )
-    # Every exercise of the track lists `base`: where no file names it, the task is judged the warm way, without it.
+    # Every exercise of the track lists `base`: where no file names it, the task is judged the warm
+    # way, without it.
     uses_base = re.search(r"\bBase\b", "\n".join(code.values()))
     return {
-        "prompt": f"{exercise.description}\n\n{asked}\n\nThe file starts as:\n\n{_block('ocaml', stub)}",
+        "prompt": (
+            f"{exercise.description}\n\n{asked}\n\nThe file starts as:\n\n{_block('ocaml', stub)}"
+        ),
         **code,
         "module": module,
         "packages": [name for name in listed if name != "base" or uses_base],
@@ -185,17 +217,26 @@ def _ocaml(exercise: _Exercise) -> dict[str, Any]:
 def _rust(exercise: _Exercise) -> dict[str, Any]:
     answer = exercise.one("solution", ".rs")
     if answer != "src/lib.rs":
-        raise Unusable(f".meta/config.json: files.solution: is {answer}; only libraries, src/lib.rs, can be tested")
+        raise Unusable(
+            f".meta/config.json: files.solution: is {answer}; only libraries, src/lib.rs, can be"
+            " tested"
+        )
     manifest = _toml(exercise, "Cargo.toml")
     package = manifest.get("package")
     if not isinstance(package, dict) or not isinstance(package.get("name"), str):
         raise Unusable("Cargo.toml: has no package.name")
-    example = _toml(exercise, ".meta/Cargo-example.toml") if exercise.optional(".meta/Cargo-example.toml") else {}
+    example = (
+        _toml(exercise, ".meta/Cargo-example.toml")
+        if exercise.optional(".meta/Cargo-example.toml")
+        else {}
+    )
     stub = exercise.read(answer)
     crate = package["name"].replace("-", "_")
     tests, solution = exercise.read(exercise.one("test", ".rs")), exercise.reference
     declared = _declared(stub, solution, tests)
-    asked = f"Write the Rust library crate `{crate}`. `src/lib.rs` starts as:\n\n{_block('rust', stub)}"
+    asked = (
+        f"Write the Rust library crate `{crate}`. `src/lib.rs` starts as:\n\n{_block('rust', stub)}"
+    )
     return {
         "prompt": f"{exercise.description}\n\n{asked}",
         "tests": tests,
@@ -204,22 +245,31 @@ def _rust(exercise: _Exercise) -> dict[str, Any]:
         **({"signature": declared} if declared else {}),
         "crate": crate,
         "edition": str(package.get("edition", "2015")),
-        "dependencies": _crates(manifest) + [name for name in _crates(example) if name not in _crates(manifest)],
+        "dependencies": (
+            _crates(manifest) + [name for name in _crates(example) if name not in _crates(manifest)]
+        ),
     }
 
 
 def _declared(stub: str, solution: str, tests: str) -> str | None:
-    """A signature, where tests use functions only, stub and reference agree on them, and their types need no import."""
+    """A signature, where tests use functions only, stub and reference agree on them, and their
+    types need no import."""
     declared = signature(stub, tests)
     if declared is None or declared != signature(solution, tests):
         return None
-    named = {token.text for token in code(declared) if token.kind is Kind.NAME and token.text[0].isupper()}
+    named = {
+        token.text
+        for token in code(declared)
+        if token.kind is Kind.NAME and token.text[0].isupper()
+    }
     return declared if named <= _IN_PRELUDE and "<" not in declared.partition("(")[0] else None
 
 
 def _crates(manifest: Mapping[str, Any]) -> list[str]:
     tables = (manifest.get("dependencies"), manifest.get("dev-dependencies"))
-    return list(dict.fromkeys(name for table in tables if isinstance(table, dict) for name in table))
+    return list(
+        dict.fromkeys(name for table in tables if isinstance(table, dict) for name in table)
+    )
 
 
 _FIELDS: Mapping[GraderName, Callable[[_Exercise], dict[str, Any]]] = {
@@ -233,11 +283,12 @@ def _block(tag: str, code: str) -> str:
     return f"{fence}{tag}\n{code.strip()}\n{fence}"
 
 
-# ----------------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------- files
 
 
 def _text(root: Path, path: Path) -> str:
-    """The text of a file below `root`. Raises Unusable for what leads out, is no file, too large or not UTF-8."""
+    """The text of a file below `root`. Raises Unusable for what leads out, is no file, too large or
+    not UTF-8."""
     shown = _shown(root, path)
     try:
         real = path.resolve(strict=True)
@@ -280,7 +331,10 @@ def _toml(exercise: _Exercise, name: str) -> dict[str, Any]:
 
 def _licence(root: Path) -> str | None:
     """The name of the licence and its copyright line, from the file at the root."""
-    path = next((root / name for name in ("LICENSE", "LICENCE", "LICENSE.md") if (root / name).exists()), None)
+    path = next(
+        (root / name for name in ("LICENSE", "LICENCE", "LICENSE.md") if (root / name).exists()),
+        None,
+    )
     if path is None:
         return None
     lines = [line.strip() for line in _text(root, path).splitlines() if line.strip()]

@@ -1,6 +1,7 @@
 """Files of rows, read with a bound and written whole or not at all. Knows no columns.
 
-A file that exists is replaced only when that was asked for; who reads while one is written sees the old one.
+A file that exists is replaced only when that was asked for; who reads while one is written sees the
+old one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ MAX_FILE_MB = 2048
 
 
 def rows_of(path: str | Path) -> list[Row]:
-    """All rows of a file, those that cannot be read with their problem. Raises Misuse naming the file."""
+    """All rows of a file, those that cannot be read with their problem. Raises Misuse naming the
+    file."""
     if str(path) != "-":
         file = Path(path)
         if file.exists() and not file.is_file():
@@ -42,8 +44,11 @@ def sibling_path(path: Path, what: str) -> Path:
     return path.with_name(f"{path.name.removesuffix('.jsonl')}.{what}.jsonl")
 
 
-def refuse_existing(paths: Sequence[Path], *, force: bool, sources: Sequence[str | Path] = ()) -> None:
-    """Raises Misuse unless all of `paths` can be written: none is a source, none exists (but with `force`).
+def refuse_existing(
+    paths: Sequence[Path], *, force: bool, sources: Sequence[str | Path] = ()
+) -> None:
+    """Raises Misuse unless all of `paths` can be written: none is a source, none exists (but with
+    `force`).
 
     To be called before hours of work and not after them.
     """
@@ -65,7 +70,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write JSONL, one row a line in the order given, and return how many. The file is there when it is whole."""
+    """Write JSONL, one row a line in the order given, and return how many. The file is there when
+    it is whole."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     count = 0
     try:

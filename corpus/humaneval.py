@@ -1,7 +1,8 @@
-"""Tasks from benchmarks in the form of HumanEval: MultiPL-E, HumanEval-X, HumanEvalPack and their like. Runs nothing.
+"""Tasks from benchmarks in the form of HumanEval: MultiPL-E, HumanEval-X, HumanEvalPack and their
+like. Runs nothing.
 
-A record is the beginning of a function, perhaps the rest of it, and tests. Rust's functions are made public and its
-tests an integration test file; what is only imported and not used is left out.
+A record is the beginning of a function, perhaps the rest of it, and tests. Rust's functions are
+made public and its tests an integration test file; what is only imported and not used is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from corpus import rust_text
-from corpus.drafts import Draft, Unusable, group_of, id_of, optional_text, passthrough_columns, text_of
+from corpus.drafts import (
+    Draft,
+    Unusable,
+    group_of,
+    id_of,
+    optional_text,
+    passthrough_columns,
+    text_of,
+)
 from corpus.ocaml_text import last_beginning, with_tests_run
 from gradus.contract import GraderName
 from gradus.errors import Misuse
@@ -26,7 +35,8 @@ _Values = Mapping[str, Any]
 
 
 def multipl_e_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draft]:
-    """Records with `name`, `language`, `prompt` and `tests`; there are no reference answers among them."""
+    """Records with `name`, `language`, `prompt` and `tests`; there are no reference answers among
+    them."""
     makers = {
         "ocaml": lambda row: ocaml_task(text_of(row, "prompt"), text_of(row, "tests"), None),
         "rust": _rust_of_multipl_e,
@@ -36,14 +46,16 @@ def multipl_e_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draf
 
 
 def humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draft]:
-    """Records with `task_id`, `prompt`, perhaps `declaration`, `canonical_solution`, `test`, perhaps `entry_point`."""
+    """Records with `task_id`, `prompt`, perhaps `declaration`, `canonical_solution`, `test`,
+    perhaps `entry_point`."""
     makers = {"ocaml": _ocaml, "rust": _rust}
     for row in rows:
         yield _draft(row, language, "task_id", makers[language])
 
 
 def language_of(rows: Iterable[Row], chosen: str | None) -> GraderName:
-    """The language asked for, or the one that all records say they have. Raises Misuse when that cannot be told."""
+    """The language asked for, or the one that all records say they have. Raises Misuse when that
+    cannot be told."""
     if chosen is not None:
         _refuse_python({chosen})
         if chosen not in LANGUAGES:
@@ -54,7 +66,8 @@ def language_of(rows: Iterable[Row], chosen: str | None) -> GraderName:
     known = {LANGUAGES[one] for one in said if one in LANGUAGES}
     if len(known) != 1 or len(said) != len({one for one in said if one in LANGUAGES}):
         raise Misuse(
-            f"the records are in {', '.join(sorted(map(str, said))) or 'no language'}: choose one by --language"
+            f"the records are in {', '.join(sorted(map(str, said))) or 'no language'}: choose one"
+            " by --language"
         )
     return known.pop()
 
@@ -62,8 +75,8 @@ def language_of(rows: Iterable[Row], chosen: str | None) -> GraderName:
 def _refuse_python(said: Collection[str | None]) -> None:
     if said and all(one in PYTHON for one in said):
         raise Misuse(
-            "the records are in Python, which no grader of Gradus runs. Import the same problems in OCaml or Rust "
-            "(MultiPL-E, HumanEval-X), or write a grader (docs/write_a_grader.md)"
+            "the records are in Python, which no grader of Gradus runs. Import the same problems in"
+            " OCaml or Rust (MultiPL-E, HumanEval-X), or write a grader (docs/write_a_grader.md)"
         )
 
 
@@ -73,7 +86,9 @@ def _said(values: _Values) -> str | None:
     return told.lower() if isinstance(told, str) and told else None
 
 
-def _draft(row: Row, language: GraderName, named: str, make: Callable[[_Values], dict[str, Any]]) -> Draft:
+def _draft(
+    row: Row, language: GraderName, named: str, make: Callable[[_Values], dict[str, Any]]
+) -> Draft:
     try:
         if row.problem is not None:
             raise Unusable(row.problem)
@@ -82,22 +97,32 @@ def _draft(row: Row, language: GraderName, named: str, make: Callable[[_Values],
         return Draft(row.where, "", problem=str(problem))
     try:
         said = _said(row.values)
-        if said is not None and LANGUAGES.get(said, language if "language" not in row.values else None) is not language:
+        if (
+            said is not None
+            and LANGUAGES.get(said, language if "language" not in row.values else None)
+            is not language
+        ):
             raise Unusable(f"language: is {said}, not {language}")
         numbered = re.fullmatch(r"\w+/(\d+)", str(row.values[named]))
         group = group_of(name) or (f"humaneval/{int(numbered[1])}" if numbered else None)
         extra = {"group": group} if group else {}
-        return Draft(row.where, name, {"id": name, **make(row.values), **passthrough_columns(row.values), **extra})
+        return Draft(
+            row.where,
+            name,
+            {"id": name, **make(row.values), **passthrough_columns(row.values), **extra},
+        )
     except Unusable as problem:
         return Draft(row.where, name, problem=str(problem))
 
 
-# ---------------------------------------------------------------------------------------------------------- OCaml
+# ------------------------------------------------------------------------------------------- OCaml
 
 
 def _ocaml(values: _Values) -> dict[str, Any]:
     prompt = (optional_text(values, "prompt") or "") + (optional_text(values, "declaration") or "")
-    made = ocaml_task(prompt, text_of(values, "test", "tests"), text_of(values, "canonical_solution", "solution"))
+    made = ocaml_task(
+        prompt, text_of(values, "test", "tests"), text_of(values, "canonical_solution", "solution")
+    )
     if buggy := optional_text(values, "buggy_solution"):
         made["stub"] = last_beginning(prompt).completed(buggy)
     return made
@@ -105,12 +130,16 @@ def _ocaml(values: _Values) -> dict[str, Any]:
 
 def to_complete(beginning: str) -> str:
     """The prompt that asks for the whole of an OCaml definition whose beginning is given."""
-    asked = "Complete this OCaml function. Answer with its whole definition and use the standard library only."
+    asked = (
+        "Complete this OCaml function. Answer with its whole definition and use the standard"
+        " library only."
+    )
     return f"{asked}\n\n```ocaml\n{beginning.strip()}\n```"
 
 
 def ocaml_task(prompt: str, tests: str, solution: str | None) -> dict[str, Any]:
-    """The fields of a task whose prompt ends in the beginning of a definition. Raises Unusable when it does not."""
+    """The fields of a task whose prompt ends in the beginning of a definition. Raises Unusable when
+    it does not."""
     beginning = last_beginning(prompt)
     return {
         "prompt": to_complete(prompt),
@@ -121,7 +150,7 @@ def ocaml_task(prompt: str, tests: str, solution: str | None) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- Rust
+# -------------------------------------------------------------------------------------------- Rust
 
 
 def _rust_of_multipl_e(values: _Values) -> dict[str, Any]:
@@ -149,16 +178,22 @@ def _rust(values: _Values) -> dict[str, Any]:
     declared = rust_text.signature(written, tests)
     if declared is None:
         raise Unusable("tests: name no function of the reference answer")
-    shown = rust_text.public(rust_text.without(beginning + _NOT_IMPLEMENTED, words=("use",), empty_main=True))
+    shown = rust_text.public(
+        rust_text.without(beginning + _NOT_IMPLEMENTED, words=("use",), empty_main=True)
+    )
     buggy = optional_text(values, "buggy_solution")
     uses = rust_text.imports(beginning, tests + declared)
-    comments = "".join(f"{source_text(prompt, one)}\n" for one in tokens(prompt) if one.kind is Kind.COMMENT)
+    comments = "".join(
+        f"{source_text(prompt, one)}\n" for one in tokens(prompt) if one.kind is Kind.COMMENT
+    )
     return {
         "prompt": _asked(comments + shown.removesuffix(_NOT_IMPLEMENTED)),
         "tests": uses + tests,
         "signature": declared,
         "solution": written,
-        "stub": _library(beginning, buggy) if buggy else rust_text.imports(beginning, shown) + shown,
+        "stub": (
+            _library(beginning, buggy) if buggy else rust_text.imports(beginning, shown) + shown
+        ),
     }
 
 
@@ -169,5 +204,8 @@ def _library(beginning: str, rest: str) -> str:
 
 
 def _asked(beginning: str) -> str:
-    asked = "Complete this Rust function. Answer with its whole definition, `pub` included, and use only `std`."
+    asked = (
+        "Complete this Rust function. Answer with its whole definition, `pub` included, and use"
+        " only `std`."
+    )
     return f"{asked}\n\n```rust\n{beginning.strip()}\n```"

@@ -1,7 +1,7 @@
 """Validation of imported drafts: which become tasks, and the findings on each. Writes nothing.
 
-A draft without a reference answer is unproven: that its tests can be passed, nothing shows. What can be shown is: its
-stub compiles, the tests compile against it, and it does not pass them.
+A draft without a reference answer is unproven: that its tests can be passed, nothing shows. What
+can be shown is: its stub compiles, the tests compile against it, and it does not pass them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ class Decision:
     @property
     def rejected(self) -> dict[str, Any]:
         """The row that tells of a rejected draft."""
-        return {"where": self.draft.where, "id": self.draft.id, "reasons": [*self.problems], "row": self.draft.values}
+        return {
+            "where": self.draft.where,
+            "id": self.draft.id,
+            "reasons": [*self.problems],
+            "row": self.draft.values,
+        }
 
 
 def decide(
@@ -51,9 +56,11 @@ def decide(
     proven_only: bool = False,
     drop_failing: bool = False,
 ) -> Iterator[Decision]:
-    """One decision per draft, in order. Without a grader, of rows only their form, and of stories their texts.
+    """One decision per draft, in order. Without a grader, of rows only their form, and of stories
+    their texts.
 
-    `drop_failing`: a reference answer that does not pass counts as absent, and as the stub of a task without one.
+    `drop_failing`: a reference answer that does not pass counts as absent, and as the stub of a
+    task without one.
     """
     early = [_formal(draft, name, proven_only) for draft in drafts]
     asked = [decision.draft for decision in early if not decision.problems]
@@ -71,8 +78,12 @@ def decide(
             first = seen.setdefault(draft.id, draft.where)
             problems = [] if first == draft.where else [f"id: the same as at {first}"]
             if name == "story":
-                problems += look_at(draft.values, StoryTask.model_validate(_task(draft.values, name)))[0]
-            yield Decision(draft, tuple(problems), (UNGRADED if name == "story" else "was not validated",))
+                problems += look_at(
+                    draft.values, StoryTask.model_validate(_task(draft.values, name))
+                )[0]
+            yield Decision(
+                draft, tuple(problems), (UNGRADED if name == "story" else "was not validated",)
+            )
 
 
 def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:
@@ -88,9 +99,15 @@ def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:
 
 
 def _again_without_solution(
-    decisions: Sequence[Decision], name: GraderName, grader: Grader, slots: int | None, full_marks: bool
+    decisions: Sequence[Decision],
+    name: GraderName,
+    grader: Grader,
+    slots: int | None,
+    full_marks: bool,
 ) -> Iterator[Decision]:
-    failing = {id(one): one.draft for one in decisions if one.problems and _is_proven(one.draft, name)}
+    failing = {
+        id(one): one.draft for one in decisions if one.problems and _is_proven(one.draft, name)
+    }
     drafts = [
         replace(draft, values={"stub": draft.values["solution"], **draft.values, "solution": None})
         for draft in failing.values()
@@ -107,11 +124,21 @@ def _judged(
     drafts: Sequence[Draft], name: GraderName, grader: Grader, slots: int | None, full_marks: bool
 ) -> Iterator[Decision]:
     rows = [Row(draft.where, draft.values) for draft in drafts]
-    findings = validate(rows, name, grader, slots, ValidationRules(needs_solution=False, full_marks=full_marks))
+    findings = validate(
+        rows, name, grader, slots, ValidationRules(needs_solution=False, full_marks=full_marks)
+    )
     unproven = [draft for draft in drafts if not _is_proven(draft, name)]
-    with_stub = [draft for draft in unproven if isinstance(draft.values.get("stub"), str) and draft.values["stub"]]
+    with_stub = [
+        draft
+        for draft in unproven
+        if isinstance(draft.values.get("stub"), str) and draft.values["stub"]
+    ]
     asked = [
-        {"id": "stub", "completion": fenced(name, draft.values["stub"]), "task": _task(draft.values, name)}
+        {
+            "id": "stub",
+            "completion": fenced(name, draft.values["stub"]),
+            "task": _task(draft.values, name),
+        }
         for draft in with_stub
     ]
     submissions = [submission_class(name).model_validate(one) for one in asked]

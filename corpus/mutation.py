@@ -1,4 +1,5 @@
-"""Mutations: one edit that breaks a text as people break it, and how some of many are chosen, for any language."""
+"""Mutations: one edit that breaks a text as people break it, and how some of many are chosen, for
+any language."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Edit:
 
 
 def chosen(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[Edit]:
-    """Up to `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the same text.
+    """Up to `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the same
+    text.
 
     The same edits and seed give the same choice, in whatever order the edits came.
     """

@@ -1,4 +1,5 @@
-"""Where OCaml code can be broken: asks `ocaml/mutations.ml`, built once per compiler, run in a box. Judges nothing."""
+"""Where OCaml code can be broken: asks `ocaml/mutations.ml`, built once per compiler, run in a box.
+Judges nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class OcamlMutations:
         self._build = _build(toolchain)
 
     def edits(self, source: str, edition: str = "") -> list[Edit]:
-        """Every edit of `source`; none when it does not parse. Raises Fault when the program says nothing."""
+        """Every edit of `source`; none when it does not parse. Raises Fault when the program says
+        nothing."""
         data = source.encode()
         command = Command(
             argv=(f"{_PLACE}/{PROGRAM}",),
@@ -83,15 +85,34 @@ def _build(toolchain: OcamlToolchain) -> Path:
 
 def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     beside = str(Path(toolchain.ocamlc).parent)
-    compiler = next((path for one in ("ocamlopt.opt", "ocamlopt") if (path := shutil.which(one, path=beside))), None)
+    compiler = next(
+        (path for one in ("ocamlopt.opt", "ocamlopt") if (path := shutil.which(one, path=beside))),
+        None,
+    )
     if compiler is None:
-        raise InternalFault(f"breaking OCaml code needs ocamlopt beside {toolchain.ocamlc}", retryable=False)
+        raise InternalFault(
+            f"breaking OCaml code needs ocamlopt beside {toolchain.ocamlc}", retryable=False
+        )
     # from 5.0 on these libraries have folders of their own
     folders = [part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}")]
     sources = [path.name for path in SOURCES]
-    command = [compiler, "-w", "-a", *folders, "str.cmxa", "ocamlcommon.cmxa", *sources, "-o", PROGRAM]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    command = [
+        compiler,
+        "-w",
+        "-a",
+        *folders,
+        "str.cmxa",
+        "ocamlcommon.cmxa",
+        *sources,
+        "-o",
+        PROGRAM,
+    ]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
     if done.returncode != 0:
-        message = f"the program that breaks OCaml code cannot be built with OCaml {toolchain.version}"
+        message = (
+            f"the program that breaks OCaml code cannot be built with OCaml {toolchain.version}"
+        )
         raise InternalFault(f"{message}: {done.stderr.strip()[-2000:]}", retryable=False)
     (folder / PROGRAM).chmod(0o755)

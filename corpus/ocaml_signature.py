@@ -1,4 +1,5 @@
-"""The signature of an OCaml task, from its reference answer and its tests: the compiler's own `ocamlc -i`, cut down."""
+"""The signature of an OCaml task, from its reference answer and its tests: the compiler's own
+`ocamlc -i`, cut down."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ _MODULE = re.compile(r"module (\w+)")
 
 
 def derived_signature(grader: OcamlGrader, solution: str, tests: str) -> str:
-    """Types, exceptions and modules of the solution, and the values that the tests name, as in an `.mli`.
+    """Types, exceptions and modules of the solution, and the values that the tests name, as in an
+    `.mli`.
 
-    Raises Unusable for a solution that does not compile by itself, and for one that the tests use nothing of.
+    Raises Unusable for a solution that does not compile by itself, and for one that the tests use
+    nothing of.
     """
     source = "/box/solution.ml"
     command = Command(
@@ -40,5 +43,8 @@ def derived_signature(grader: OcamlGrader, solution: str, tests: str) -> str:
     if not is_used:
         raise Unusable("tests: name no value and no module that the solution defines")
     if "'_weak" in "\n".join(kept):
-        raise Unusable("solution: a value has a type that is not settled (`'_weak1`), which no signature can have")
+        raise Unusable(
+            "solution: a value has a type that is not settled (`'_weak1`), which no signature can"
+            " have"
+        )
     return "\n".join(kept) + "\n"

@@ -1,4 +1,5 @@
-"""Beginnings of OCaml definitions, `let f (x : int) : int =`, as benchmarks ask for them. Text only; types nothing."""
+"""Beginnings of OCaml definitions, `let f (x : int) : int =`, as benchmarks ask for them. Text
+only; types nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def last_beginning(prompt: str) -> Beginning:
     """The definition that a prompt ends in the middle of. Raises Unusable when it ends in none."""
     found = list(_DEFINES.finditer(prompt))
     if not found or not prompt.rstrip().endswith("="):
-        raise Unusable("prompt: does not end in the beginning of a definition, `let f (x : int) : int =`")
+        raise Unusable(
+            "prompt: does not end in the beginning of a definition, `let f (x : int) : int =`"
+        )
     match = found[-1]
     text = prompt[match.start() :].strip()
     types = _types(prompt[match.end() :].rstrip().removesuffix("="))
@@ -45,8 +48,11 @@ def last_beginning(prompt: str) -> Beginning:
 
 
 def with_tests_run(tests: str) -> str:
-    """MultiPL-E gives its assertions a name, `let assertions = ...; ()`: run for what they do, they are tests."""
-    return re.sub(r"^([ \t]*)let\s+assertions\s*=", r"\1let () =", tests, count=1, flags=re.MULTILINE)
+    """MultiPL-E gives its assertions a name, `let assertions = ...; ()`: run for what they do, they
+    are tests."""
+    return re.sub(
+        r"^([ \t]*)let\s+assertions\s*=", r"\1let () =", tests, count=1, flags=re.MULTILINE
+    )
 
 
 def _types(parameters: str) -> list[str] | None:

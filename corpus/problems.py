@@ -1,4 +1,5 @@
-"""Which rows are about one problem: its variants have a group, tests, a prompt or an answer in common."""
+"""Which rows are about one problem: its variants have a group, tests, a prompt or an answer in
+common."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 from corpus.similarity import code_tokens, plain
 
 FEWEST_TOKENS = 20
-"""Shortest answer that counts as a duplicate of another. Many tasks are solved by `let f x = x + 1`."""
+"""Shortest answer that counts as a duplicate of another. Many tasks are solved by `let f x = x +
+1`."""
 
 
 def text(values: Mapping[str, Any], column: str) -> str:
@@ -26,11 +28,14 @@ def judged_by(values: Mapping[str, Any]) -> str:
     task = values.get("task")
     inner = task if isinstance(task, Mapping) else {}
     columns = ("tests", "cases", "references", "formatted_issues")
-    return "\n".join(found for name in columns if (found := text(values, name) or text(inner, name)))
+    return "\n".join(
+        found for name in columns if (found := text(values, name) or text(inner, name))
+    )
 
 
 def group(values: Mapping[str, Any], column: str = "group") -> str:
-    """What the row is a variant of; without one it may have variants itself, and stands for its group."""
+    """What the row is a variant of; without one it may have variants itself, and stands for its
+    group."""
     return text(values, column).strip() or text(values, "id").strip()
 
 

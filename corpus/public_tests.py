@@ -1,7 +1,8 @@
-"""Public tests for tasks that have none: a share of the hidden tests, taken out of them. Writes no file.
+"""Public tests for tasks that have none: a share of the hidden tests, taken out of them. Writes no
+file.
 
-What is taken out is no longer counted. A row is changed only if the reference answer passes both parts, with as many
-tests as were cut.
+What is taken out is no longer counted. A row is changed only if the reference answer passes both
+parts, with as many tests as were cut.
 """
 
 from __future__ import annotations
@@ -45,12 +46,22 @@ class _Cut:
 
 
 def publish(
-    rows: Sequence[Row], name: GraderName, grader: Grader, share: float, most: int, seed: int, slots: int | None = None
+    rows: Sequence[Row],
+    name: GraderName,
+    grader: Grader,
+    share: float,
+    most: int,
+    seed: int,
+    slots: int | None = None,
 ) -> Iterator[PublishingResult]:
-    """One result per row, in order. Rows that have public tests stay as they are. `most`: public tests of a row."""
+    """One result per row, in order. Rows that have public tests stay as they are. `most`: public
+    tests of a row."""
     cuts = [_cut_of(row, name, share, most, seed) for row in rows]
     asked = [
-        one for row, cut in zip(rows, cuts, strict=True) if isinstance(cut, _Cut) for one in _asked(row, name, cut)
+        one
+        for row, cut in zip(rows, cuts, strict=True)
+        if isinstance(cut, _Cut)
+        for one in _asked(row, name, cut)
     ]
     results = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
     for row, cut in zip(rows, cuts, strict=True):
@@ -60,13 +71,18 @@ def publish(
         totals = [cut.left, *(1 for _ in cut.public)]
         proven = [_proves(next(results), total) for total in totals]
         if all(proven):
-            yield PublishingResult(row, _with_fields(row, {"tests": cut.hidden, "public_tests": [*cut.public]}))
+            yield PublishingResult(
+                row, _with_fields(row, {"tests": cut.hidden, "public_tests": [*cut.public]})
+            )
         else:
-            yield PublishingResult(row, row.values, "the reference answer does not pass its tests after the cut")
+            yield PublishingResult(
+                row, row.values, "the reference answer does not pass its tests after the cut"
+            )
 
 
 def ocaml_tests(tests: str) -> list[str]:
-    """Each `assert` of plain tests, as a test of its own. Raises Unusable for tests that define or share anything."""
+    """Each `assert` of plain tests, as a test of its own. Raises Unusable for tests that define or
+    share anything."""
     starts = [found.start() for found in _OCAML_ITEM.finditer(tests)]
     if not starts or tests[: starts[0]].strip():
         raise Unusable("tests: are not a list of `let () = assert (...)`")
@@ -74,23 +90,33 @@ def ocaml_tests(tests: str) -> list[str]:
     for start, end in zip(starts, [*starts[1:], len(tests)], strict=True):
         body = _OCAML_ITEM.sub("", tests[start:end], count=1).strip().removesuffix(";;").strip()
         for piece in _OCAML_NEXT.split(body):
-            if not piece.startswith("assert") or "\nlet " in piece or piece.count("(") != piece.count(")"):
+            if (
+                not piece.startswith("assert")
+                or "\nlet " in piece
+                or piece.count("(") != piece.count(")")
+            ):
                 raise Unusable("tests: hold more than `assert`s, so they cannot be cut")
             found.append(f"let () = {piece.strip().removesuffix(';')}")
     return found
 
 
 def rust_tests(tests: str) -> list[str]:
-    """Each `#[test]` function behind the imports of the file. Raises Unusable for files with other items."""
+    """Each `#[test]` function behind the imports of the file. Raises Unusable for files with other
+    items."""
     items = list(_RUST_ITEM.finditer(tests))
     header = tests[: items[0].start()] if items else ""
     between = _RUST_ITEM.sub("", tests[len(header) :])
     if not items or between.strip() or not _RUST_HEADER.fullmatch(header):
-        raise Unusable("tests: hold more than imports and `#[test]` functions, so they cannot be cut")
+        raise Unusable(
+            "tests: hold more than imports and `#[test]` functions, so they cannot be cut"
+        )
     return [header + item[0] for item in items]
 
 
-SINGLE_TESTS: Mapping[GraderName, Callable[[str], list[str]]] = {"ocaml": ocaml_tests, "rust": rust_tests}
+SINGLE_TESTS: Mapping[GraderName, Callable[[str], list[str]]] = {
+    "ocaml": ocaml_tests,
+    "rust": rust_tests,
+}
 
 
 def _cut_of(row: Row, name: GraderName, share: float, most: int, seed: int) -> _Cut | str:
@@ -133,7 +159,11 @@ def _with_fields(row: Row, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _asked(row: Row, name: GraderName, cut: _Cut) -> Iterator[Submission]:
     """The reference answer, against the hidden part and against each public test."""
-    fields = {key: value for key, value in _fields(row).items() if key in TASKS[name].model_fields and value}
+    fields = {
+        key: value
+        for key, value in _fields(row).items()
+        if key in TASKS[name].model_fields and value
+    }
     completion = fenced(name, str(row.values["solution"]))
     for number, tests in enumerate((cut.hidden, *cut.public)):
         given = {"id": str(number), "completion": completion, "task": {**fields, "tests": tests}}
@@ -141,4 +171,9 @@ def _asked(row: Row, name: GraderName, cut: _Cut) -> Iterator[Submission]:
 
 
 def _proves(result: Graded | Faulted, total: int) -> bool:
-    return isinstance(result, Graded) and result.passed and result.tests is not None and result.tests.total == total
+    return (
+        isinstance(result, Graded)
+        and result.passed
+        and result.tests is not None
+        and result.tests.total == total
+    )

@@ -1,4 +1,5 @@
-"""The prompt of a repair task, and which parts of such a prompt are its own: what it quotes, others wrote."""
+"""The prompt of a repair task, and which parts of such a prompt are its own: what it quotes, others
+wrote."""
 
 from __future__ import annotations
 
@@ -12,16 +13,24 @@ _CODE = "# The code"
 
 def repair_prompt(task: str, name: GraderName, code: str, message: str) -> str:
     return (
-        f"This {LANGUAGES[name]} {MISTAKE}\n\n{_TASK}\n\n{task.strip()}\n\n{_CODE}\n\n{fenced(name, code)}\n\n"
+        f"This {LANGUAGES[name]}"
+        f" {MISTAKE}\n\n{_TASK}\n\n{task.strip()}\n\n{_CODE}\n\n{fenced(name, code)}\n\n"
         f"{quoted_message(message)}"
     )
 
 
 def quoted(prompt: str, message: str) -> list[str]:
-    """The task and the code of such a prompt, each alone, without `message`; of any other prompt the whole of it."""
+    """The task and the code of such a prompt, each alone, without `message`; of any other prompt
+    the whole of it."""
     if MISTAKE not in prompt or SAID not in prompt:
         return [prompt]
-    parts = [prompt.partition(MISTAKE)[2].replace(message, "") if message else prompt.partition(MISTAKE)[2]]
+    parts = [
+        (
+            prompt.partition(MISTAKE)[2].replace(message, "")
+            if message
+            else prompt.partition(MISTAKE)[2]
+        )
+    ]
     for heading in (_TASK, _CODE, SAID):
         parts = [piece for part in parts for piece in part.split(heading)]
     return parts

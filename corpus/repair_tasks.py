@@ -1,7 +1,9 @@
-"""Repair tasks: a reference answer is broken by one edit, the grader says what is wrong with it, the answer is the fix.
+"""Repair tasks: a reference answer is broken by one edit, the grader says what is wrong with it,
+the answer is the fix.
 
-A broken answer that still passes every test is a survivor: it shows that the tests are weak, or that the edit changes
-nothing, and never becomes a task. Graded in boxes, like any answer; nothing is written.
+A broken answer that still passes every test is a survivor: it shows that the tests are weak, or
+that the edit changes nothing, and never becomes a task. Graded in boxes, like any answer; nothing
+is written.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 
 MAX_SOURCE_CHARS = 20_000
-"""A longer reference answer is not broken: what finds the places takes time that grows with its square."""
+"""A longer reference answer is not broken: what finds the places takes time that grows with its
+square."""
 ENGINES = ("auto", "own", "cargo-mutants")
 _BATCH = 8
-"""Tasks whose answers are graded together: enough to keep the slots busy, few enough to see progress."""
+"""Tasks whose answers are graded together: enough to keep the slots busy, few enough to see
+progress."""
 
 
 class Mutations(Protocol):
@@ -75,12 +79,16 @@ def mutations_for(name: GraderName, grader: Grader, engine: str = "auto") -> Mut
     if engine not in ENGINES:
         raise Misuse(f"--engine {engine}: use one of {', '.join(ENGINES)}")
     if engine == "cargo-mutants" and not (name == "rust" and is_installed()):
-        raise Misuse("--engine cargo-mutants: is for Rust, and needs `cargo install cargo-mutants` on PATH")
+        raise Misuse(
+            "--engine cargo-mutants: is for Rust, and needs `cargo install cargo-mutants` on PATH"
+        )
     if name == "rust":
         return RustMutations() if engine == "own" or not is_installed() else CargoMutants()
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
-    raise Misuse(f"answers to tasks of the grader {name!r} cannot be broken; those of ocaml and rust can")
+    raise Misuse(
+        f"answers to tasks of the grader {name!r} cannot be broken; those of ocaml and rust can"
+    )
 
 
 def break_tasks(
@@ -96,7 +104,7 @@ def break_tasks(
         yield from _broken(rows[start : start + _BATCH], name, grader, mutations, options, slots)
 
 
-# ---------------------------------------------------------------------------------------------------------- a batch
+# ----------------------------------------------------------------------------------------- a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +128,23 @@ def _broken(
     for row in rows:
         broken = MutationResult(row.where, str(row.values.get("id", "")))
         found.append(broken)
-        asked += [(mutant, row, made) for mutant, made in _mutants(row, name, mutations, options, broken)]
-    results = grade_in_order(grader, [made for _, _, made in asked], grader.info().rubrics[0], slots)
+        asked += [
+            (mutant, row, made) for mutant, made in _mutants(row, name, mutations, options, broken)
+        ]
+    results = grade_in_order(
+        grader, [made for _, _, made in asked], grader.info().rubrics[0], slots
+    )
     for (mutant, row, _), result in zip(asked, results, strict=True):
         _sort(mutant, row, name, result, options)
     yield from found
 
 
 def _mutants(
-    row: Row, name: GraderName, mutations: Mutations, options: MutationOptions, broken: MutationResult
+    row: Row,
+    name: GraderName,
+    mutations: Mutations,
+    options: MutationOptions,
+    broken: MutationResult,
 ) -> Iterator[tuple[_Mutant, Submission]]:
     """The reference answer, and what is to be graded of its broken forms."""
     code = row.values.get("solution")
@@ -146,7 +162,10 @@ def _mutants(
             return
         try:
             edition = str(task_of(row.values, name).get("edition", "2021"))
-            edits = [*mutations.edits(code, edition), *(RustMutations().lints(code, edition) if options.lints else ())]
+            edits = [
+                *mutations.edits(code, edition),
+                *(RustMutations().lints(code, edition) if options.lints else ()),
+            ]
         except Fault as fault:
             broken.problem = fault.message
             return
@@ -167,10 +186,12 @@ def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
     return {field: values[field] for field in TASKS[name].model_fields if values.get(field)}
 
 
-# --------------------------------------------------------------------------------------------------- what comes of it
+# ---------------------------------------------------------------------- what comes of it
 
 
-def _sort(mutant: _Mutant, row: Row, name: GraderName, result: Graded | Faulted, options: MutationOptions) -> None:
+def _sort(
+    mutant: _Mutant, row: Row, name: GraderName, result: Graded | Faulted, options: MutationOptions
+) -> None:
     of, edit = mutant.of, mutant.edit
     if isinstance(result, Faulted):
         of.problem = of.problem or result.fault.message
@@ -179,7 +200,9 @@ def _sort(mutant: _Mutant, row: Row, name: GraderName, result: Graded | Faulted,
             of.problem = f"its solution does not pass: {render_verdict(result)}"
     elif of.problem is None:
         of.tried += 1
-        is_lint = edit.kind == "lint" and any(one.stage is Stage.CLIPPY for one in result.diagnostics)
+        is_lint = edit.kind == "lint" and any(
+            one.stage is Stage.CLIPPY for one in result.diagnostics
+        )
         if result.passed and not is_lint:
             of.survivors.append(_survivor(mutant, edit, row, result))
         elif len(of.repairs) < options.per_task:
@@ -200,7 +223,9 @@ def _survivor(mutant: _Mutant, edit: Edit, row: Row, result: Graded) -> dict[str
     }
 
 
-def _repair(mutant: _Mutant, edit: Edit, row: Row, name: GraderName, result: Graded) -> dict[str, Any]:
+def _repair(
+    mutant: _Mutant, edit: Edit, row: Row, name: GraderName, result: Graded
+) -> dict[str, Any]:
     values, of = row.values, mutant.of
     message = render_verdict(result)
     tags = values.get("tags")
@@ -213,5 +238,9 @@ def _repair(mutant: _Mutant, edit: Edit, row: Row, name: GraderName, result: Gra
         "message": message,
         "kind": "repair",
         "group": values.get("group") or of.id,
-        "tags": [*(tags if isinstance(tags, list) else []), f"mutation:{edit.kind}", f"stage:{result.stage.value}"],
+        "tags": [
+            *(tags if isinstance(tags, list) else []),
+            f"mutation:{edit.kind}",
+            f"stage:{result.stage.value}",
+        ],
     }

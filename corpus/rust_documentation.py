@@ -1,7 +1,8 @@
-"""Documentation of Rust items: pages that rustdoc of the grader's toolchain makes, in one of the grader's boxes.
+"""Documentation of Rust items: pages that rustdoc of the grader's toolchain makes, in one of the
+grader's boxes.
 
-The compiled standard library and the grader's crates carry their documentation, so neither sources nor a network are
-needed.
+The compiled standard library and the grader's crates carry their documentation, so neither sources
+nor a network are needed.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ _HIDDEN = re.compile(r'<summary class="hideme">.*?</summary>|<[^>]+>', re.DOTALL
 def documentation(grader: RustGrader, task: RustTask, item: str) -> str | None:
     """Description, declaration and methods of an item, such as `Vec` or `regex::Captures`.
 
-    `item` is a path of the prelude, of the standard library or of one of the task's crates. None where rustdoc has no
-    page of its own for it, or is not installed beside rustc.
+    `item` is a path of the prelude, of the standard library or of one of the task's crates. None
+    where rustdoc has no page of its own for it, or is not installed beside rustc.
     """
     return _page(grader, item, task.dependencies)
 
 
 @lru_cache(256)
 def _page(grader: RustGrader, item: str, dependencies: tuple[str, ...]) -> str | None:
-    flags = [f"--sysroot={ROOT}/toolchain", "--edition=2021", "--crate-name=asked", "--output=/tmp/doc"]
+    flags = [
+        f"--sysroot={ROOT}/toolchain",
+        "--edition=2021",
+        "--crate-name=asked",
+        "--output=/tmp/doc",
+    ]
     toolchain = grader.toolchain
     command = Command(
         argv=("/usr/bin/sh", "-c", _RUN, "sh", *flags, *grader.crates.flags(dependencies), _SOURCE),
@@ -51,7 +57,9 @@ def _page(grader: RustGrader, item: str, dependencies: tuple[str, ...]) -> str |
     texts = [_text(part[1]) for part in parts if part]
     if not texts:
         return None
-    return "\n\n".join([*texts, *(" ".join(_text(method).split()) for method in _METHOD.findall(page))])
+    return "\n\n".join(
+        [*texts, *(" ".join(_text(method).split()) for method in _METHOD.findall(page))]
+    )
 
 
 def _text(markup: str) -> str:

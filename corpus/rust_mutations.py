@@ -1,4 +1,5 @@
-"""Where Rust code can be broken, found among its tokens, for machines without cargo-mutants. Compiles nothing.
+"""Where Rust code can be broken, found among its tokens, for machines without cargo-mutants.
+Compiles nothing.
 
 Some edits do not compile and some change nothing: which is which, only the grader tells.
 """
@@ -19,14 +20,28 @@ OPERATORS = {
 METHODS = {
     **{"min": "max", "max": "min", "first": "last", "last": "first", "any": "all", "all": "any"},
     **{"is_some": "is_none", "is_none": "is_some", "is_ok": "is_err", "is_err": "is_ok"},
-    **{"sum": "product", "skip": "take", "take": "skip", "push": "extend", "push_back": "push_front"},
-    **{"push_front": "push_back", "pop_front": "pop_back", "pop_back": "pop_front", "filter": "map", "map": "filter"},
+    **{
+        "sum": "product",
+        "skip": "take",
+        "take": "skip",
+        "push": "extend",
+        "push_back": "push_front",
+    },
+    **{
+        "push_front": "push_back",
+        "pop_front": "pop_back",
+        "pop_back": "pop_front",
+        "filter": "map",
+        "map": "filter",
+    },
     **{"take_while": "skip_while", "skip_while": "take_while"},
     **{"checked_add": "checked_sub", "checked_sub": "checked_add", "wrapping_add": "wrapping_sub"},
     **{"to_lowercase": "to_uppercase", "to_uppercase": "to_lowercase", "min_by_key": "max_by_key"},
     **{"max_by_key": "min_by_key", "saturating_sub": "saturating_add", "starts_with": "ends_with"},
 }
-FORGOTTEN_CALLS = frozenset({"clone", "rev", "unwrap", "to_string", "to_owned", "collect", "cloned", "copied", "abs"})
+FORGOTTEN_CALLS = frozenset(
+    {"clone", "rev", "unwrap", "to_string", "to_owned", "collect", "cloned", "copied", "abs"}
+)
 _SIGNS = frozenset({*OPERATORS, "..=", "..", "->", "=>", "::"})
 _NUMBER = re.compile(r"(\d[\d_]*)([iu](?:8|16|32|64|128|size))?")
 _OPENING, _CLOSING = "([{", ")]}"
@@ -38,29 +53,55 @@ class RustMutations:
     def edits(self, source: str, edition: str = "2021") -> list[Edit]:
         """Every edit of `source`, in no order that matters."""
         found = _joined(_own_code(code(source, edition)))
-        makers = (_operators, _constants, _conditions, _cases, _methods, _left_out, _arguments, _names, _variants)
+        makers = (
+            _operators,
+            _constants,
+            _conditions,
+            _cases,
+            _methods,
+            _left_out,
+            _arguments,
+            _names,
+            _variants,
+        )
         return [edit for make in makers for edit in make(source, found)]
 
     def lints(self, source: str, edition: str = "2021") -> list[Edit]:
-        """Edits that change nothing but what clippy says: `mut` and parentheses that nothing needs, `x = x + y`."""
+        """Edits that change nothing but what clippy says: `mut` and parentheses that nothing needs,
+        `x = x + y`."""
         found = _joined(_own_code(code(source, edition)))
         edits = []
         for at, token in enumerate(found[:-2]):
             name = found[at + 1]
-            if token.text == "let" and name.kind is Kind.NAME and name.text not in ("mut", "Some", "Ok", "Err"):
+            if (
+                token.text == "let"
+                and name.kind is Kind.NAME
+                and name.text not in ("mut", "Some", "Ok", "Err")
+            ):
                 edits.append(_replaced("lint", name, f"mut {name.text}"))
-            elif token.kind is Kind.NAME and name.text in ("+=", "-=", "*=") and found[at - 1].text in ("{", "}", ";"):
+            elif (
+                token.kind is Kind.NAME
+                and name.text in ("+=", "-=", "*=")
+                and found[at - 1].text in ("{", "}", ";")
+            ):
                 edits.append(_replaced("lint", name, f"= {token.text} {name.text[0]}"))
-            elif token.text == "if" and name.text not in ("let", "(", "!") and "let" not in _line_of(source, token):
+            elif (
+                token.text == "if"
+                and name.text not in ("let", "(", "!")
+                and "let" not in _line_of(source, token)
+            ):
                 opening = next((one for one in found[at + 1 :] if one.text in ("{", ";")), None)
                 if opening is not None and opening.text == "{":
                     condition = source[name.start : opening.start].rstrip()
-                    edits.append(Edit("lint", name.start, name.start + len(condition), f"({condition})"))
+                    edits.append(
+                        Edit("lint", name.start, name.start + len(condition), f"({condition})")
+                    )
         return edits
 
 
 def _own_code(found: Sequence[Token]) -> list[Token]:
-    """`found` without attributes and without the answer's own tests: breaking those breaks nothing that is judged."""
+    """`found` without attributes and without the answer's own tests: breaking those breaks nothing
+    that is judged."""
     out: list[Token] = []
     at = 0
     while at < len(found):
@@ -69,7 +110,10 @@ def _own_code(found: Sequence[Token]) -> list[Token]:
             words = [token.text for token in found[opening : opening + 5]]
             at = _closing(found, opening) + 1
             if words == ["[", "cfg", "(", "test", ")"]:
-                at = next((_closing(found, n) + 1 for n in range(at, len(found)) if found[n].text == "{"), len(found))
+                at = next(
+                    (_closing(found, n) + 1 for n in range(at, len(found)) if found[n].text == "{"),
+                    len(found),
+                )
         else:
             out.append(found[at])
             at += 1
@@ -105,8 +149,15 @@ def _operators(source: str, found: Sequence[Token]) -> Iterator[Edit]:
     for at, token in enumerate(found[:-1]):
         if token.kind is not Kind.SIGN:
             continue
-        spaced = source[token.start - 1 : token.start].isspace() and source[_end(token) : _end(token) + 1].isspace()
-        if spaced and token.text in OPERATORS and found[at - 1].text not in ("=", "=>", ",", "(", "{", "return"):
+        spaced = (
+            source[token.start - 1 : token.start].isspace()
+            and source[_end(token) : _end(token) + 1].isspace()
+        )
+        if (
+            spaced
+            and token.text in OPERATORS
+            and found[at - 1].text not in ("=", "=>", ",", "(", "{", "return")
+        ):
             yield _replaced("operator", token, OPERATORS[token.text])
         elif token.text == "..=":
             yield _replaced("range", token, "..")
@@ -129,7 +180,11 @@ def _constants(source: str, found: Sequence[Token]) -> Iterator[Edit]:
 
 def _conditions(source: str, found: Sequence[Token]) -> Iterator[Edit]:
     for at, token in enumerate(found[:-1]):
-        if token.kind is Kind.NAME and token.text in ("if", "while") and found[at + 1].text != "let":
+        if (
+            token.kind is Kind.NAME
+            and token.text in ("if", "while")
+            and found[at + 1].text != "let"
+        ):
             end = next((n for n in _outside(found, at + 1) if found[n].text in ("{", "=>")), None)
             if end is not None and end > at + 1:
                 start, stop = found[at + 1].start, _end(found[end - 1])
@@ -137,7 +192,8 @@ def _conditions(source: str, found: Sequence[Token]) -> Iterator[Edit]:
 
 
 def _outside(found: Sequence[Token], at: int) -> Iterator[int]:
-    """Places from `at` on that are inside of no bracket opened since, up to the one that closes what `at` is in."""
+    """Places from `at` on that are inside of no bracket opened since, up to the one that closes
+    what `at` is in."""
     depth = 0
     for place in range(at, len(found)):
         text = found[place].text if found[place].kind is Kind.SIGN else ""
@@ -183,7 +239,9 @@ def _arms(found: Sequence[Token], opening: int) -> Iterator[tuple[int, int]]:
             stop = _closing(found, arrow + 1)
             stop += found[stop + 1].text == "," if stop + 1 < last else 0
         else:
-            stop = next((n for n in _outside(found, arrow + 1) if found[n].text == "," or n == last), last)
+            stop = next(
+                (n for n in _outside(found, arrow + 1) if found[n].text == "," or n == last), last
+            )
             stop -= stop == last
         yield found[at].start, _end(found[stop])
         at = stop + 1
@@ -212,14 +270,18 @@ def _left_out(source: str, found: Sequence[Token]) -> Iterator[Edit]:
 
 def _arguments(source: str, found: Sequence[Token]) -> Iterator[Edit]:
     for at, token in enumerate(found[:-1]):
-        called = token.kind is Kind.NAME and found[at + 1].text == "(" and found[at - 1].text != "fn"
+        called = (
+            token.kind is Kind.NAME and found[at + 1].text == "(" and found[at - 1].text != "fn"
+        )
         if not called:
             continue
         last = _closing(found, at + 1)
         commas = [n for n in _outside(found, at + 2) if found[n].text == ","]
         bounds = [at + 1, *commas, last]
         parts = [
-            (found[a + 1].start, _end(found[b - 1])) for a, b in zip(bounds, bounds[1:], strict=False) if b > a + 1
+            (found[a + 1].start, _end(found[b - 1]))
+            for a, b in zip(bounds, bounds[1:], strict=False)
+            if b > a + 1
         ]
         if len(parts) > 1:
             (a, b), (c, d) = parts[:2]
@@ -229,9 +291,17 @@ def _arguments(source: str, found: Sequence[Token]) -> Iterator[Edit]:
 def _names(source: str, found: Sequence[Token]) -> Iterator[Edit]:
     """Uses of the answer's own variables, misspelt."""
     pairs = list(zip(found, found[1:], strict=False))
-    bound = {two.text for one, two in pairs if one.text in ("let", "mut", "for") and two.kind is Kind.NAME}
+    bound = {
+        two.text
+        for one, two in pairs
+        if one.text in ("let", "mut", "for") and two.kind is Kind.NAME
+    }
     for before, token in pairs:
-        if token.text in bound and len(token.text) > 2 and before.text not in ("let", "mut", "for", "."):
+        if (
+            token.text in bound
+            and len(token.text) > 2
+            and before.text not in ("let", "mut", "for", ".")
+        ):
             yield _replaced("name", token, token.text[:-1])
 
 
@@ -241,8 +311,14 @@ def _variants(source: str, found: Sequence[Token]) -> Iterator[Edit]:
     for at, token in enumerate(found[:-3]):
         if token.kind is Kind.NAME and token.text == "enum" and found[at + 2].text == "{":
             inside = [n for n in _outside(found, at + 3) if found[n].kind is Kind.NAME]
-            enums[found[at + 1].text] = [found[n].text for n in inside if found[n + 1].text in (",", "}")]
+            enums[found[at + 1].text] = [
+                found[n].text for n in inside if found[n + 1].text in (",", "}")
+            ]
     for at, token in enumerate(found[:-2]):
-        if token.text in enums and found[at + 1].text == "::" and found[at + 2].text in enums[token.text]:
+        if (
+            token.text in enums
+            and found[at + 1].text == "::"
+            and found[at + 2].text in enums[token.text]
+        ):
             others = [name for name in enums[token.text] if name != found[at + 2].text]
             yield from (_replaced("constructor", found[at + 2], name) for name in others)

@@ -1,7 +1,9 @@
-"""The signature of a Rust task, from its reference answer and its tests. Text only; compiles nothing.
+"""The signature of a Rust task, from its reference answer and its tests. Text only; compiles
+nothing.
 
-What the tests name is declared, and the types that those declarations name. Of a type the declaration has the public
-fields and the methods that the tests name; enums have all their variants. Bodies, values and attributes stay out.
+What the tests name is declared, and the types that those declarations name. Of a type the
+declaration has the public fields and the methods that the tests name; enums have all their
+variants. Bodies, values and attributes stay out.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ _ITEMS = ("fn", "struct", "enum", "trait", "type", "const", "static", "mod")
 
 
 def derived_signature(solution: str, tests: str) -> str:
-    """Raises Unusable where the tests need what a signature cannot declare, or name nothing of the solution."""
+    """Raises Unusable where the tests need what a signature cannot declare, or name nothing of the
+    solution."""
     found = list(items(code(solution)))
-    public = {item.name: item for item in found if item.name and item.word in _ITEMS and _is_public(item)}
+    public = {
+        item.name: item for item in found if item.name and item.word in _ITEMS and _is_public(item)
+    }
     named = {token.text for token in code(tests) if token.kind is Kind.NAME}
     for item in found:
         if item.word == "macro_rules" and item.name in named:
@@ -27,23 +32,44 @@ def derived_signature(solution: str, tests: str) -> str:
         if item.word == "use" and item.body[0].text == "pub":
             raise Unusable("solution: exports names by `pub use`; write its signature by hand")
     needed = {name for name in public if name in named}
-    for item in public.values():  # a trait whose methods the tests call, which an import of everything brings
-        if item.word == "trait" and any(one.name in named for one in items(_inside(item)) if one.word == "fn"):
+    for item in (
+        public.values()
+    ):  # a trait whose methods the tests call, which an import of everything brings
+        if item.word == "trait" and any(
+            one.name in named for one in items(_inside(item)) if one.word == "fn"
+        ):
             needed.add(item.name)
     if not needed:
         raise Unusable("tests: name nothing that the solution defines at its root")
     declared: dict[int, str] = {}
     while True:
-        declared = {at: text for at, item in enumerate(found) if (text := _declared(solution, item, needed, named))}
-        words = {token.text for text in declared.values() for token in code(text) if token.kind is Kind.NAME}
+        declared = {
+            at: text
+            for at, item in enumerate(found)
+            if (text := _declared(solution, item, needed, named))
+        }
+        words = {
+            token.text
+            for text in declared.values()
+            for token in code(text)
+            if token.kind is Kind.NAME
+        }
         if not (more := (words & set(public)) - needed):
             break
         needed |= more
     body = "\n".join(declared.values())
     for item in found:  # a public function may have the type of a private alias
         of_alias = [token.text for token in item.body]
-        if item.word == "type" and item.name not in public and of_alias[of_alias.index(item.name) + 1] == "=":
-            body = re.sub(rf"\b{item.name}\b", _source(solution, item.body[of_alias.index("=") + 1 : -1]), body)
+        if (
+            item.word == "type"
+            and item.name not in public
+            and of_alias[of_alias.index(item.name) + 1] == "="
+        ):
+            body = re.sub(
+                rf"\b{item.name}\b",
+                _source(solution, item.body[of_alias.index("=") + 1 : -1]),
+                body,
+            )
     return imports(solution, body) + body + "\n"
 
 
@@ -70,7 +96,8 @@ def _without_attributes(body: Sequence[Token]) -> list[Token]:
 
 
 def _source(text: str, body: Sequence[Token]) -> str:
-    """The source of tokens that follow each other, without what stands between them and is no white space."""
+    """The source of tokens that follow each other, without what stands between them and is no white
+    space."""
     out = ""
     for at, token in enumerate(body):
         before = body[at - 1] if at else None
@@ -129,11 +156,17 @@ def _member(text: str, item: Item, of_trait: bool) -> str:
 
 def _struct(text: str, body: list[Token], words: list[str], name: str, named: set[str]) -> str:
     after = words.index(name) + 1
-    opening = next((at for at in range(after, len(words)) if words[at] in ("{", "(", ";")), len(words) - 1)
+    opening = next(
+        (at for at in range(after, len(words)) if words[at] in ("{", "(", ";")), len(words) - 1
+    )
     head = _source(text, body[:opening])
     if words[opening] == "(":
         fields = _parts(body[opening + 1 : ends_of_groups(body)[opening] - 1])
-        return _source(text, body) if fields and all(part[0].text == "pub" for part in fields) else f"{head};"
+        return (
+            _source(text, body)
+            if fields and all(part[0].text == "pub" for part in fields)
+            else f"{head};"
+        )
     if words[opening] == "{":
         fields = [
             part
@@ -151,15 +184,20 @@ def _parts(body: Sequence[Token]) -> list[Sequence[Token]]:
     parts: list[Sequence[Token]] = []
     start = depth = 0
     for at, token in enumerate(body):
-        depth += (token.text in "([{<") - (token.text in ")]}" or (token.text == ">" and body[at - 1].text != "-"))
+        depth += (token.text in "([{<") - (
+            token.text in ")]}" or (token.text == ">" and body[at - 1].text != "-")
+        )
         if token.text == "," and not depth:
             parts.append(body[start:at])
             start = at + 1
     return [part for part in (*parts, body[start:]) if part]
 
 
-def _implementation(text: str, body: list[Token], words: list[str], needed: set[str], named: set[str]) -> str:
-    """An `impl` block of a declared type: what tests name of its own, traits that are declared, and `PartialEq`."""
+def _implementation(
+    text: str, body: list[Token], words: list[str], needed: set[str], named: set[str]
+) -> str:
+    """An `impl` block of a declared type: what tests name of its own, traits that are declared, and
+    `PartialEq`."""
     if "{" not in words:
         return ""
     opening = words.index("{")
@@ -168,7 +206,10 @@ def _implementation(text: str, body: list[Token], words: list[str], needed: set[
     if "for" in head:
         trait = set(head[: head.index("for")])
         if "PartialEq" in trait and needed & set(own):
-            heads = [_head(text, _without_attributes(one.body)) + ";" for one in items(body[opening + 1 : -1])]
+            heads = [
+                _head(text, _without_attributes(one.body)) + ";"
+                for one in items(body[opening + 1 : -1])
+            ]
             return f"{_source(text, body[:opening])} {{ {' '.join(heads)} }}"
         return f"{_source(text, body[:opening])} {{}}" if trait & needed else ""
     if not needed & set(own):

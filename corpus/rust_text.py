@@ -1,7 +1,8 @@
-"""Rust of benchmarks made into what the grader judges: a public library and an integration test file. Compiles nothing.
+"""Rust of benchmarks made into what the grader judges: a public library and an integration test
+file. Compiles nothing.
 
-Benchmarks put tests into the answer's file (`#[cfg(test)] mod tests`) or behind it (`fn main` with assertions), and
-import much that nothing uses. Items are cut by the grader's own lexer.
+Benchmarks put tests into the answer's file (`#[cfg(test)] mod tests`) or behind it (`fn main` with
+assertions), and import much that nothing uses. Items are cut by the grader's own lexer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from corpus.drafts import Unusable
 from services.graders.rust.lexer import Item, Kind, Token, code, items
 
-_MADE_PUBLIC = frozenset({"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"})
+_MADE_PUBLIC = frozenset(
+    {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"}
+)
 _STANDARD = frozenset({"std", "core", "alloc"})
 
 
@@ -37,22 +40,32 @@ def _unmarked(item: Item) -> int | None:
 
 def functions(source: str) -> dict[str, str]:
     """Name -> `pub fn f(x: i64) -> i64` of the functions at the top level, in order."""
-    return {item.name: _head(source, item) for item in items(code(source)) if item.word == "fn" and item.name}
+    return {
+        item.name: _head(source, item)
+        for item in items(code(source))
+        if item.word == "fn" and item.name
+    }
 
 
 def _head(source: str, item: Item) -> str:
     start = next(token for token in item.body if token.text == "fn").start
-    end = next((token.start for token in item.body if token.start > start and token.text in "{;"), len(source))
+    end = next(
+        (token.start for token in item.body if token.start > start and token.text in "{;"),
+        len(source),
+    )
     return "pub " + " ".join(source[start:end].split())
 
 
 def signature(source: str, tests: str) -> str | None:
-    """Declarations of the functions of `source` that `tests` name; None when they name another item of it.
+    """Declarations of the functions of `source` that `tests` name; None when they name another item
+    of it.
 
     For types the tests may need more of them than can be told from here.
     """
     named = {token.text for token in code(tests) if token.kind is Kind.NAME}
-    used = [item for item in items(code(source)) if item.name in named and item.word in _MADE_PUBLIC]
+    used = [
+        item for item in items(code(source)) if item.name in named and item.word in _MADE_PUBLIC
+    ]
     if not used or any(item.word != "fn" for item in used):
         return None
     return "".join(f"{_head(source, item)};\n" for item in used)
@@ -61,7 +74,11 @@ def signature(source: str, tests: str) -> str | None:
 def without(source: str, *, words: Sequence[str] = (), empty_main: bool = False) -> str:
     """`source` without items of these kinds (`use`), and without a `fn main` that does nothing."""
     for item in reversed(list(items(code(source)))):
-        idle = empty_main and item.name == "main" and [token.text for token in item.body[-2:]] == ["{", "}"]
+        idle = (
+            empty_main
+            and item.name == "main"
+            and [token.text for token in item.body[-2:]] == ["{", "}"]
+        )
         if item.word in words or idle:
             last = item.body[-1]
             source = source[: item.body[0].start] + source[last.start + len(last.text) :]
@@ -69,12 +86,16 @@ def without(source: str, *, words: Sequence[str] = (), empty_main: bool = False)
 
 
 def imports(source: str, used_in: str) -> str:
-    """One `use` line for each name of the standard library that `source` imports and `used_in` mentions.
+    """One `use` line for each name of the standard library that `source` imports and `used_in`
+    mentions.
 
-    What comes from other crates is left out: benchmarks import crates that hardly any of their tasks use.
+    What comes from other crates is left out: benchmarks import crates that hardly any of their
+    tasks use.
     """
     named = {token.text for token in code(used_in) if token.kind is Kind.NAME}
-    paths = [path for item in items(code(source)) if item.word == "use" for path in _leaves(item.body)]
+    paths = [
+        path for item in items(code(source)) if item.word == "use" for path in _leaves(item.body)
+    ]
     kept = [path for path in paths if path[0] in _STANDARD and path[-1] in named]
     return "".join(f"use {'::'.join(path)};\n" for path in dict.fromkeys(kept))
 
@@ -101,13 +122,15 @@ def _own(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[:-1] if path[-1:] == ("self",) and len(path) > 1 else path
 
 
-# ----------------------------------------------------------------------------------------------------------- tests
+# ------------------------------------------------------------------------------------------- tests
 
 
 def integration_tests(tests: str, crate: str = "solution") -> str:
     """`tests` as a file that names the crate. Raises Unusable when there is no test in them."""
     found = list(items(code(tests)))
-    module = next((item for item in found if item.word == "mod" and "test" in _texts(item.body)), None)
+    module = next(
+        (item for item in found if item.word == "mod" and "test" in _texts(item.body)), None
+    )
     text = tests
     if module:
         opening = next(token for token in module.body if token.text == "{")
@@ -122,12 +145,15 @@ def integration_tests(tests: str, crate: str = "solution") -> str:
 
 def _is_test(item: Item) -> bool:
     words = _texts(item.body)
-    within = item.word == "fn" and any(words[at : at + 3] == ["[", "test", "]"] for at in range(len(words)))
+    within = item.word == "fn" and any(
+        words[at : at + 3] == ["[", "test", "]"] for at in range(len(words))
+    )
     return within or words[:4] == ["#", "[", "test", "]"]
 
 
 def assertions_of_main(tests: str, uses: str, crate: str = "solution") -> str:
-    """MultiPL-E's `fn main` of assertions as one test per assertion. Raises Unusable when it is not of that form."""
+    """MultiPL-E's `fn main` of assertions as one test per assertion. Raises Unusable when it is not
+    of that form."""
     text = tests.strip().removeprefix("}")  # closes the function that the prompt opened
     main = next((item for item in items(code(text)) if item.name == "main"), None)
     if main is None:
@@ -138,7 +164,10 @@ def assertions_of_main(tests: str, uses: str, crate: str = "solution") -> str:
     if not checks or len(given) + len(checks) != len(statements):
         raise Unusable("tests: their `fn main` holds something else than bindings and assertions")
     lines = [f"    {line}\n" for line in given]
-    cases = [f"#[test]\nfn case_{n}() {{\n{''.join(lines)}    {check}\n}}\n" for n, check in enumerate(checks, 1)]
+    cases = [
+        f"#[test]\nfn case_{n}() {{\n{''.join(lines)}    {check}\n}}\n"
+        for n, check in enumerate(checks, 1)
+    ]
     return f"use {crate}::*;\n{uses}\n" + "\n".join(cases)
 
 

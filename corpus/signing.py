@@ -39,7 +39,9 @@ class SigningResult:
         return self.values is not self.row.values
 
 
-def sign(rows: Sequence[Row], name: GraderName, grader: Grader, slots: int | None = None) -> Iterator[SigningResult]:
+def sign(
+    rows: Sequence[Row], name: GraderName, grader: Grader, slots: int | None = None
+) -> Iterator[SigningResult]:
     """One result per row, in order. Rows that have a signature or `cases` stay as they are."""
     drawn = [_drawn(row, name, grader) for row in rows]
     asked = [submission for _, submission in drawn if submission is not None]
@@ -57,20 +59,33 @@ def _drawn(row: Row, name: GraderName, grader: Grader) -> tuple[SigningResult, S
         return SigningResult(row, row.values, row.problem), None
     solution, tests = values.get("solution"), fields.get("tests")
     if not isinstance(solution, str) or not solution.strip() or not isinstance(tests, str):
-        return SigningResult(row, row.values, "has no solution, from which a signature could be derived"), None
+        return (
+            SigningResult(
+                row, row.values, "has no solution, from which a signature could be derived"
+            ),
+            None,
+        )
     try:
         if isinstance(grader, OcamlGrader):
             signature = ocaml_signature.derived_signature(grader, solution, tests)
         else:
             signature = rust_signature.derived_signature(solution, tests)
         plain = {key: fields[key] for key in TASKS[name].model_fields if fields.get(key)}
-        asked = {"id": "solution", "completion": fenced(name, solution), "task": {**plain, "signature": signature}}
+        asked = {
+            "id": "solution",
+            "completion": fenced(name, solution),
+            "task": {**plain, "signature": signature},
+        }
         submission = submission_class(name).model_validate(asked)
     except Unusable as unusable:
         return SigningResult(row, row.values, str(unusable)), None
     except ValidationError as error:
         return SigningResult(row, row.values, explain(error)), None
-    given = {"task": {**fields, "signature": signature}} if isinstance(task, Mapping) else {"signature": signature}
+    given = (
+        {"task": {**fields, "signature": signature}}
+        if isinstance(task, Mapping)
+        else {"signature": signature}
+    )
     return SigningResult(row, {**values, **given}), submission
 
 
@@ -78,7 +93,12 @@ def _loss(result: Graded | Faulted) -> str | None:
     """Why the derived signature cannot be used; None when it can."""
     if isinstance(result, Faulted):
         return f"with the signature that was derived: {result.fault.message}"
-    reasons = "; ".join(diagnostic.message for diagnostic in result.diagnostics) or ", ".join(result.flags)
+    reasons = "; ".join(diagnostic.message for diagnostic in result.diagnostics) or ", ".join(
+        result.flags
+    )
     if result.passed:
         return None
-    return f"the reference answer gets {result.reward:.2f} with the signature that was derived: {reasons[:300]}"
+    return (
+        f"the reference answer gets {result.reward:.2f} with the signature that was derived:"
+        f" {reasons[:300]}"
+    )

@@ -1,7 +1,7 @@
 """Similarity of texts: plain words, n-grams, and pairs of texts that share most of theirs.
 
-It is the exact share of common n-grams (Jaccard), not an estimate: pairs are found by looking only for the rare ones
-among each text's runs, so nothing depends on chance or on the order of texts.
+It is the exact share of common n-grams (Jaccard), not an estimate: pairs are found by looking only
+for the rare ones among each text's runs, so nothing depends on chance or on the order of texts.
 """
 
 from __future__ import annotations
@@ -40,15 +40,21 @@ def ngrams(tokens: Sequence[str], length: int) -> frozenset[Ngram]:
     return frozenset(tuple(tokens[at : at + length]) for at in range(len(tokens) - length + 1))
 
 
-def similar_pairs(texts: Sequence[frozenset[Ngram]], threshold: float) -> Iterator[tuple[int, int, float]]:
-    """Every pair `(earlier, later, share)` with at least `threshold` of its n-grams in common, by the later one.
+def similar_pairs(
+    texts: Sequence[frozenset[Ngram]], threshold: float
+) -> Iterator[tuple[int, int, float]]:
+    """Every pair `(earlier, later, share)` with at least `threshold` of its n-grams in common, by
+    the later one.
 
-    Two sets that overlap so much must share one of the rarest runs of each: only such pairs are compared.
+    Two sets that overlap so much must share one of the rarest runs of each: only such pairs are
+    compared.
     """
     numbers = Counter(run for text in texts for run in text)
     known: dict[Ngram, list[int]] = defaultdict(list)
     for later, text in enumerate(texts):
-        rare = sorted(text, key=lambda run: (numbers[run], run))[: len(text) - ceil(threshold * len(text)) + 1]
+        rare = sorted(text, key=lambda run: (numbers[run], run))[
+            : len(text) - ceil(threshold * len(text)) + 1
+        ]
         candidates = sorted({earlier for run in rare for earlier in known[run]})
         for earlier in candidates:
             share = _share(texts[earlier], text, threshold)

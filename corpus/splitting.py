@@ -1,7 +1,8 @@
-"""Splits rows into some to train on and some to measure on, so that variants of one problem are on one side.
+"""Splits rows into some to train on and some to measure on, so that variants of one problem are on
+one side.
 
-Which problems are measured on is drawn by their content and a seed: neither the order of rows nor rows that are added
-change the draw of the others.
+Which problems are measured on is drawn by their content and a seed: neither the order of rows nor
+rows that are added change the draw of the others.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ class Split:
     """Sets of rows that cannot be parted."""
 
 
-def split(rows: Sequence[Row], share: float, seed: int, column: str = "group", near: float = 0.8) -> Split:
-    """Training and evaluation rows, about `share` of them or fewer for evaluation. Both sides keep the order of rows.
+def split(
+    rows: Sequence[Row], share: float, seed: int, column: str = "group", near: float = 0.8
+) -> Split:
+    """Training and evaluation rows, about `share` of them or fewer for evaluation. Both sides keep
+    the order of rows.
 
-    Rows are of one problem with the same `column`, prompt, tests or answer, or prompts of which `near` of the runs are
-    common (1: none of that). Raises Misuse when one side would be empty.
+    Rows are of one problem with the same `column`, prompt, tests or answer, or prompts of which
+    `near` of the runs are common (1: none of that). Raises Misuse when one side would be empty.
     """
     problems = _problems(rows, column, near)
-    contents = ["\0".join(f"{what} {content}" for what, content in traits(row.values)) for row in rows]
+    contents = [
+        "\0".join(f"{what} {content}" for what, content in traits(row.values)) for row in rows
+    ]
     drawn = sorted(problems, key=lambda one: min(digest(f"{seed} {contents[at]}") for at in one))
     wanted = round(share * len(rows))
     chosen: set[int] = set()
@@ -42,8 +48,9 @@ def split(rows: Sequence[Row], share: float, seed: int, column: str = "group", n
     if not chosen or len(chosen) == len(rows):
         sizes = sorted(map(len, problems))
         raise Misuse(
-            f"a share of {share} of {len(rows)} rows, {wanted}, leaves one side empty: there are {len(problems)} "
-            f"problems, of {sizes[0]} to {sizes[-1]} rows each, and their rows stay together"
+            f"a share of {share} of {len(rows)} rows, {wanted}, leaves one side empty: there are"
+            f" {len(problems)} problems, of {sizes[0]} to {sizes[-1]} rows each, and their rows"
+            " stay together"
         )
     train = [row for at, row in enumerate(rows) if at not in chosen]
     return Split(train, [rows[at] for at in sorted(chosen)], len(problems))

@@ -1,4 +1,5 @@
-"""What can be wrong with story tasks: references that are titles or stand in the goal, duplicates, answers to try.
+"""What can be wrong with story tasks: references that are titles or stand in the goal, duplicates,
+answers to try.
 
 Judges texts by their words alone and asks no grader; `corpus.task_validation` does.
 """
@@ -17,7 +18,8 @@ from services.graders.story.lexicon import content
 from services.graders.story.parser import Rejected, Story, read_story
 
 LEAKED_SHARE = 0.8
-"""Share of a want's words that occur in the goal. From this share on, a copy of the goal answers the story."""
+"""Share of a want's words that occur in the goal. From this share on, a copy of the goal answers
+the story."""
 SAME_SHARE = 0.8
 """Share of words that two references have in common. From this share on, they ask for the same."""
 TOKENS_PER_STORY, TOKENS_PER_WORD = 34, 1.4
@@ -28,7 +30,7 @@ FEWEST_WORDS = 3
 MOST_TOLD = 5
 
 
-# ---------------------------------------------------------------------------------------------------------- answers
+# ----------------------------------------------------------------------------------------- answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,15 @@ class RewardBounds:
     def missed_by(self, which: str, result: Graded) -> str | None:
         """What to tell of a result on the wrong side of the bar; None on the right one."""
         if result.reward < self.least:
-            reasons = [f"line {one.line}: {one.message}" if one.line else one.message for one in result.diagnostics]
-            told = "; ".join(reasons[:MOST_TOLD]) or ", ".join(result.flags) or "too little of what was asked for"
+            reasons = [
+                f"line {one.line}: {one.message}" if one.line else one.message
+                for one in result.diagnostics
+            ]
+            told = (
+                "; ".join(reasons[:MOST_TOLD])
+                or ", ".join(result.flags)
+                or "too little of what was asked for"
+            )
             return f"{which} earns {result.reward:.2f}, not at least {self.least:.2f}: {told}"
         if result.reward >= self.below:
             return f"{which} earns {result.reward:.2f}; it should earn less than {self.below:.2f}"
@@ -59,10 +68,15 @@ LAZY = RewardBounds(below=GOOD)
 COPIED = RewardBounds(below=GOOD, is_needed=False)
 
 
-def answers_to(values: Mapping[str, Any], task: StoryTask) -> Iterator[tuple[str, str, RewardBounds]]:
+def answers_to(
+    values: Mapping[str, Any], task: StoryTask
+) -> Iterator[tuple[str, str, RewardBounds]]:
     """Answers to try on a task: what each is, its text, and what it must earn."""
     references = [" ".join(text.split()) for text in task.references]
-    stories = [text if isinstance(read_story(text), Story) else f"As a user, I want {text}." for text in references]
+    stories = [
+        text if isinstance(read_story(text), Story) else f"As a user, I want {text}."
+        for text in references
+    ]
     bounds = REFERENCES if stories == references else TITLES
     yield "the references as the answer", "\n".join(stories), bounds
     for which, bar in (("solution", SOLUTION), ("stub", LAZY)):
@@ -78,26 +92,47 @@ def _pieces(goal: str) -> list[str]:
     return [piece.strip() for piece in pieces if len(content(piece)) >= 2][:20]
 
 
-# ------------------------------------------------------------------------------------------------------------ texts
+# ------------------------------------------------------------------------------------------- texts
 
 
 def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list[str]]:
     """Problems and warnings that the texts of a task show."""
     references = [" ".join(text.split()) for text in task.references]
     read = [read_story(text) for text in references]
-    wants = [one.want if isinstance(one, Story) else text for one, text in zip(read, references, strict=True)]
+    wants = [
+        one.want if isinstance(one, Story) else text
+        for one, text in zip(read, references, strict=True)
+    ]
     problems: list[str] = []
     warnings = []
     titles = {number: one.reason for number, one in enumerate(read, 1) if isinstance(one, Rejected)}
     if titles:
-        reasons = "; ".join(f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD])
+        reasons = "; ".join(
+            f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD]
+        )
         warnings.append(f"{_counted(titles, len(read))} no story ({reasons})")
-    shown = _plain(" ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)]))
-    found = [n for n, want in enumerate(wants, 1) if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown]
+    shown = _plain(
+        " ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)])
+    )
+    found = [
+        n
+        for n, want in enumerate(wants, 1)
+        if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown
+    ]
     if found:
-        problems.append(f"{_counted(found, len(wants))} word for word in the prompt, goal or context")
-    warnings += [*_in_goal(wants, task.sprint_goal, problems), *_same(wants), *_sizes(references, values)]
-    lacking = [number for number, one in enumerate(read, 1) if isinstance(one, Story) and one.benefit is None]
+        problems.append(
+            f"{_counted(found, len(wants))} word for word in the prompt, goal or context"
+        )
+    warnings += [
+        *_in_goal(wants, task.sprint_goal, problems),
+        *_same(wants),
+        *_sizes(references, values),
+    ]
+    lacking = [
+        number
+        for number, one in enumerate(read, 1)
+        if isinstance(one, Story) and one.benefit is None
+    ]
     if lacking:
         warnings.append(f"{_counted(lacking, len(read))} without a benefit")
     if not task.sprint_goal.strip():
@@ -106,13 +141,17 @@ def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list
 
 
 def _in_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[str]:
-    """A warning where some references stand in the goal by their words; where most do, it goes to `problems`."""
+    """A warning where some references stand in the goal by their words; where most do, it goes to
+    `problems`."""
     known = set(content(goal))
     shares = {number: _share(set(content(want)), known) for number, want in enumerate(wants, 1)}
     leaked = {number: share for number, share in shares.items() if share >= LEAKED_SHARE}
     if not leaked:
         return
-    told = f"{_counted(leaked, len(wants))} in the goal with at least {min(leaked.values()):.0%} of their words"
+    told = (
+        f"{_counted(leaked, len(wants))} in the goal with at least {min(leaked.values()):.0%} of"
+        " their words"
+    )
     if 2 * len(leaked) > len(wants):
         problems.append(told)
     else:
@@ -131,7 +170,9 @@ def _same(wants: Sequence[str]) -> Iterator[str]:
         if one and other and (share := len(one & other) / len(one | other)) >= SAME_SHARE
     ]
     if pairs:
-        told = ", ".join(f"{first} and {second} ({share:.0%})" for first, second, share in pairs[:MOST_TOLD])
+        told = ", ".join(
+            f"{first} and {second} ({share:.0%})" for first, second, share in pairs[:MOST_TOLD]
+        )
         yield f"{len(pairs)} pairs of references want the same by their words: {told}"
 
 
@@ -141,7 +182,10 @@ def _sizes(references: Sequence[str], values: Mapping[str, Any]) -> Iterator[str
     words = sum(len(text.split()) for text in references)
     needed = round(max(words * TOKENS_PER_WORD, len(references) * TOKENS_PER_STORY))
     if needed > USUAL_TOKENS:
-        yield f"an answer to {len(references)} references takes about {needed} tokens; usual are up to {USUAL_TOKENS}"
+        yield (
+            f"an answer to {len(references)} references takes about {needed} tokens; usual are up"
+            f" to {USUAL_TOKENS}"
+        )
     told = str(values.get("num_issues") or len(references))
     if told != str(len(references)):
         yield f"num_issues is {told}, and there are {len(references)} references"
@@ -152,5 +196,7 @@ def _plain(text: str) -> str:
 
 
 def _counted(numbers: Sequence[int] | Mapping[int, Any], total: int) -> str:
-    shown = ", ".join(map(str, list(numbers)[:MOST_TOLD])) + (", ..." if len(numbers) > MOST_TOLD else "")
+    shown = ", ".join(map(str, list(numbers)[:MOST_TOLD])) + (
+        ", ..." if len(numbers) > MOST_TOLD else ""
+    )
     return f"{len(numbers)} of {total} references ({shown}) {'is' if len(numbers) == 1 else 'are'}"

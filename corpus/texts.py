@@ -1,4 +1,5 @@
-"""Plain texts to pretrain on: read from files and folders, cleaned, and without duplicates. Trains nothing."""
+"""Plain texts to pretrain on: read from files and folders, cleaned, and without duplicates. Trains
+nothing."""
 
 from __future__ import annotations
 
@@ -17,55 +18,71 @@ from gradus.row_reader import SUFFIXES, Row, read_rows
 WHOLE = (".txt", ".md")
 """Files that are one text each."""
 _UNSEEN = re.compile(
-    r"[^\S\n\t ]|[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f]"
+    r"[^\S\n\t"
+    r" ]|[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f]"  # noqa: E501
     r"|[\ud800-\udfff\ufeff]"
 )
 """White space other than a tab; control characters, marks without a width, halves of characters."""
 
 
 def text_drafts(paths: Iterable[Path], column: str) -> Iterator[Draft]:
-    """Every text of files and folders (by name, with those inside), cleaned; rows have it in `column`.
+    """Every text of files and folders (by name, with those inside), cleaned; rows have it in
+    `column`.
 
     Raises Misuse for a path that is neither, and for a file of rows that cannot be read.
     """
     for path in paths:
         if not path.exists():
             raise Misuse(f"{path}: file not found")
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        files = (
+            sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        )
         for file in files:
             if file.suffix in WHOLE:
                 yield _whole(file)
             elif file.suffix in SUFFIXES:
                 yield from (_of_row(row, column) for row in read_rows(file))
             elif file is path:
-                raise Misuse(f"{path}: the file's name must end in {', '.join((*WHOLE, *SUFFIXES))}")
+                raise Misuse(
+                    f"{path}: the file's name must end in {', '.join((*WHOLE, *SUFFIXES))}"
+                )
 
 
 def cleaned(text: str) -> str:
-    """The text in Unicode's form NFC, with `\\n` at the ends of lines and at most one empty line in a row.
+    """The text in Unicode's form NFC: `\\n` ends lines, at most one empty line in a row.
 
-    Control characters, marks without a width and white space at the ends of lines are taken away; white space other
-    than a tab becomes a blank. What joins letters (U+200C, U+200D) stays.
+    Control characters, marks without a width and white space at the ends of lines are taken away;
+    white space other than a tab becomes a blank. What joins letters (U+200C, U+200D) stays.
     """
     lines = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    seen = (_UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line).rstrip() for line in lines)
+    seen = (
+        _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line).rstrip()
+        for line in lines
+    )
     return re.sub(r"\n{3,}", "\n\n", "\n".join(seen)).strip("\n")
 
 
-def decide_texts(drafts: Sequence[Draft], min_words: int, max_repeated: float, near: float) -> Iterator[Decision]:
+def decide_texts(
+    drafts: Sequence[Draft], min_words: int, max_repeated: float, near: float
+) -> Iterator[Decision]:
     """One decision per draft, in order.
 
-    `max_repeated`: share of the lines of a text that may stand before in it. `near`: share of runs of five words that
-    two texts may have in common.
+    `max_repeated`: share of the lines of a text that may stand before in it. `near`: share of runs
+    of five words that two texts may have in common.
     """
-    problems = [draft.problem or _fault(str(draft.values["text"]), min_words, max_repeated) for draft in drafts]
+    problems = [
+        draft.problem or _fault(str(draft.values["text"]), min_words, max_repeated)
+        for draft in drafts
+    ]
     usable = [
         Row(draft.where, {"prompt": draft.values["text"]})
         for draft, problem in zip(drafts, problems, strict=True)
         if problem is None
     ]
     found = find_duplicates(usable, near)
-    double = {one.row.where: f"{one.reason.replace('prompt', 'text')}, at {one.of.where}" for one in found}
+    double = {
+        one.row.where: f"{one.reason.replace('prompt', 'text')}, at {one.of.where}" for one in found
+    }
     for draft, problem in zip(drafts, problems, strict=True):
         why = problem or double.get(draft.where)
         yield Decision(draft, (why,) if why else ())
@@ -73,7 +90,11 @@ def decide_texts(drafts: Sequence[Draft], min_words: int, max_repeated: float, n
 
 def _whole(file: Path) -> Draft:
     try:
-        return Draft(str(file), file.stem, {"text": cleaned(file.read_text(encoding="utf-8-sig")), "source": str(file)})
+        return Draft(
+            str(file),
+            file.stem,
+            {"text": cleaned(file.read_text(encoding="utf-8-sig")), "source": str(file)},
+        )
     except UnicodeDecodeError as error:
         return Draft(str(file), file.stem, problem=f"is not UTF-8 text, at byte {error.start}")
     except OSError as error:
@@ -85,7 +106,9 @@ def _of_row(row: Row, column: str) -> Draft:
         text = row.checked().text(column)
     except Misuse as problem:
         return Draft(row.where, "", problem=str(problem))
-    return Draft(row.where, str(row.values.get("id") or ""), {"text": cleaned(text), "source": row.where})
+    return Draft(
+        row.where, str(row.values.get("id") or ""), {"text": cleaned(text), "source": row.where}
+    )
 
 
 def _fault(text: str, min_words: int, max_repeated: float) -> str | None:

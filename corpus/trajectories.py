@@ -1,8 +1,9 @@
-"""Repair trajectories: an attempt is checked, the grader says what is wrong, the next one is better, the last is right.
+"""Repair trajectories: an attempt is checked, the grader says what is wrong, the next one is
+better, the last is right.
 
-Every reply of the tool is what the grader says of exactly that code, graded here and now. What the assistant says in
-between is put together from these replies and from the lines that change: nothing is made up, and no model is asked.
-How a trajectory is written down is in `formats`.
+Every reply of the tool is what the grader says of exactly that code, graded here and now. What the
+assistant says in between is put together from these replies and from the lines that change: nothing
+is made up, and no model is asked. How a trajectory is written down is in `formats`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from pydantic import ValidationError
 from corpus.mutation import Edit
 from corpus.repair_tasks import task_of
 from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, TaskSubmission, submission_class
+from gradus.contract import (
+    Faulted,
+    Graded,
+    GraderName,
+    Stage,
+    Submission,
+    TaskSubmission,
+    submission_class,
+)
 from gradus.errors import Misuse
 from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
 from gradus.row_reader import Row
@@ -76,15 +85,23 @@ class TrajectoryResult:
 
 
 def trajectories(
-    rows: Sequence[Row], name: GraderName, grader: Grader, attempts: int = 1, slots: int | None = None
+    rows: Sequence[Row],
+    name: GraderName,
+    grader: Grader,
+    attempts: int = 1,
+    slots: int | None = None,
 ) -> Iterator[TrajectoryResult]:
     """One for each row with `stub` and `solution`, in order.
 
-    With more than one attempt, the first has the mistakes of other rows of the same `group` too, and each attempt has
-    one less: every step is one towards the answer. Raises Misuse for graders without code.
+    With more than one attempt, the first has the mistakes of other rows of the same `group` too,
+    and each attempt has one less: every step is one towards the answer. Raises Misuse for graders
+    without code.
     """
     if name not in LANGUAGES:
-        raise Misuse(f"there are no repair trajectories for the grader {name!r}; there are for ocaml and rust")
+        raise Misuse(
+            f"there are no repair trajectories for the grader {name!r}; there are for ocaml and"
+            " rust"
+        )
     stubs: _Stubs = defaultdict(list)
     for row in rows:
         if isinstance(row.values.get("stub"), str) and row.values.get("group"):
@@ -111,7 +128,9 @@ def _told(
             found[at].problem = explain(error)
         except ValueError as error:
             found[at].problem = str(error)
-    results = grade_in_order(grader, [made for _, _, made in asked], grader.info().rubrics[0], slots)
+    results = grade_in_order(
+        grader, [made for _, _, made in asked], grader.info().rubrics[0], slots
+    )
     graded: dict[int, list[tuple[str, Graded | Faulted]]] = defaultdict(list)
     for (at, code, _), result in zip(asked, results, strict=True):
         graded[at].append((code, result))
@@ -130,7 +149,9 @@ def _codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
         raise ValueError("has no prompt, no stub (the broken code) or no solution (the right one)")
     codes = [*_attempts(row, stubs[_group(row)], attempts), str(solution)]
     if any(SPECIAL.search(text) for text in (*codes, str(prompt))):
-        raise ValueError("holds a text like <|end|>, which models read as a sign of their chat format")
+        raise ValueError(
+            "holds a text like <|end|>, which models read as a sign of their chat format"
+        )
     return codes
 
 
@@ -139,16 +160,21 @@ def _group(row: Row) -> tuple[str, str]:
 
 
 def _attempts(row: Row, others: _Others, number: int) -> list[str]:
-    """Codes with mistakes, each with one less than the one before, in the order in which a compiler lets them be seen.
+    """Codes with mistakes, each with one less than the one before, in the order in which a compiler
+    lets them be seen.
 
     The mistakes are the row's own and those of others of its group that are elsewhere in the text.
     """
     solution, stub = str(row.values["solution"]), str(row.values["stub"])
     mistakes = [(_depth(row), _mistake(solution, stub))]
-    turn = sum(stub.encode()) % len(others) if others else 0  # so that rows of a group do not all meet the same
+    turn = (
+        sum(stub.encode()) % len(others) if others else 0
+    )  # so that rows of a group do not all meet the same
     for depth, other in [*others[turn:], *others[:turn]]:
         new = _mistake(solution, other)
-        if len(mistakes) < number and all(new.end < one.start or one.end < new.start for _, one in mistakes):
+        if len(mistakes) < number and all(
+            new.end < one.start or one.end < new.start for _, one in mistakes
+        ):
             mistakes.append((depth, new))
     inorder = [one for _, one in sorted(mistakes, key=lambda pair: (pair[0], pair[1].start))]
     codes = []
@@ -161,7 +187,8 @@ def _attempts(row: Row, others: _Others, number: int) -> list[str]:
 
 
 def _depth(row: Row) -> int:
-    """How late a mistake shows: words that are missing hide all others, types what tests find, all these what lints."""
+    """How late a mistake shows: words that are missing hide all others, types what tests find, all
+    these what lints."""
     tags = row.values.get("tags")
     if not isinstance(tags, list):
         return 1
@@ -174,7 +201,9 @@ def _mistake(solution: str, stub: str) -> Edit:
     """The one place where `stub` differs from `solution`."""
     shorter = min(len(solution), len(stub))
     start = next((at for at in range(shorter) if solution[at] != stub[at]), shorter)
-    same = next((n for n in range(shorter - start) if solution[-1 - n] != stub[-1 - n]), shorter - start)
+    same = next(
+        (n for n in range(shorter - start) if solution[-1 - n] != stub[-1 - n]), shorter - start
+    )
     return Edit("", start, len(solution) - same, stub[start : len(stub) - same])
 
 
@@ -183,10 +212,17 @@ def _submission(row: Row, name: GraderName, code: str) -> TaskSubmission[Any]:
     return submission_class(name).model_validate(asked)
 
 
-def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[tuple[str, Graded | Faulted]]) -> None:
+def _fill(
+    told: TrajectoryResult,
+    row: Row,
+    name: GraderName,
+    graded: Sequence[tuple[str, Graded | Faulted]],
+) -> None:
     """Sets the trajectory, or the problem."""
     *broken, (right, last) = graded
-    fault = next((result.fault.message for _, result in graded if isinstance(result, Faulted)), None)
+    fault = next(
+        (result.fault.message for _, result in graded if isinstance(result, Faulted)), None
+    )
     if fault is not None:
         told.problem = fault
     elif isinstance(last, Graded) and not last.passed:
@@ -199,12 +235,25 @@ def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[t
         request = _request(row, name, *tries[0])
         steps: list[Step] = []
         for code, result in [*tries, results[-1]]:
-            steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, result, reply(result)))
+            steps.append(
+                Step(
+                    _thought(steps[-1] if steps else None, code, request),
+                    code,
+                    result,
+                    reply(result),
+                )
+            )
         thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
         answer = fenced(name, steps[-1].code)
         task = _submission(row, name, steps[-1].code).task
-        told.trajectory = Trajectory(told.id, LANGUAGES[name], request, tuple(steps), thought, answer, task)
-        told.columns = {one: row.values[one] for one in ("group", "licence", "license", "source") if one in row.values}
+        told.trajectory = Trajectory(
+            told.id, LANGUAGES[name], request, tuple(steps), thought, answer, task
+        )
+        told.columns = {
+            one: row.values[one]
+            for one in ("group", "licence", "license", "source")
+            if one in row.values
+        }
 
 
 def _is_right(result: Graded) -> bool:
@@ -213,8 +262,11 @@ def _is_right(result: Graded) -> bool:
 
 
 def _request(row: Row, name: GraderName, code: str, result: Graded) -> str:
-    """The row's prompt; one that shows the row's own broken code and its message shows the first attempt's instead."""
-    prompt, stub, message = (str(row.values.get(column, "")) for column in ("prompt", "stub", "message"))
+    """The row's prompt; one that shows the row's own broken code and its message shows the first
+    attempt's instead."""
+    prompt, stub, message = (
+        str(row.values.get(column, "")) for column in ("prompt", "stub", "message")
+    )
     if code == stub or fenced(name, stub) not in prompt:
         return prompt
     shown = prompt.replace(fenced(name, stub), fenced(name, code))

@@ -1,4 +1,5 @@
-"""How a trajectory is written down: messages with tool calls, or Harmony, the text that gpt-oss models read. Pure."""
+"""How a trajectory is written down: messages with tool calls, or Harmony, the text that gpt-oss
+models read. Pure."""
 
 from __future__ import annotations
 
@@ -36,12 +37,12 @@ class Format(StrEnum):
 
 def instructions(trajectory: Trajectory) -> str:
     return (
-        f"You write {trajectory.language}. Check your code with the tool `{TOOL}` until all tests pass, then answer "
-        "with the whole file in one fenced block."
+        f"You write {trajectory.language}. Check your code with the tool `{TOOL}` until all tests"
+        " pass, then answer with the whole file in one fenced block."
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ chat
+# -------------------------------------------------------------------------------------------- chat
 
 
 def chat_row(trajectory: Trajectory) -> dict[str, Any]:
@@ -54,12 +55,14 @@ def chat_row(trajectory: Trajectory) -> dict[str, Any]:
         call = {"name": TOOL, "arguments": {"code": step.code}}
         asked = {"id": f"call_{number}", "type": "function", "function": call}
         messages.append({"role": "assistant", "content": step.thought, "tool_calls": [asked]})
-        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "name": TOOL, "content": step.reply})
+        messages.append(
+            {"role": "tool", "tool_call_id": f"call_{number}", "name": TOOL, "content": step.reply}
+        )
     messages.append({"role": "assistant", "content": trajectory.answer})
     return {"id": trajectory.id, "messages": messages, "tools": TOOLS}
 
 
-# --------------------------------------------------------------------------------------------------------- Harmony
+# ----------------------------------------------------------------------------------------- Harmony
 
 _SYSTEM = """You are ChatGPT, a large language model trained by OpenAI.
 Knowledge cutoff: 2024-06
@@ -93,9 +96,11 @@ def harmony_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def harmony_turns(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """One worked example for each turn of the assistant: `completion` is the turn, `prompt` all that came before.
+    """One worked example for each turn of the assistant: `completion` is the turn, `prompt` all
+    that came before.
 
-    With these, loss on completions is loss on what the assistant writes and never on what the tool replies.
+    With these, loss on completions is loss on what the assistant writes and never on what the tool
+    replies.
     """
     before = _opening(trajectory)
     for number, (turn, reply) in enumerate(_turns(trajectory), start=1):
@@ -111,11 +116,18 @@ def _opening(trajectory: Trajectory) -> str:
 
 
 def _turns(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
-    """What the assistant writes, from behind its name on, and the tool's message that follows; empty after the last."""
+    """What the assistant writes, from behind its name on, and the tool's message that follows;
+    empty after the last."""
     for step in trajectory.steps:
         arguments = json.dumps({"code": step.code}, ensure_ascii=False)
-        call = f"<|channel|>commentary to=functions.{TOOL} <|constrain|>json<|message|>{arguments}<|call|>"
-        reply = f"<|start|>functions.{TOOL} to=assistant<|channel|>commentary<|message|>{step.reply}<|end|>"
+        call = (
+            f"<|channel|>commentary to=functions.{TOOL}"
+            f" <|constrain|>json<|message|>{arguments}<|call|>"
+        )
+        reply = (
+            f"<|start|>functions.{TOOL}"
+            f" to=assistant<|channel|>commentary<|message|>{step.reply}<|end|>"
+        )
         yield _analysis(step.thought) + _ASSISTANT + call, reply
     final = f"{_ASSISTANT}<|channel|>final<|message|>{trajectory.answer}<|return|>"
     yield _analysis(trajectory.thought) + final, ""

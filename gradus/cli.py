@@ -15,9 +15,12 @@ from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
 from gradus.wings import absent, loaded_from, packages
 
-_OF_THE_API = frozenset({"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"})
+_OF_THE_API = frozenset(
+    {"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"}
+)
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
-"""Base class that unknown options and missing arguments share with BadParameter; typer does not export it."""
+"""Base class that unknown options and missing arguments share with BadParameter; typer does not
+export it."""
 
 
 RENAMED: dict[str, dict[str, str]] = {
@@ -44,48 +47,63 @@ RENAMED: dict[str, dict[str, str]] = {
     "tasks split": {"--share": "--eval-fraction"},
     "tasks trajectories": {"--attempts": "--max-broken-attempts"},
 }
-"""Former options and their names now, by command; "" is every command. The old names are accepted for this release."""
+"""Former options and their names now, by command; "" is every command. The old names are accepted
+for this release."""
 
 
 def renamed(words: Sequence[str]) -> list[str]:
-    """The command line with the new names of options. A note on standard error names each old one."""
+    """The command line with the new names of options. A note on standard error names each old
+    one."""
     command = " ".join(words[: 2 if words[:1] == ["tasks"] else 1])
     names = RENAMED[""] | RENAMED.get(command, {})
     new = []
     for word in words:
         option, equals, value = word.partition("=")
         if option in names:
-            log_line(f"gradus: {option} is now {names[option]}; the next release removes the old name")
+            log_line(
+                f"gradus: {option} is now {names[option]}; the next release removes the old name"
+            )
         new.append(names.get(option, option) + equals + value)
     return new
 
 
 class _Commands(TyperGroup):
-    """The commands of `gradus`. An unknown one may be of a wing that is not installed, and the error says so."""
+    """The commands of `gradus`. An unknown one may be of a wing that is not installed, and the
+    error says so."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
         command = super().get_command(ctx, name)
         if command is None and (wings := absent()):
             raise Misuse(
-                f"there is no command {name!r} here. The package gradus-rl contains the SDK only: to get the "
-                f"commands of {', '.join(wings)}, run `pip install -e '.[api,worker,train]'` in a checkout of Gradus"
+                f"there is no command {name!r} here. The package gradus-rl contains the SDK only:"
+                f" to get the commands of {', '.join(wings)}, run `pip install -e"
+                " '.[api,worker,train]'` in a checkout of Gradus"
             )
         return command
 
 
 @cache
 def application() -> typer.Typer:
-    """The application with the commands of every installed wing, in the order of the wings' names."""
+    """The application with the commands of every installed wing, in the order of the wings'
+    names."""
     app = typer.Typer(
         name="gradus",
         cls=_Commands,
-        help="Grade completions of language models in sandboxes, and train the models on the rewards.",
-        epilog="Exit codes: 0 done, 1 a check failed, 2 misuse, 3 a fault, 4 a stage failed, 130 Ctrl-C, 143 SIGTERM.",
+        help=(
+            "Grade completions of language models in sandboxes, and train the models on the"
+            " rewards."
+        ),
+        epilog=(
+            "Exit codes: 0 done, 1 a check failed, 2 misuse, 3 a fault, 4 a stage failed, 130"
+            " Ctrl-C, 143 SIGTERM."
+        ),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)  # without a callback, Typer makes a single command the whole application
+    app.callback()(
+        _options
+    )  # without a callback, Typer makes a single command the whole application
     for register in loaded_from("gradus.commands"):
         register(app)
     app.command()(doctor)
@@ -116,7 +134,8 @@ def doctor(
     url: Url = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
 ) -> None:
-    """Check CPU, GPU, memory, disk, toolchains, sandbox and packages of this machine, and print what to do.
+    """Check CPU, GPU, memory, disk, toolchains, sandbox and packages of this machine, and print
+    what to do.
 
     Exit status 1 if a requirement of all commands is missing.
     """
@@ -158,7 +177,8 @@ def main() -> None:
             raise
         extra = "api" if package in _OF_THE_API else "train"
         log_line(
-            f"gradus: this needs the package {package}: `make setup` in a checkout, or pip install 'gradus-rl[{extra}]'"
+            f"gradus: this needs the package {package}: `make setup` in a checkout, or pip install"
+            f" 'gradus-rl[{extra}]'"
         )
         sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:

@@ -1,8 +1,10 @@
-"""`RewardClient` sends submissions to grading services and returns verdicts and faults, in order, within a deadline.
+"""`RewardClient` sends submissions to grading services and returns verdicts and faults, in order,
+within a deadline.
 
-It never makes up a reward and never raises for a failure of ours: a submission that was not judged in time comes back
-as `Faulted`, which names the service and what to start. Only misuse raises. A fault that a service reports is final,
-because workers have already retried it; only a `queue` fault is asked about again, up to `MAX_DEFECTS` times.
+It never makes up a reward and never raises for a failure of ours: a submission that was not judged
+in time comes back as `Faulted`, which names the service and what to start. Only misuse raises. A
+fault that a service reports is final, because workers have already retried it; only a `queue` fault
+is asked about again, up to `MAX_DEFECTS` times.
 """
 
 from __future__ import annotations
@@ -43,13 +45,15 @@ from gradus.validation import misuse_from_validation_error
 OnResult = Callable[[int, Graded | Faulted], None]
 
 MAX_DEFECTS = 3
-"""A batch fails after this many answers of status 500: a defect may be one process's, or pass. Identical work is known
-by its content and done once, so a retry is safe; retrying until the deadline would be no use."""
+"""A batch fails after this many answers of status 500: a defect may be one process's, or pass.
+Identical work is known by its content and done once, so a retry is safe; retrying until the
+deadline would be no use."""
 MAX_BODY_BYTES = 16 * 2**20
 """Size at which a batch is cut, well below the service's default limit of 64 MiB."""
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_S = 30.0
-"""Seconds of silence after which a service counts as hanging: a working one sends an empty line every few seconds."""
+"""Seconds of silence after which a service counts as hanging: a working one sends an empty line
+every few seconds."""
 SHUN_S = 10.0
 """Seconds for which a URL that failed is tried last."""
 MAX_BACKOFF_S = 8.0
@@ -57,7 +61,8 @@ MAX_BACKOFF_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A submission, encoded once. Items with the same `key`, a content hash, have the same result."""
+    """A submission, encoded once. Items with the same `key`, a content hash, have the same
+    result."""
 
     id: str
     key: str
@@ -71,14 +76,17 @@ class _Connections:
     http: httpx.AsyncClient
     slots: asyncio.Semaphore
     in_flight: dict[str, asyncio.Future[Graded | Faulted | None]] = field(default_factory=dict)
-    """By content hash. None: the call that asked gave up, so a call that follows it with time left asks itself."""
+    """By content hash. None: the call that asked gave up, so a call that follows it with time left
+    asks itself."""
     users: int = 0
 
 
 class RewardClient(Discovery):
-    """Grades submissions on one or several services; safe to use from any event loop, also one after the other.
+    """Grades submissions on one or several services; safe to use from any event loop, also one
+    after the other.
 
-    Connections live as long as calls are running on a loop, or as long as an `async with` block that was entered there.
+    Connections live as long as calls are running on a loop, or as long as an `async with` block
+    that was entered there.
     """
 
     def __init__(
@@ -93,13 +101,17 @@ class RewardClient(Discovery):
         backoff_s: float = 0.25,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """A service that is away is retried until the deadline, or until `attempts` tries per batch have failed.
+        """A service that is away is retried until the deadline, or until `attempts` tries per batch
+        have failed.
 
-        A 429 is only bounded by the deadline. A service that is silent for `silence_s` is left for the next one.
+        A 429 is only bounded by the deadline. A service that is silent for `silence_s` is left for
+        the next one.
 
         Raises Misuse for a URL or a size that cannot work.
         """
-        self._urls = [urls.rstrip("/")] if isinstance(urls, str) else [url.rstrip("/") for url in urls]
+        self._urls = (
+            [urls.rstrip("/")] if isinstance(urls, str) else [url.rstrip("/") for url in urls]
+        )
         if not self._urls:
             raise Misuse("RewardClient needs at least one URL")
         for url in self._urls:
@@ -112,7 +124,10 @@ class RewardClient(Discovery):
         self.named = ", ".join(self._urls)
         least = min(max_connections, 1 if attempts is None else attempts)
         if not 1 <= batch_size <= MAX_BATCH or least < 1 or silence_s <= 0:
-            raise Misuse(f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1, silence_s > 0")
+            raise Misuse(
+                f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1,"
+                " silence_s > 0"
+            )
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
             raise Misuse("api_key contains characters that no HTTP header can carry")
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -122,8 +137,13 @@ class RewardClient(Discovery):
         self._attempts = attempts
         self._backoff_s = backoff_s
         self._silence_s = silence_s
-        # Reading the system's certificates takes longer than a request: once per client, and only for https.
-        self._verify = httpx.create_ssl_context() if any(url.startswith("https:") for url in self._urls) else False
+        # Reading the system's certificates takes longer than a request: once per client, and only
+        # for https.
+        self._verify = (
+            httpx.create_ssl_context()
+            if any(url.startswith("https:") for url in self._urls)
+            else False
+        )
         self._turn = itertools.count()
         self._failed_at: dict[str, float] = {}
         self._opened: dict[asyncio.AbstractEventLoop, _Connections] = {}
@@ -143,7 +163,8 @@ class RewardClient(Discovery):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        # Connections are closed with their last user: one kept for later would belong to a loop that may be closed.
+        # Connections are closed with their last user: one kept for later would belong to a loop
+        # that may be closed.
         loop = asyncio.get_running_loop()
         self._opened[loop].users -= 1
         if not self._opened[loop].users:
@@ -160,17 +181,22 @@ class RewardClient(Discovery):
     ) -> list[Graded | Faulted]:
         """One result per submission, in order, within `deadline_s` for the whole call.
 
-        `on_result` is called with (index, result) once for each, as it arrives. Raises Misuse for submissions or
-        options that the contract refuses; everything else that goes wrong is a `Faulted` in the list.
+        `on_result` is called with (index, result) once for each, as it arrives. Raises Misuse for
+        submissions or options that the contract refuses; everything else that goes wrong is a
+        `Faulted` in the list.
         """
         name = checked_name(grader)
         if not 0 < deadline_s <= MAX_DEADLINE_S:
-            raise Misuse(f"deadline_s must be over 0 and at most {MAX_DEADLINE_S:.0f}, not {deadline_s}")
+            raise Misuse(
+                f"deadline_s must be over 0 and at most {MAX_DEADLINE_S:.0f}, not {deadline_s}"
+            )
         items = encoded(name, submissions, rubric or "")
         deadline = asyncio.get_running_loop().time() + deadline_s
         async with self:
             here = self._opened[asyncio.get_running_loop()]
-            return await _Call(self, here, name, rubric, deadline_s, deadline, on_result, items).results_in_order()
+            return await _Call(
+                self, here, name, rubric, deadline_s, deadline, on_result, items
+            ).results_in_order()
 
     async def get(self, path: str, answer: type[AnswerT]) -> AnswerT:
         failure = None
@@ -187,8 +213,11 @@ class RewardClient(Discovery):
         assert failure is not None
         raise QueueFault(failure.message)
 
-    def _failed(self, url: str, cause: httpx.Response | httpx.RequestError | ValidationError) -> RequestFailure:
-        """The failure of a request; its URL is shunned for a while. Raises Misuse for a status that refuses it."""
+    def _failed(
+        self, url: str, cause: httpx.Response | httpx.RequestError | ValidationError
+    ) -> RequestFailure:
+        """The failure of a request; its URL is shunned for a while. Raises Misuse for a status that
+        refuses it."""
         failure = failure_of(url, cause)
         if failure.kind is FaultKind.QUEUE:
             self._failed_at[url] = time.monotonic()
@@ -204,7 +233,8 @@ class RewardClient(Discovery):
 
 @dataclass(slots=True)
 class _Call:
-    """One `grade` call. `results` are by index of the submission, `places` indices by content hash."""
+    """One `grade` call. `results` are by index of the submission, `places` indices by content
+    hash."""
 
     client: RewardClient
     here: _Connections
@@ -227,10 +257,14 @@ class _Call:
         return self.deadline - asyncio.get_running_loop().time()
 
     async def results_in_order(self) -> list[Graded | Faulted]:
-        """The results, when all are there. Asks for what no call on this loop asks for yet, and shares the rest."""
+        """The results, when all are there. Asks for what no call on this loop asks for yet, and
+        shares the rest."""
         loop, in_flight = asyncio.get_running_loop(), self.here.in_flight
-        # More than one round only when another call, whose work this one shared, gave up before its own deadline.
-        while missing := [self.items[at[0]] for at in self.places.values() if at[0] not in self.results]:
+        # More than one round only when another call, whose work this one shared, gave up before its
+        # own deadline.
+        while missing := [
+            self.items[at[0]] for at in self.places.values() if at[0] not in self.results
+        ]:
             shared = {item.key: in_flight[item.key] for item in missing if item.key in in_flight}
             own = {item.key: item for item in missing if item.key not in shared}
             promises = {key: loop.create_future() for key in own}
@@ -259,7 +293,8 @@ class _Call:
             self._give_up(key, FaultKind.DEADLINE, self._too_late(self.client.named))
 
     async def _ask_for(self, batch: list[_Item]) -> None:
-        """Ask one service after the other until each item has a result, the deadline passes, or a retry is no use."""
+        """Ask one service after the other until each item has a result, the deadline passes, or a
+        retry is no use."""
         waiting = {item.id: item for item in batch}
         client, asked, tried, defects = self.client, self.client.named, 0, 0
         try:
@@ -272,12 +307,16 @@ class _Call:
                             return
                         failures.append(failure)
                     # the failure after which a retry is most likely to succeed
-                    failure = min(failures, key=lambda one: (one.final, one.defect, one.retry_after_s is None))
+                    failure = min(
+                        failures, key=lambda one: (one.final, one.defect, one.retry_after_s is None)
+                    )
                     self.last_failure = failure
                     defects += failure.defect
                     if failure.retry_after_s is None:
                         tried += 1
-                        pause_s = random.uniform(0, min(MAX_BACKOFF_S, client._backoff_s * 2 ** min(tried, 16)))
+                        pause_s = random.uniform(
+                            0, min(MAX_BACKOFF_S, client._backoff_s * 2 ** min(tried, 16))
+                        )
                     else:  # jitter, so that not all clients return at once
                         pause_s = failure.retry_after_s + random.uniform(0, client._backoff_s)
                     is_last = failure.final or defects == MAX_DEFECTS or tried == client._attempts
@@ -291,27 +330,44 @@ class _Call:
             self._give_up(item.key, kind, message)
 
     async def _ask(self, url: str, waiting: dict[str, _Item]) -> RequestFailure | None:
-        """One request to one service; delivered items leave `waiting`. None when all were delivered."""
-        # The service gets a little less time than there is, so that its own answer about the deadline, with the
-        # results that were ready, arrives before this side stops listening.
+        """One request to one service; delivered items leave `waiting`. None when all were
+        delivered."""
+        # The service gets a little less time than there is, so that its own answer about the
+        # deadline, with the results that were ready, arrives before this side stops listening.
         remaining_s = self.remaining_s()
         deadline_s = max(remaining_s - min(2.0, 0.1 * remaining_s), 0.001)
-        options = json.dumps({"deadline_s": deadline_s} | ({"rubric": self.rubric} if self.rubric else {}))
-        body = options[:-1].encode() + b', "submissions": [' + b",".join(i.body for i in waiting.values()) + b"]}"
+        options = json.dumps(
+            {"deadline_s": deadline_s} | ({"rubric": self.rubric} if self.rubric else {})
+        )
+        body = (
+            options[:-1].encode()
+            + b', "submissions": ['
+            + b",".join(i.body for i in waiting.values())
+            + b"]}"
+        )
         path, headers = f"{url}/v1/grade/{self.grader}/stream", {"content-type": "application/json"}
         outage = ""
         try:
-            async with self.here.http.stream("POST", path, content=body, headers=headers) as response:
+            async with self.here.http.stream(
+                "POST", path, content=body, headers=headers
+            ) as response:
                 if response.status_code != 200:
                     await response.aread()
                     return self.client._failed(url, response)
                 async for line in _lines(response.aiter_bytes()):
                     result = RESULT.validate_json(line)
-                    if isinstance(result, Faulted) and result.fault.kind is FaultKind.QUEUE and result.fault.retryable:
+                    if (
+                        isinstance(result, Faulted)
+                        and result.fault.kind is FaultKind.QUEUE
+                        and result.fault.retryable
+                    ):
                         outage = f"{url}: {result.fault.message}"
                     elif (item := waiting.pop(result.id, None)) is not None:
-                        # A deadline is the asker's own: a call that shares with more time left must not inherit it.
-                        own = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
+                        # A deadline is the asker's own: a call that shares with more time left must
+                        # not inherit it.
+                        own = (
+                            isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
+                        )
                         self.here.in_flight[item.key].set_result(None if own else result)
                         self._deliver(item.key, partial(with_id, result))
         except (ValidationError, httpx.RequestError) as error:
@@ -320,7 +376,9 @@ class _Call:
             return RequestFailure(FaultKind.QUEUE, outage, defect=True)
         self.client._failed_at.pop(url, None)
         if waiting:
-            return RequestFailure(FaultKind.QUEUE, f"{url} stopped answering before all results were there")
+            return RequestFailure(
+                FaultKind.QUEUE, f"{url} stopped answering before all results were there"
+            )
         return None
 
     def _too_late(self, at: str) -> str:
@@ -329,7 +387,12 @@ class _Call:
 
     def _give_up(self, key: str, kind: FaultKind, message: str) -> None:
         grader = self.grader
-        self._deliver(key, lambda one: faulted(one, kind, f"{grader} submission {one!r}: {message}", retryable=True))
+        self._deliver(
+            key,
+            lambda one: faulted(
+                one, kind, f"{grader} submission {one!r}: {message}", retryable=True
+            ),
+        )
 
     def _deliver(self, key: str, result_of: Callable[[str], Graded | Faulted]) -> None:
         """Give each submission of this content its result, by its id."""
@@ -339,8 +402,11 @@ class _Call:
                 self.on_result(index, self.results[index])
 
 
-def encoded(grader: GraderName, submissions: Sequence[Submission | Mapping[str, Any]], rubric: str) -> list[_Item]:
-    """The submissions, validated and encoded. Raises Misuse naming the first bad one by its index."""
+def encoded(
+    grader: GraderName, submissions: Sequence[Submission | Mapping[str, Any]], rubric: str
+) -> list[_Item]:
+    """The submissions, validated and encoded. Raises Misuse naming the first bad one by its
+    index."""
     kind = submission_class(grader)
     items: dict[str, _Item] = {}
     for index, given in enumerate(submissions):
@@ -362,7 +428,8 @@ def encoded(grader: GraderName, submissions: Sequence[Submission | Mapping[str, 
 
 
 def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:
-    """The items in order, cut so that no batch passes `batch_size` items or `MAX_BODY_BYTES` (a single item may)."""
+    """The items in order, cut so that no batch passes `batch_size` items or `MAX_BODY_BYTES` (a
+    single item may)."""
     batches: list[list[_Item]] = []
     size_bytes = 0
     for item in items:
@@ -375,7 +442,8 @@ def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of an NDJSON stream. (httpx's `aiter_lines` also cuts at U+2028 and its kin, inside JSON texts.)"""
+    """The lines of an NDJSON stream. (httpx's `aiter_lines` also cuts at U+2028 and its kin, inside
+    JSON texts.)"""
     rest = b""
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

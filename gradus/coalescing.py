@@ -14,12 +14,14 @@ from gradus.errors import Misuse
 
 WINDOW_S = 0.005
 IDLE_S = 1.0
-"""Seconds without a call after which connections are closed. Opening one costs as much as a request."""
+"""Seconds without a call after which connections are closed. Opening one costs as much as a
+request."""
 
 
 @dataclass(eq=False, slots=True)
 class _Shared:
-    """The submissions of calls that are sent as one, each with the result that its call waits for, by id."""
+    """The submissions of calls that are sent as one, each with the result that its call waits for,
+    by id."""
 
     submissions: dict[str, Submission | Mapping[str, Any]] = field(default_factory=dict)
     results: dict[str, asyncio.Future[Graded | Faulted | Misuse]] = field(default_factory=dict)
@@ -30,21 +32,26 @@ class _Shared:
 class CoalescingClient(RewardClient):
     """`RewardClient` that sends calls of one submission together.
 
-    Calls on one event loop with the same grader, rubric and deadline that start together, or within `window_s` seconds
-    while others are in flight, become one call. Each returns as soon as its own result is there. A submission that is
-    refused raises Misuse in its own call alone. Calls with several submissions, and those whose id is in the current
-    window already, are sent as they are.
+    Calls on one event loop with the same grader, rubric and deadline that start together, or within
+    `window_s` seconds while others are in flight, become one call. Each returns as soon as its own
+    result is there. A submission that is refused raises Misuse in its own call alone. Calls with
+    several submissions, and those whose id is in the current window already, are sent as they are.
     """
 
     def __init__(
-        self, urls: str | Sequence[str] = "http://127.0.0.1:8000", *, window_s: float = WINDOW_S, **more: Any
+        self,
+        urls: str | Sequence[str] = "http://127.0.0.1:8000",
+        *,
+        window_s: float = WINDOW_S,
+        **more: Any,
     ) -> None:
         """`more`: the options of `RewardClient`."""
         super().__init__(urls, **more)
         self._window_s = window_s
         self._n_sending = 0
         self._used_at: dict[asyncio.AbstractEventLoop, float] = {}
-        """Time of the last call on each loop whose connections are kept open, of the loop's clock."""
+        """Time of the last call on each loop whose connections are kept open, of the loop's
+        clock."""
         self._keepers: set[asyncio.Task[None]] = set()
         self._windows: dict[tuple[asyncio.AbstractEventLoop, str, str | None, float], _Shared] = {}
 
@@ -58,7 +65,9 @@ class CoalescingClient(RewardClient):
         on_result: OnResult | None = None,
     ) -> list[Graded | Faulted]:
         if len(submissions) != 1:
-            return await super().grade(grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result)
+            return await super().grade(
+                grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result
+            )
         name = encoded(checked_name(grader), submissions, rubric or "")[0].id
         loop = asyncio.get_running_loop()
         if loop not in self._used_at:
@@ -69,7 +78,9 @@ class CoalescingClient(RewardClient):
         window = (loop, grader, rubric, deadline_s)
         shared = self._windows.setdefault(window, _Shared())
         if name in shared.submissions:
-            return await super().grade(grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result)
+            return await super().grade(
+                grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result
+            )
         shared.submissions[name] = submissions[0]
         own = shared.results[name] = loop.create_future()
         if shared.sending is None:
@@ -93,7 +104,8 @@ class CoalescingClient(RewardClient):
         return [result]
 
     async def _keep_open(self) -> None:
-        """Hold the connections of this loop open between calls. `asyncio.run` cancels this at its end."""
+        """Hold the connections of this loop open between calls. `asyncio.run` cancels this at its
+        end."""
         loop = asyncio.get_running_loop()
         try:
             async with self:
@@ -104,12 +116,19 @@ class CoalescingClient(RewardClient):
         finally:
             del self._used_at[loop]
 
-    async def _send(self, window: tuple[asyncio.AbstractEventLoop, str, str | None, float], shared: _Shared) -> None:
-        # Nothing is in flight: calls that start in the same turn of the loop suffice, and a lone call does not wait.
+    async def _send(
+        self, window: tuple[asyncio.AbstractEventLoop, str, str | None, float], shared: _Shared
+    ) -> None:
+        # Nothing is in flight: calls that start in the same turn of the loop suffice, and a lone
+        # call does not wait.
         await asyncio.sleep(self._window_s if self._n_sending else 0)
         del self._windows[window]
         _, grader, rubric, deadline_s = window
-        grade, given, results = super().grade, list(shared.submissions.values()), list(shared.results.values())
+        grade, given, results = (
+            super().grade,
+            list(shared.submissions.values()),
+            list(shared.results.values()),
+        )
 
         def deliver(index: int, result: Graded | Faulted) -> None:
             results[index].set_result(result)
@@ -118,12 +137,18 @@ class CoalescingClient(RewardClient):
         try:
             await grade(grader, given, rubric=rubric, deadline_s=deadline_s, on_result=deliver)
         except Misuse:
-            # The service refuses a request as a whole; each submission alone shows which of them it refuses.
+            # The service refuses a request as a whole; each submission alone shows which of them it
+            # refuses.
             waiting = [index for index, result in enumerate(results) if not result.done()]
-            calls = (grade(grader, [given[index]], rubric=rubric, deadline_s=deadline_s) for index in waiting)
+            calls = (
+                grade(grader, [given[index]], rubric=rubric, deadline_s=deadline_s)
+                for index in waiting
+            )
             alone = await asyncio.gather(*calls, return_exceptions=True)
             for index, found in zip(waiting, alone, strict=True):
-                results[index].set_result(_refusal(found) if isinstance(found, BaseException) else found[0])
+                results[index].set_result(
+                    _refusal(found) if isinstance(found, BaseException) else found[0]
+                )
         finally:
             self._n_sending -= 1
 

@@ -1,4 +1,5 @@
-"""Which of several blocks of code make one program, or files of one. docs/extraction.md states the rules."""
+"""Which of several blocks of code make one program, or files of one. docs/extraction.md states the
+rules."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ class Syntax:
     literal: re.Pattern[str]
     """Matches a comment or a literal; one that is not closed, to the end."""
     definitions: Callable[[str], Collection[str]]
-    """Names that code defines at its top level. A name of several words is found by each of them."""
+    """Names that code defines at its top level. A name of several words is found by each of
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +41,23 @@ class Layout:
 def joined(
     blocks: Sequence[str], needed: Collection[str], definitions: Callable[[str], Collection[str]]
 ) -> Sequence[int]:
-    """Indices of the blocks that define needed names last, and of those that define what these mention, in the order
-    in which they compile. Empty when no block defines a needed name."""
+    """Indices of the blocks that define needed names last, and of those that define what these
+    mention, in the order in which they compile. Empty when no block defines a needed name."""
     texts = [dedent(block) for block in blocks]
     defined = [set(definitions(text)) for text in texts]
     homes: dict[str, set[int]] = {}
-    """Word -> the last blocks that define names with it. A word is looked up once, so that the cost stays linear."""
+    """Word -> the last blocks that define names with it. A word is looked up once, so that the cost
+    stays linear."""
     for name, home in {name: at for at, names in enumerate(defined) for name in names}.items():
         for word in _WORD.findall(name):
             homes.setdefault(word, set()).add(home)
     have: set[str] = set()
     places: dict[int, tuple[int, int, int]] = {}
-    """Block -> sort key: a helper stands where it stood, or in front of its user if it came later."""
-    wanted = {home for name in needed for word in _WORD.findall(name) for home in homes.pop(word, ())}
+    """Block -> sort key: a helper stands where it stood, or in front of its user if it came
+    later."""
+    wanted = {
+        home for name in needed for word in _WORD.findall(name) for home in homes.pop(word, ())
+    }
     for at in sorted(wanted, reverse=True):
         if have.isdisjoint(defined[at]):  # else an earlier draft of the same
             have |= defined[at]
@@ -62,7 +68,9 @@ def joined(
         mentioned = {home for word in _WORD.findall(texts[user]) for home in homes.pop(word, ())}
         for at in sorted(mentioned - tried):
             tried.add(at)
-            is_example = any(word in answered and not word[0].isupper() for word in _WORD.findall(texts[at]))
+            is_example = any(
+                word in answered and not word[0].isupper() for word in _WORD.findall(texts[at])
+            )
             if not is_example and have.isdisjoint(defined[at]):
                 have |= defined[at]
                 places[at] = (min(at, places[user][0]), places[user][1] - 1, at)

@@ -1,4 +1,5 @@
-"""Options, exit statuses, log lines and the progress bar of commands in several wings. Light to import."""
+"""Options, exit statuses, log lines and the progress bar of commands in several wings. Light to
+import."""
 
 from __future__ import annotations
 
@@ -14,14 +15,20 @@ T = TypeVar("T")
 EXIT_MISUSE = 2
 EXIT_FAULT = 3
 
-Grader = Annotated[str, typer.Argument(help="Name of a grader; an unknown name prints the list", metavar="GRADER")]
+Grader = Annotated[
+    str, typer.Argument(help="Name of a grader; an unknown name prints the list", metavar="GRADER")
+]
 Redis = Annotated[
     str | None,
     typer.Option(
-        help="Redis of the queue, redis://host:6379/0; separate several URLs by spaces", envvar="GRADUS_REDIS_URL"
+        help="Redis of the queue, redis://host:6379/0; separate several URLs by spaces",
+        envvar="GRADUS_REDIS_URL",
     ),
 ]
-Url = Annotated[str | None, typer.Option(help="Grade on the Gradus service at this URL instead of on this machine")]
+Url = Annotated[
+    str | None,
+    typer.Option(help="Grade on the Gradus service at this URL instead of on this machine"),
+]
 Slots = Annotated[
     int | None,
     typer.Option(
@@ -31,7 +38,9 @@ Slots = Annotated[
         show_default="one per CPU core; 64 for model-based graders",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="Grader configuration", show_default="the shipped one")]
+Config = Annotated[
+    Path | None, typer.Option(help="Grader configuration", show_default="the shipped one")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar")]
 
 
@@ -46,7 +55,9 @@ def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Ite
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
+    with Progress(
+        console=console, disable=quiet or not console.is_terminal, transient=True
+    ) as progress:
         task = progress.add_task(what, total=total)
         for item in items:
             yield item
@@ -54,11 +65,24 @@ def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Ite
 
 
 def visible(text: str) -> str:
-    """The text with every character that hides or moves others spelled out, such as U+202E, which reverses a line."""
+    """The text with every character that hides or moves others spelled out, such as U+202E, which
+    reverses a line."""
     return "".join(_shown(character) for character in text)
 
 
 def _shown(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+    if character in "\n\t" or unicodedata.category(character) not in (
+        "Cc",
+        "Cf",
+        "Cs",
+        "Co",
+        "Cn",
+        "Zl",
+        "Zp",
+    ):
         return character
-    return chr(0x2400 + ord(character)) if ord(character) < 0x20 else f"\u27e8U+{ord(character):04X}\u27e9"
+    return (
+        chr(0x2400 + ord(character))
+        if ord(character) < 0x20
+        else f"\u27e8U+{ord(character):04X}\u27e9"
+    )

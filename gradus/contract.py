@@ -1,9 +1,10 @@
-"""What every completion is sent and answered as: submissions and results. Tasks are in `gradus.tasks`.
+"""What every completion is sent and answered as: submissions and results. Tasks are in
+`gradus.tasks`.
 
-Trainers and the CLI send submissions, the API answers results; a worker turns one submission into one `Result`. Other
-messages are in `gradus.rest` (jobs, problems) and `gradus.descriptions` (announcements of workers).
-Unknown fields are refused everywhere, so that a misspelt field is an error and not a silent default. The JSON Schema is
-committed in `tests/contract/`.
+Trainers and the CLI send submissions, the API answers results; a worker turns one submission into
+one `Result`. Other messages are in `gradus.rest` (jobs, problems) and `gradus.descriptions`
+(announcements of workers). Unknown fields are refused everywhere, so that a misspelt field is an
+error and not a silent default. The JSON Schema is committed in `tests/contract/`.
 """
 
 from __future__ import annotations
@@ -64,11 +65,14 @@ Submission = RawSubmission | TaskSubmission[Any]
 
 
 class GradeRequest(Wire):
-    """A request as the API reads it, whatever the grader. `gradus.rest.REQUESTS` are those of known task classes."""
+    """A request as the API reads it, whatever the grader. `gradus.rest.REQUESTS` are those of known
+    task classes."""
 
     rubric: RubricName | None = None
     """None: the grader's default."""
-    deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S, allow_inf_nan=False, strict=True)] = DEFAULT_DEADLINE_S
+    deadline_s: Annotated[
+        float, Field(gt=0, le=MAX_DEADLINE_S, allow_inf_nan=False, strict=True)
+    ] = DEFAULT_DEADLINE_S
     submissions: Annotated[tuple[RawSubmission, ...], Field(max_length=MAX_BATCH)]
 
     @model_validator(mode="after")
@@ -76,7 +80,9 @@ class GradeRequest(Wire):
         seen: set[str] = set()
         for submission in self.submissions:
             if submission.id in seen:
-                raise ValueError(f"submission id {submission.id!r} occurs twice; ids must be unique in a request")
+                raise ValueError(
+                    f"submission id {submission.id!r} occurs twice; ids must be unique in a request"
+                )
             seen.add(submission.id)
         return self
 
@@ -178,21 +184,34 @@ Result = Annotated[Graded | Faulted, Field(discriminator="status")]
 RESULT: TypeAdapter[Graded | Faulted] = TypeAdapter(Result)
 
 
-def job_id_of(grader: str, rubric: str, submission: Submission, *, reads_prompt: bool = False) -> str:
-    """The id under which identical work is done once: the grader's name, `:` and a content hash of 40 hex digits.
+def job_id_of(
+    grader: str, rubric: str, submission: Submission, *, reads_prompt: bool = False
+) -> str:
+    """The id under which identical work is done once: the grader's name, `:` and a content hash of
+    40 hex digits.
 
-    `grader` is name@revision. The submission's id does not count. Its prompt counts only where the grader reads it: by
-    `reads_prompt`, or by the task's class. Raises ValueError for a number that is infinite or NaN.
+    `grader` is name@revision. The submission's id does not count. Its prompt counts only where the
+    grader reads it: by `reads_prompt`, or by the task's class. Raises ValueError for a number that
+    is infinite or NaN.
     """
     task = submission.task
-    asked = [grader, rubric, task if isinstance(task, dict) else task.model_dump(mode="json"), submission.completion]
+    asked = [
+        grader,
+        rubric,
+        task if isinstance(task, dict) else task.model_dump(mode="json"),
+        submission.completion,
+    ]
     if reads_prompt or getattr(task, "READS_PROMPT", False):
         asked.append(submission.prompt)
-    return f"{grader.partition('@')[0]}:{hashlib.sha256(_CANONICAL(asked).encode()).hexdigest()[:40]}"
+    return (
+        f"{grader.partition('@')[0]}:{hashlib.sha256(_CANONICAL(asked).encode()).hexdigest()[:40]}"
+    )
 
 
 def faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: bool) -> Faulted:
-    return Faulted(id=submission_id, fault=FaultReport(kind=kind, message=message, retryable=retryable))
+    return Faulted(
+        id=submission_id, fault=FaultReport(kind=kind, message=message, retryable=retryable)
+    )
 
 
 def with_id(result: Graded | Faulted, submission_id: str) -> Graded | Faulted:

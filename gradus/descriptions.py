@@ -1,4 +1,5 @@
-"""What workers announce of their graders, and what others need to know to use a grader without naming it."""
+"""What workers announce of their graders, and what others need to know to use a grader without
+naming it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class GraderList(Wire):
 
 
 class GraderDescription(Wire):
-    """What others need to know to use a grader without naming it; `GET /v1/graders/{name}` returns it."""
+    """What others need to know to use a grader without naming it; `GET /v1/graders/{name}` returns
+    it."""
 
     name: GraderName
     task_schema: dict[str, Any]
@@ -46,12 +48,14 @@ class GraderDescription(Wire):
     stages: tuple[Stage, ...]
     """In the order in which an answer passes them; the first is `extract`."""
     rates: dict[str, Annotated[str, Field(pattern=r"^((past|clean):[a-z]+|passed)$")]]
-    """Rates of an evaluation, in order: name -> rule over verdicts. `past:STAGE`: the verdict's stage is a later one.
-    `clean:STAGE`: past the stage before, and no diagnostic of that stage. `passed`."""
+    """Rates of an evaluation, in order: name -> rule over verdicts. `past:STAGE`: the verdict's
+    stage is a later one. `clean:STAGE`: past the stage before, and no diagnostic of that stage.
+    `passed`."""
     components: tuple[str, ...]
     """Names of the components of rewards under the grader's rubrics."""
     fences: tuple[str, ...] = ()
-    """Info strings of code fences around answers, the usual one first; empty where answers are prose."""
+    """Info strings of code fences around answers, the usual one first; empty where answers are
+    prose."""
     reads_prompt: bool = False
     """The prompt is part of what is judged, and of the job's id."""
 
@@ -71,10 +75,11 @@ def describe(name: str, task: type[Task], components: tuple[str, ...] = ()) -> G
 
 
 def description_of(name: str) -> GraderDescription:
-    """The description of a grader that is not running, without components: for evaluations that store none.
+    """The description of a grader that is not running, without components: for evaluations that
+    store none.
 
-    Without a task class in the SDK: no stages, and `tests` as the only rate. Run folders may name anything: what is no
-    name of a grader is `unknown`.
+    Without a task class in the SDK: no stages, and `tests` as the only rate. Run folders may name
+    anything: what is no name of a grader is `unknown`.
     """
     return describe(name if re.fullmatch(GRADER_NAME, name) else "unknown", task_class(name))
 
@@ -82,13 +87,19 @@ def description_of(name: str) -> GraderDescription:
 def checked_name(grader: str) -> GraderName:
     """`grader`. Raises UnknownGrader for what cannot be the name of a grader."""
     if not re.fullmatch(GRADER_NAME, grader):
-        raise UnknownGrader(f"{grader!r} cannot be the name of a grader; there are: {', '.join(TASKS)}")
+        raise UnknownGrader(
+            f"{grader!r} cannot be the name of a grader; there are: {', '.join(TASKS)}"
+        )
     return grader
 
 
 def grader_named(name: str) -> str:
-    """`name`. Raises UnknownGrader, naming those there are, for a grader that neither ships nor is installed here."""
-    known = [*TASKS, *(point.name for point in found_in("gradus.graders") if point.name not in TASKS)]
+    """`name`. Raises UnknownGrader, naming those there are, for a grader that neither ships nor is
+    installed here."""
+    known = [
+        *TASKS,
+        *(point.name for point in found_in("gradus.graders") if point.name not in TASKS),
+    ]
     if name not in known:
         raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(known)}")
     return name

@@ -1,6 +1,8 @@
-"""`gradus doctor`: looks at this machine and says what to do about what is missing. Changes nothing.
+"""`gradus doctor`: looks at this machine and says what to do about what is missing. Changes
+nothing.
 
-CPU, memory, disks and a named service are looked at here; the installed wings add the rest (`gradus.wings`).
+CPU, memory, disks and a named service are looked at here; the installed wings add the rest
+(`gradus.wings`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from gradus.resources import cache
 from gradus.wings import loaded_from
 
 LITTLE_DISK_GB = 20.0
-"""Below it one checkpoint of a model with 1.5 billion weights, its optimizer's states included, may not fit."""
+"""Below it one checkpoint of a model with 1.5 billion weights, its optimizer's states included, may
+not fit."""
 LITTLE_MEMORY_GB = 4.0
 ABILITIES = {
     "AVX2": ("avx2",),
@@ -35,7 +38,8 @@ ABILITIES = {
     "NEON": ("asimd", "neon"),
     "bf16": ("bf16", "feat_bf16"),
 }
-"""Instruction sets that matter to us, with their names in the kernel's list; any one of the names counts."""
+"""Instruction sets that matter to us, with their names in the kernel's list; any one of the names
+counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class Check:
 
 
 def run_check(what: str, look: Callable[[], str], needed: bool = True) -> Check:
-    """Check with the text that `look` returns, or with its error: a broken library must not hide the other checks."""
+    """Check with the text that `look` returns, or with its error: a broken library must not hide
+    the other checks."""
     try:
         return Check(what, True, look())
     except (GradusError, ImportError, OSError, RuntimeError) as error:
@@ -76,7 +81,8 @@ def extra(name: str, module: str, use: str) -> Check:
 
 
 def examine(redis: str | None = None, url: str | None = None, *, as_json: bool = False) -> int:
-    """Print every check, one per line or all as one JSON object; 0 if everything needed is there, else 1."""
+    """Print every check, one per line or all as one JSON object; 0 if everything needed is there,
+    else 1."""
     found = []
     for check in run_checks(redis, url):
         found.append(check)
@@ -108,8 +114,11 @@ def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
 
 
 def cpu() -> Check:
-    """Check of cores and their instruction sets, as far as kernels of torch and ONNX Runtime use them."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Check of cores and their instruction sets, as far as kernels of torch and ONNX Runtime use
+    them."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     flags = cpu_flags()
     able = [name for name, any_of in ABILITIES.items() if any(flag in flags for flag in any_of)]
     text = f"{cores} cores{', ' if able else ''}{', '.join(able)}"
@@ -120,16 +129,23 @@ def cpu() -> Check:
 
 
 def cpu_flags() -> frozenset[str]:
-    """The CPU's abilities as the kernel names them, in lower case; empty where the kernel does not list them."""
+    """The CPU's abilities as the kernel names them, in lower case; empty where the kernel does not
+    list them."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        told = (line.partition(":")[2] for line in lines if line.lower().startswith(("flags", "features")))
+        told = (
+            line.partition(":")[2]
+            for line in lines
+            if line.lower().startswith(("flags", "features"))
+        )
         return frozenset(next(told, "").lower().split())
     with suppress(OSError, subprocess.SubprocessError):
         asked = ["sysctl", "-a", "hw.optional"]
         said = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False).stdout
         return frozenset(
-            line.partition(":")[0].rpartition(".")[2].lower() for line in said.splitlines() if ": 1" in line
+            line.partition(":")[0].rpartition(".")[2].lower()
+            for line in said.splitlines()
+            if ": 1" in line
         )
     return frozenset()
 
@@ -142,10 +158,14 @@ def memory() -> Check:
         with suppress(OSError, ValueError):
             usable_gb = min(found_gb, int(Path(path).read_text(encoding="ascii")) / 2**30)
             break
-    text = f"{usable_gb:.0f} GiB" + (f" of the machine's {found_gb:.0f}" if usable_gb < found_gb else "")
+    text = f"{usable_gb:.0f} GiB" + (
+        f" of the machine's {found_gb:.0f}" if usable_gb < found_gb else ""
+    )
     enough = usable_gb >= LITTLE_MEMORY_GB
     if not enough:
-        text += f"; a demo needs {LITTLE_MEMORY_GB:.0f}: give the container more, or take fewer workers"
+        text += (
+            f"; a demo needs {LITTLE_MEMORY_GB:.0f}: give the container more, or take fewer workers"
+        )
     return Check("memory", enough, text, needed=False, details={"usable_gb": round(usable_gb, 2)})
 
 
@@ -153,11 +173,21 @@ def disks() -> Iterator[Check]:
     """Checks of free space where runs, models and builds are written."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     for what, place in (("runs", Path("runs")), ("models", hub), ("builds", cache())):
-        there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/"))
+        there = next(
+            (folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/")
+        )
         free_gb = shutil.disk_usage(there).free / 2**30
         enough = free_gb >= LITTLE_DISK_GB or (what == "builds" and free_gb >= 1)
         text = f"{free_gb:.0f} GiB free for {place}"
-        advice = {"runs": "set output_dir elsewhere", "models": "set HF_HOME", "builds": "set GRADUS_CACHE_DIR"}[what]
+        advice = {
+            "runs": "set output_dir elsewhere",
+            "models": "set HF_HOME",
+            "builds": "set GRADUS_CACHE_DIR",
+        }[what]
         yield Check(
-            f"disk, {what}", enough, text if enough else f"{text}; {advice}", False, {"free_gb": round(free_gb, 2)}
+            f"disk, {what}",
+            enough,
+            text if enough else f"{text}; {advice}",
+            False,
+            {"free_gb": round(free_gb, 2)},
         )

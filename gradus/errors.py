@@ -1,13 +1,13 @@
-"""The three kinds of failure, drawn as a tree. How a failure is shown is the API's and the CLI's work.
+"""The three kinds of failure, drawn as a tree. How a failure is shown is the API's and the CLI's
+work.
 
-    GradusError
-    ├── Misuse            the caller's doing: 4xx on the wire, exit status 2 on the command line, never retried
-    └── Fault             our failure to judge: no reward, can never be mistaken for a zero
+    GradusError ├── Misuse the caller's doing: 4xx on the wire, exit status 2 on the command line,
+    never retried └── Fault our failure to judge: no reward, can never be mistaken for a zero
         ├── SandboxFault  a box could not be made, or broke
         ├── DeadlineFault the time that the caller gave ran out before a verdict
         ├── QueueFault    the broker is away, full, or lost a job
         ├── WorkerFault   a worker died or left while it held the job
-        └── InternalFault anything else of ours, a toolchain or a task that cannot be judged included
+        └── InternalFault anything else of ours: also a toolchain or a task that fails
 
 A *verdict* is the model's doing and is a value (`gradus.contract.Graded`), never an exception.
 To add a fault, add a class with its `kind`; the wire knows only the kinds of `FaultKind`.
@@ -34,7 +34,8 @@ class GradusError(Exception):
 
 
 class Misuse(GradusError):
-    """The caller asked for something that cannot be done; the message says how to ask for it rightly."""
+    """The caller asked for something that cannot be done; the message says how to ask for it
+    rightly."""
 
     status: ClassVar[int] = 422
     """HTTP status that fits this misuse."""
@@ -53,7 +54,8 @@ class TooLarge(Misuse):
 
 
 class Fault(GradusError):
-    """Our failure to judge. Raised at its source; graders never build one from a model's mistake."""
+    """Our failure to judge. Raised at its source; graders never build one from a model's
+    mistake."""
 
     kind: ClassVar[FaultKind] = FaultKind.INTERNAL
 
@@ -85,9 +87,11 @@ class InternalFault(Fault):
 
 @contextmanager
 def boundary(fault: type[Fault], what: str) -> Iterator[None]:
-    """Enter foreign code: a plain exception becomes `fault` with `what` in front, once; ours pass through.
+    """Enter foreign code: a plain exception becomes `fault` with `what` in front, once; ours pass
+    through.
 
-    Other places that catch every exception say beside it why: they release what they hold, or must go on.
+    Other places that catch every exception say beside it why: they release what they hold, or must
+    go on.
     """
     try:
         yield

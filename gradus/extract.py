@@ -1,7 +1,8 @@
-"""Completion -> answer: which part of what the model wrote is the code. docs/extraction.md states the rules.
+"""Completion -> answer: which part of what the model wrote is the code. docs/extraction.md states
+the rules.
 
-An answer is one program text. It depends on the completion and on names that the task gives, never on a verdict, and
-costs time linear in the completion.
+An answer is one program text. It depends on the completion and on names that the task gives, never
+on a verdict, and costs time linear in the completion.
 """
 
 from __future__ import annotations
@@ -18,14 +19,20 @@ from gradus.code_blocks import Layout, Syntax, joined
 # Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)([^\n`]*+)$", re.MULTILINE)
 _INLINE_FENCE = re.compile(r"```([^\n`]++)```")
-_NAME_IN_INFO = re.compile(r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={},]{1,200}\.\w{1,16})[\"']?(?=$|[\s,}])")
-_NAME_IN_COMMENT = re.compile(r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`]+\.\w+)`?:?[ \t]*(?:\n|\Z)")
+_NAME_IN_INFO = re.compile(
+    r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={},]{1,200}\.\w{1,16})[\"']?(?=$|[\s,}])"
+)
+_NAME_IN_COMMENT = re.compile(
+    r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`]+\.\w+)`?:?[ \t]*(?:\n|\Z)"
+)
 _ANY_FENCE = re.compile("```|~~~")
 _MAX_BLOCKS = 1000
 """What stands behind so many is prose. A bound of the cost: 1 MB of fences is no answer."""
 _TURN_END = r"(?:<[|\uff5c][^\s<>]{1,40}>|</s>|<eos>|<end_of_turn>)"
 _END = r"^[ \t]*+{}{{{},}}+(?:[ \t]*+{})*+[^\S\n]*+$"
-_closing = lru_cache(lambda mark, length: re.compile(_END.format(mark, length, _TURN_END), re.MULTILINE))
+_closing = lru_cache(
+    lambda mark, length: re.compile(_END.format(mark, length, _TURN_END), re.MULTILINE)
+)
 _TAG_BEFORE_FENCE = re.compile(r"(</think>|<[|]message[|]>)[ \t]*+(?=```|~~~)")
 _LAST_TURN_ENDS = re.compile(rf"(?:{_TURN_END}\s{{0,9}}+){{1,9}}+\s*+\Z")
 
@@ -66,18 +73,29 @@ def extract(
 ) -> Answer:
     """The answer in `completion`.
 
-    `tags`: language tags, lower case. `needed`: the names that the task or its tests need, asked for when there are
-    several blocks. `layout`: None for answers that are one file, whatever blocks are called.
+    `tags`: language tags, lower case. `needed`: the names that the task or its tests need, asked
+    for when there are several blocks. `layout`: None for answers that are one file, whatever blocks
+    are called.
     """
     text = completion.removeprefix("\ufeff").replace("\r\n", "\n")
-    text = _LAST_TURN_ENDS.sub("", text) if text.rstrip().endswith(">") else text  # which costs less than looking
-    text = _TAG_BEFORE_FENCE.sub(r"\1\n", text) if "</think>" in text or "<|message|>" in text else text
+    text = (
+        _LAST_TURN_ENDS.sub("", text) if text.rstrip().endswith(">") else text
+    )  # which costs less than looking
+    text = (
+        _TAG_BEFORE_FENCE.sub(r"\1\n", text)
+        if "</think>" in text or "<|message|>" in text
+        else text
+    )
     masked = text
-    if syntax and "think>" in text:  # tags in comments and literals of the answer's code are no thinking
+    if (
+        syntax and "think>" in text
+    ):  # tags in comments and literals of the answer's code are no thinking
         parts, at = [], 0
         for block in _blocks(text, tags, syntax):
             if block.tag in tags:
-                code = syntax.literal.sub(lambda found: found[0].replace("think>", "think)"), block.text)
+                code = syntax.literal.sub(
+                    lambda found: found[0].replace("think>", "think)"), block.text
+                )
                 parts += [text[at : block.code_at], code]
                 at = block.code_at + len(code)
         masked = "".join((*parts, text[at:]))
@@ -86,7 +104,11 @@ def extract(
     blocks = _blocks(visible, tags, syntax)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
-    named = [block for block in blocks if block.name and block.tag in tags] if layout and len(blocks) > 1 else []
+    named = (
+        [block for block in blocks if block.name and block.tag in tags]
+        if layout and len(blocks) > 1
+        else []
+    )
     rest = [block for block in blocks if block not in named]
     files = {layout.path_of(block.name or ""): block for block in named} if layout else {}
     if files.pop(None, None):
@@ -95,15 +117,24 @@ def extract(
     if entry is None:
         written = [block for block in rest or blocks if block.text.strip()]
         tagged = [block for block in written if block.tag in tags]
-        candidates = tagged or [block for block in written if not block.tag] or written or rest or blocks
+        candidates = (
+            tagged or [block for block in written if not block.tag] or written or rest or blocks
+        )
         texts = [block.text for block in candidates] if syntax and len(candidates) > 1 else []
-        chosen = [candidates[at] for at in joined(texts, needed(), syntax.definitions)] if syntax and texts else []
+        chosen = (
+            [candidates[at] for at in joined(texts, needed(), syntax.definitions)]
+            if syntax and texts
+            else []
+        )
         chosen = chosen or candidates[-1:]
     else:
         chosen = [entry]
     if not all(block.closed for block in (*chosen, *files.values())):
         flags.append("extract:unclosed_fence")
-    starts, ends = [0, *(block.end for block in blocks)], [*(block.start for block in blocks), len(visible)]
+    starts, ends = (
+        [0, *(block.end for block in blocks)],
+        [*(block.start for block in blocks), len(visible)],
+    )
     outside = [visible[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     return Answer(
         text="\n".join(block.text.strip("\n") for block in chosen),
@@ -116,10 +147,14 @@ def extract(
 
 
 def after_thinking(completion: str, masked: str | None = None) -> str:
-    """The text behind the last `</think>`; where thoughts do not end, the text before them. `masked`: the completion
-    without the tags that do not count, of the same length."""
+    """The text behind the last `</think>`; where thoughts do not end, the text before them.
+    `masked`: the completion without the tags that do not count, of the same length."""
     before, mark, after = (masked or completion).rpartition("</think>")
-    return completion[len(before) + len(mark) :] if mark else completion[: len(after.partition("<think>")[0])]
+    return (
+        completion[len(before) + len(mark) :]
+        if mark
+        else completion[: len(after.partition("<think>")[0])]
+    )
 
 
 def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Block]:
@@ -136,17 +171,26 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
             before = deque(literal.finditer(text, at, end.start()), maxlen=1)
             if not before or before[0].end() < end.start():
                 break
-            enclosing = literal.match(text, before[0].start())  # what holds the line that looks like the end
+            enclosing = literal.match(
+                text, before[0].start()
+            )  # what holds the line that looks like the end
             at = enclosing.end() if enclosing else len(text)
             following = closing.search(text, at)
-            if not following or any(_tag(other[2]) in tags for other in _FENCE.finditer(text, end.start(), at)):
-                literal = None  # never closed, or in another block: no more of this, which would be quadratic
+            if not following or any(
+                _tag(other[2]) in tags for other in _FENCE.finditer(text, end.start(), at)
+            ):
+                # never closed, or in another block: no more of this, which would be quadratic
+                literal = None
             else:
                 end = following
         stop, after = (end.start(), end.end()) if end else (len(text), len(text))
-        name = _NAME_IN_INFO.search((info.partition(":")[2] or info)[:400]) or _NAME_IN_COMMENT.match(text[body:stop])
+        name = _NAME_IN_INFO.search(
+            (info.partition(":")[2] or info)[:400]
+        ) or _NAME_IN_COMMENT.match(text[body:stop])
         path = name[1] if name else None
-        found.append(_Block(tag, text[body:stop], opening.start(), after, end is not None, path, body))
+        found.append(
+            _Block(tag, text[body:stop], opening.start(), after, end is not None, path, body)
+        )
         position = after
     if found:
         return found
@@ -154,10 +198,21 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
         words = inline[1].split(maxsplit=1)
         tagged = len(words) == 2 and _tag(words[0]) in tags  # else the first word is code
         tag, code = (_tag(words[0]), words[1]) if tagged else ("", inline[1])
-        found.append(_Block(tag, code, inline.start(), inline.end(), closed=True, code_at=inline.end() - 3 - len(code)))
+        found.append(
+            _Block(
+                tag,
+                code,
+                inline.start(),
+                inline.end(),
+                closed=True,
+                code_at=inline.end() - 3 - len(code),
+            )
+        )
     return found
 
 
 def _tag(word: str) -> str:
     """`rust` of `Rust`, `language:rust`, `{.rust}`, `rust,ignore` and `rust:src/a.rs`."""
-    return re.split("[,:]", word.lower().removeprefix("language:").removeprefix("{.").rstrip("}"))[0]
+    return re.split("[,:]", word.lower().removeprefix("language:").removeprefix("{.").rstrip("}"))[
+        0
+    ]

@@ -1,7 +1,9 @@
-"""A verdict as text for a model: the reply of a tool, the prompt of a repair task, the next turn of a conversation.
+"""A verdict as text for a model: the reply of a tool, the prompt of a repair task, the next turn of
+a conversation.
 
-Training and evaluation share these texts. They show the result and the model's own answer: nothing of hidden tests
-and nothing of reference stories. Public tests that fail are among the diagnostics of the result.
+Training and evaluation share these texts. They show the result and the model's own answer: nothing
+of hidden tests and nothing of reference stories. Public tests that fail are among the diagnostics
+of the result.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ SPECIAL = re.compile(r"<\|\w{1,40}\|>")
 STORIES = "These user stories can be improved. Answer with the whole corrected list."
 REVIEW = "# What the review says"
 STORY_REMARKS = {
-    "coverage": (0.55, "wants that the sprint needs are missing, or say something else than it needs"),
+    "coverage": (
+        0.55,
+        "wants that the sprint needs are missing, or say something else than it needs",
+    ),
     "format": (0.18, "lines are no stories: As a ROLE, I want WANT, so that BENEFIT."),
     "count": (0.045, "the number of stories does not fit the sprint"),
     "redundancy": (-0.02, "stories ask for the same thing"),
@@ -38,11 +43,13 @@ STORY_REMARKS = {
     "role": (-0.02, "roles would not want this"),
     "tampering": (-0.02, "text is hidden, or addresses a judge"),
 }
-"""Remarks on components of `story/weighted`: name -> value below which the remark holds, and the remark."""
+"""Remarks on components of `story/weighted`: name -> value below which the remark holds, and the
+remark."""
 
 
 def render_verdict(result: Graded, code: str | None = None) -> str:
-    """The stage reached, the tests that pass, and each diagnostic with its place; at most `MAX_CHARS` characters.
+    """The stage reached, the tests that pass, and each diagnostic with its place; at most
+    `MAX_CHARS` characters.
 
     `code` is the extracted answer: with it, a diagnostic with a line quotes that line.
     """
@@ -63,7 +70,8 @@ def render_verdict(result: Graded, code: str | None = None) -> str:
 
 
 def reply(result: Graded, code: str | None = None) -> str:
-    """`render_verdict` without tokens of a chat format, which a compiler's message may quote from the answer."""
+    """`render_verdict` without tokens of a chat format, which a compiler's message may quote from
+    the answer."""
     return SPECIAL.sub("<...>", render_verdict(result, code))
 
 
@@ -73,14 +81,16 @@ def next_turn(name: GraderName, result: Graded, completion: str) -> str:
 
 
 def single_block(name: GraderName, completion: str) -> str | None:
-    """The code that a completion holds in one block or without a fence; None where only the grader can tell."""
+    """The code that a completion holds in one block or without a fence; None where only the grader
+    can tell."""
     fences = task_class(name).FENCES
     answer = extract(completion, fences) if fences else None
     return answer.text if answer is not None and answer.blocks <= 1 and not answer.files else None
 
 
 def repair_turn(name: GraderName, message: str) -> str:
-    """The user's next turn after an answer that did not pass; `message` is what `reply` makes of its verdict."""
+    """The user's next turn after an answer that did not pass; `message` is what `reply` makes of
+    its verdict."""
     if name == "story":
         return f"{STORIES}\n\n{REVIEW}\n\n```\n{message}\n```"
     return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{quoted_message(message)}"
@@ -97,11 +107,14 @@ def _line(diagnostic: Diagnostic) -> str:
         column = f", column {diagnostic.column}" if diagnostic.column is not None else ""
         place = f"line {diagnostic.line}{column}: "
     code = f"[{diagnostic.code}]" if diagnostic.code else ""
-    return f"{diagnostic.stage.value}: {place}{diagnostic.severity.value}{code}: {diagnostic.message}"
+    return (
+        f"{diagnostic.stage.value}: {place}{diagnostic.severity.value}{code}: {diagnostic.message}"
+    )
 
 
 def _excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
-    """The line that a diagnostic is about, and a mark below its column; empty where the line is unknown."""
+    """The line that a diagnostic is about, and a mark below its column; empty where the line is
+    unknown."""
     if diagnostic.line is None or not 1 <= diagnostic.line <= len(source):
         return ""
     line, gutter = source[diagnostic.line - 1][:MAX_EXCERPT], f"{diagnostic.line} | "

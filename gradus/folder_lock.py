@@ -1,4 +1,5 @@
-"""The lock of a folder that one process writes: held by the writer, probed by readers such as the dashboard."""
+"""The lock of a folder that one process writes: held by the writer, probed by readers such as the
+dashboard."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ ATTEMPTS, PAUSE_S = 5, 0.1
 
 @contextmanager
 def locked(path: Path, refusal: str) -> Iterator[None]:
-    """Hold the lock in the file `path` inside the block; the kernel releases it however the process ends.
+    """Hold the lock in the file `path` inside the block; the kernel releases it however the process
+    ends.
 
     Raises Misuse with `refusal` while another process holds it.
     """
@@ -38,7 +40,8 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
 def is_abandoned(handle: BinaryIO) -> bool:
     """Whether the process that held the lock in this file has ended.
 
-    False if it is not known: locks of other machines, which may be invisible here, and those of before a restart.
+    False if it is not known: locks of other machines, which may be invisible here, and those of
+    before a restart.
     """
     boot = _boot()
     if not boot or handle.read(len(boot) + 1) != boot:
@@ -51,7 +54,8 @@ def is_abandoned(handle: BinaryIO) -> bool:
 
 
 def _boot() -> bytes:
-    """The id of this start of this machine, alike in all its containers; empty where the system has none."""
+    """The id of this start of this machine, alike in all its containers; empty where the system has
+    none."""
     try:
         return BOOT.read_bytes().strip()
     except OSError:

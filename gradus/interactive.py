@@ -1,7 +1,8 @@
-"""`gradus` without arguments on a terminal: a menu, one or two questions, then the command that was chosen.
+"""`gradus` without arguments on a terminal: a menu, one or two questions, then the command that was
+chosen.
 
-The command is printed and replaces this process. Without a terminal, help is shown. Wings contribute the menu's items
-(`gradus.wings`).
+The command is printed and replaces this process. Without a terminal, help is shown. Wings
+contribute the menu's items (`gradus.wings`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class MenuItem:
     name: str
     what: str
     command: Callable[[Sequence[str]], list[str]]
-    """Answers to the questions -> words after `gradus`, or a whole command that begins with a program's path."""
+    """Answers to the questions -> words after `gradus`, or a whole command that begins with a
+    program's path."""
     questions: Sequence[Question] = field(default=())
 
 
@@ -54,10 +56,13 @@ def menu_items() -> list[MenuItem]:
 
 
 def start() -> NoReturn:
-    """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of input."""
+    """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of
+    input."""
     console = Console(highlight=False)
     menu = menu_items()
-    console.print("[bold]Gradus[/] grades what language models write, and trains them on the grades.\n")
+    console.print(
+        "[bold]Gradus[/] grades what language models write, and trains them on the grades.\n"
+    )
     for number, offer in enumerate(menu, start=1):
         console.print(f"  {number}  {offer.name:<10} {offer.what}")
     console.print("\n`gradus --help` lists every command.\n", markup=False)
@@ -77,12 +82,15 @@ def start() -> NoReturn:
 
 
 def _answer(console: Console, question: Question, *, listed: bool = True) -> str:
-    """A choice, by its number or name, or another text where that is allowed. `listed`: print the choices first."""
+    """A choice, by its number or name, or another text where that is allowed. `listed`: print the
+    choices first."""
     choices = list(question.choices())
     for number, choice in enumerate(choices if listed else (), start=1):
         console.print(f"  {number:>2}  {choice}", markup=False)
     while True:
-        answer = (Prompt.ask(question.text, console=console, default=question.default) or "").strip()
+        answer = (
+            Prompt.ask(question.text, console=console, default=question.default) or ""
+        ).strip()
         if answer.isascii() and answer.isdigit() and 1 <= int(answer[:9]) <= len(choices):
             answer = choices[int(answer) - 1]
         if answer not in choices and (not answer or question.only or answer.startswith("-")):

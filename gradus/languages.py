@@ -1,6 +1,8 @@
-"""What evaluations know of a grader's answers beyond its description: names that do not exist, imperative style.
+"""What evaluations know of a grader's answers beyond its description: names that do not exist,
+imperative style.
 
-It is `LANGUAGE` in a module `evaluation` beside the grader's own, so that a grader of another package can have one.
+It is `LANGUAGE` in a module `evaluation` beside the grader's own, so that a grader of another
+package can have one.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from importlib.util import find_spec
 from gradus.wings import found_in
 
 DECLINE_INSTRUCTION = (
-    "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is asked can be done "
-    "exactly as it stands, answer with one fenced block of code. If it cannot, answer with one line that begins with "
-    "`CANNOT:` and says why, and with no code."
+    "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is"
+    " asked can be done exactly as it stands, answer with one fenced block of code. If it cannot,"
+    " answer with one line that begins with `CANNOT:` and says why, and with no code."
 )
 """The instruction of `gradus eval-refusals`, whose requests are all for one language."""
 
@@ -26,18 +28,25 @@ class Language:
     """Each part may be missing; an evaluation then has no such figures."""
 
     names_stage: str | None = None
-    """The stage whose errors report names that do not exist; None: the language has no `missing_name`."""
+    """The stage whose errors report names that do not exist; None: the language has no
+    `missing_name`."""
     missing_name: Callable[[str, str | None], str | None] = lambda message, code: None
-    """(message, code) of an error -> the name that it reports as missing, with its owner; None for other errors."""
+    """(message, code) of an error -> the name that it reports as missing, with its owner; None for
+    other errors."""
     is_imperative: Callable[[str], bool] | None = None
     """Whether an answer's code assigns or loops."""
 
 
 @cache
 def language_of(grader: str) -> Language:
-    """The language of a grader, given as `name` or `name@revision`; an empty one for graders that have none."""
+    """The language of a grader, given as `name` or `name@revision`; an empty one for graders that
+    have none."""
     name = grader.partition("@")[0]
-    folders = (point.module.rpartition(".")[0] for point in found_in("gradus.graders") if point.name == name)
+    folders = (
+        point.module.rpartition(".")[0]
+        for point in found_in("gradus.graders")
+        if point.name == name
+    )
     for folder in folders:
         if folder and find_spec(f"{folder}.evaluation") is not None:
             found: Language = import_module(f"{folder}.evaluation").LANGUAGE

@@ -1,4 +1,5 @@
-"""Graders on this machine, without a service. A wing provides them (`gradus.wings`); this module imports none."""
+"""Graders on this machine, without a service. A wing provides them (`gradus.wings`); this module
+imports none."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class LocalGrader(Protocol):
         """Self-test, run once. Raises Fault when it fails."""
         ...
 
-    def grade(self, submissions: Sequence[Submission], rubric: str | None = None) -> Iterator[Graded | Faulted]:
+    def grade(
+        self, submissions: Sequence[Submission], rubric: str | None = None
+    ) -> Iterator[Graded | Faulted]:
         """One result per submission, in order. `rubric`: None is the grader's first.
 
         Calls must not overlap. Raises Misuse for an unknown rubric, Fault when the self-test fails.
@@ -36,10 +39,13 @@ class LocalGrader(Protocol):
 def open_local(grader: str, config: Path | None = None, slots: int | None = None) -> LocalGrader:
     """Start a grader on this machine, with its shipped configuration unless `config` names one.
 
-    Raises Misuse when no installed wing has graders, UnknownGrader for an unknown name, Fault when it cannot start.
+    Raises Misuse when no installed wing has graders, UnknownGrader for an unknown name, Fault when
+    it cannot start.
     """
     openers = loaded_from("gradus.local")
     if not openers:
-        raise Misuse("no graders are installed on this machine: grade on a running service, with --url")
+        raise Misuse(
+            "no graders are installed on this machine: grade on a running service, with --url"
+        )
     local: LocalGrader = openers[0](grader, config, slots)
     return local

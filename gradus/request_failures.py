@@ -26,20 +26,27 @@ class RequestFailure:
     retry_after_s: float | None = None
 
 
-def failure_of(url: str, cause: httpx.Response | httpx.RequestError | ValidationError) -> RequestFailure:
-    """The failure that an answer of the service at `url`, or its absence, means. `QUEUE`: the service is away or busy.
+def failure_of(
+    url: str, cause: httpx.Response | httpx.RequestError | ValidationError
+) -> RequestFailure:
+    """The failure that an answer of the service at `url`, or its absence, means. `QUEUE`: the
+    service is away or busy.
 
     Raises Misuse for a status that blames the caller.
     """
     if isinstance(cause, ValidationError):
-        return RequestFailure(FaultKind.INTERNAL, f"{url} does not answer as a Gradus service does", final=True)
+        return RequestFailure(
+            FaultKind.INTERNAL, f"{url} does not answer as a Gradus service does", final=True
+        )
     if isinstance(cause, httpx.ReadTimeout):
         silence_s = cause.request.extensions["timeout"]["read"]
         return RequestFailure(FaultKind.QUEUE, f"{url} hangs: it sent nothing for {silence_s:g} s")
     if isinstance(cause, httpx.RequestError):
         why = str(cause) or type(cause).__name__
         start = "start one with `gradus serve`"
-        return RequestFailure(FaultKind.QUEUE, f"no grading service answers at {url} ({why}): {start}")
+        return RequestFailure(
+            FaultKind.QUEUE, f"no grading service answers at {url} ({why}): {start}"
+        )
     status = cause.status_code
     try:
         detail = cause.json()["detail"]
@@ -50,12 +57,17 @@ def failure_of(url: str, cause: httpx.Response | httpx.RequestError | Validation
         retry_after_s = _seconds(cause.headers.get("retry-after", "")) if status == 429 else None
         return RequestFailure(FaultKind.QUEUE, message, retry_after_s=retry_after_s)
     if status >= 500:
-        return RequestFailure(FaultKind.INTERNAL, message, final=status != 500, defect=status == 500)
-    raise {TooLarge.status: TooLarge, UnknownGrader.status: UnknownGrader}.get(status, Misuse)(message)
+        return RequestFailure(
+            FaultKind.INTERNAL, message, final=status != 500, defect=status == 500
+        )
+    raise {TooLarge.status: TooLarge, UnknownGrader.status: UnknownGrader}.get(status, Misuse)(
+        message
+    )
 
 
 def _seconds(retry_after: str) -> float | None:
-    """The seconds of a Retry-After header, which holds a number or a date; None for anything else."""
+    """The seconds of a Retry-After header, which holds a number or a date; None for anything
+    else."""
     if retry_after.isdigit():
         return float(retry_after)
     try:

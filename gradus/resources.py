@@ -1,4 +1,5 @@
-"""Where files are: `configs/` of the checkout, the shared style sheet, and what was built on this machine."""
+"""Where files are: `configs/` of the checkout, the shared style sheet, and what was built on this
+machine."""
 
 from __future__ import annotations
 
@@ -9,15 +10,20 @@ from gradus.errors import Misuse
 
 
 def configs() -> Path:
-    """The folder of shipped configurations and tasks. Raises Misuse outside a checkout, which alone has them."""
+    """The folder of shipped configurations and tasks. Raises Misuse outside a checkout, which alone
+    has them."""
     folder = Path(__file__).parents[1] / "configs"
     if not folder.is_dir():
-        raise Misuse(f"there is no {folder}: the shipped configurations and tasks are in a checkout of Gradus only")
+        raise Misuse(
+            f"there is no {folder}: the shipped configurations and tasks are in a checkout of"
+            " Gradus only"
+        )
     return folder
 
 
 def cache() -> Path:
-    """Where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache folder."""
+    """Where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache
+    folder."""
     if chosen := os.environ.get("GRADUS_CACHE_DIR"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradus"

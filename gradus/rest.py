@@ -1,4 +1,5 @@
-"""What the REST API is sent and answers, besides submissions and results: typed requests, jobs, problems."""
+"""What the REST API is sent and answers, besides submissions and results: typed requests, jobs,
+problems."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ REQUESTS: Mapping[str, type[GradeRequest]] = {
     )
     for name, submission in SUBMISSIONS.items()
 }
-"""The wire's documented requests; `GradeRequest` and the announced schema of the task accept the same."""
+"""The wire's documented requests; `GradeRequest` and the announced schema of the task accept the
+same."""
 
 
 class GradeResponse(Wire):

@@ -1,6 +1,7 @@
 """Records from JSONL, JSON and CSV files, each with the place where it stands. Knows no columns.
 
-A record that cannot be read is yielded with its problem, so that a caller may report them all or stop at the first.
+A record that cannot be read is yielded with its problem, so that a caller may report them all or
+stop at the first.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Row:
         return self
 
     def text(self, column: str) -> str:
-        """The text in a column. Raises Misuse, naming the place, where there is none or only white space."""
+        """The text in a column. Raises Misuse, naming the place, where there is none or only white
+        space."""
         value = self.values.get(column)
         if value is not None and not isinstance(value, str):
             raise Misuse(f"{self.where}: {column}: is not a text")
@@ -47,7 +49,8 @@ class Row:
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
-    """The records of a file; `-` is JSONL on standard input. Raises Misuse when the file itself cannot be read."""
+    """The records of a file; `-` is JSONL on standard input. Raises Misuse when the file itself
+    cannot be read."""
     name = "<stdin>" if str(path) == "-" else str(path)
     try:
         data = sys.stdin.buffer.read() if name == "<stdin>" else Path(name).read_bytes()
@@ -59,13 +62,16 @@ def read_rows(path: str | Path) -> Iterator[Row]:
         raise Misuse(f"{name}:{line}: is not UTF-8 text") from None
     suffix = ".jsonl" if name == "<stdin>" else Path(name).suffix
     if suffix not in SUFFIXES:
-        raise Misuse(f"{name}: the file's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        raise Misuse(
+            f"{name}: the file's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        )
     readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
     return readers[suffix](name, text)
 
 
 def stored_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
+    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end
+    is left out.
 
     Raises Misuse naming the line of any other that cannot be read.
     """
@@ -77,7 +83,8 @@ def stored_rows(file: Path) -> Iterator[Row]:
 
 
 def non_empty_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
+    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is
+    none."""
     row = None
     for row in read_rows(file):
         yield row.checked()
@@ -109,8 +116,11 @@ def _json_rows(name: str, text: str) -> Iterator[Row]:
 
 
 def strict_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError where it is none, has a number that is not finite, or a key twice."""
-    return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_refuse_twins)
+    """The value of a JSON text. Raises ValueError where it is none, has a number that is not
+    finite, or a key twice."""
+    return json.loads(
+        text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_refuse_twins
+    )
 
 
 def _finite(text: str) -> float:
@@ -124,7 +134,9 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice"
+        )
     return found
 
 
@@ -148,7 +160,9 @@ def _csv_rows(name: str, text: str) -> Iterator[Row]:
         for values in reader:
             where, start = f"{name}:{start}", reader.line_num + 1
             ragged = None in values or None in values.values()
-            problem = f"does not have {len(columns)} cells, as the first line has" if ragged else None
+            problem = (
+                f"does not have {len(columns)} cells, as the first line has" if ragged else None
+            )
             yield Row(where, {} if ragged else dict(values), problem)
     except csv.Error as error:
         yield Row(f"{name}:{reader.line_num}", {}, f"is not CSV: {error}")

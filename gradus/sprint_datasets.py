@@ -1,7 +1,7 @@
 """Rows of sprint data sets, made into rows of story tasks. Reads no file and checks no task.
 
-Such a data set has `sprint_name`, `sprint_goal`, `formatted_issues` (`a ||||| b`), `num_issues` and perhaps
-`team_context`, and neither `id` nor `prompt`.
+Such a data set has `sprint_name`, `sprint_goal`, `formatted_issues` (`a ||||| b`), `num_issues` and
+perhaps `team_context`, and neither `id` nor `prompt`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,24 @@ _IN_JSON = ("references", "team_context")
 
 
 def as_task_row(values: Mapping[str, Any], grader: GraderName) -> Mapping[str, Any]:
-    """`values`; for stories with the sprint's name as `id` and its goal as `prompt` where those are missing.
+    """`values`; for stories with the sprint's name as `id` and its goal as `prompt` where those are
+    missing.
 
     Lists and mappings in the cells of a CSV file are read.
     """
     if grader != "story":
         return values
-    filled = {ours: values.get(theirs) for ours, theirs in _STANDS_FOR.items() if _is_missing(values.get(ours))}
+    filled = {
+        ours: values.get(theirs)
+        for ours, theirs in _STANDS_FOR.items()
+        if _is_missing(values.get(ours))
+    }
     read = {name: _unpacked(values[name]) for name in _IN_JSON if isinstance(values.get(name), str)}
-    return {**values, **{name: value for name, value in filled.items() if not _is_missing(value)}, **read}
+    return {
+        **values,
+        **{name: value for name, value in filled.items() if not _is_missing(value)},
+        **read,
+    }
 
 
 def sprint_columns(grader: GraderName) -> tuple[str, ...]:

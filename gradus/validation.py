@@ -1,4 +1,5 @@
-"""Errors of pydantic's validation as messages and as misuse; JSON files of our own, read with them."""
+"""Errors of pydantic's validation as messages and as misuse; JSON files of our own, read with
+them."""
 
 from __future__ import annotations
 
@@ -32,10 +33,13 @@ def misuse_from_validation_error(error: ValidationError) -> Misuse:
 
 
 def read_as(kind: type[M], path: Path, what: str, hint: str = "") -> M:
-    """The `what` that a JSON file holds. Raises Misuse, with the hint, where this version cannot read it."""
+    """The `what` that a JSON file holds. Raises Misuse, with the hint, where this version cannot
+    read it."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except OSError as error:
         raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        raise Misuse(f"{path}: is no {what} that this version can read: {explain(error)}{hint}") from None
+        raise Misuse(
+            f"{path}: is no {what} that this version can read: {explain(error)}{hint}"
+        ) from None

@@ -1,4 +1,5 @@
-"""Files that are written whole: a reader never sees half of one, and a crash leaves the earlier one."""
+"""Files that are written whole: a reader never sees half of one, and a crash leaves the earlier
+one."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 """Entry points of the installed wings: what they add to `gradus`, which imports no wing by name.
 
-| group | object |
-|---|---|
-| `gradus.commands` | `register(app)`: adds a wing's commands to the command line |
-| `gradus.menu` | tuple of `gradus.interactive.MenuItem` |
-| `gradus.doctor` | `signs(redis)`: iterator of `gradus.doctor.Check` |
-| `gradus.reports` | `write_report(out, folders, compare)`: the page of a run, evaluation or comparison as a file |
-| `gradus.comparisons` | `comparisons(before, after)`: what changed between two files of figures, as the page takes it |
-| `gradus.local` | `open_local(grader, config, slots)`: a `gradus.local.LocalGrader` |
+| group | object | |---|---| | `gradus.commands` | `register(app)`: adds a wing's commands to the
+command line | | `gradus.menu` | tuple of `gradus.interactive.MenuItem` | | `gradus.doctor` |
+`signs(redis)`: iterator of `gradus.doctor.Check` | | `gradus.reports` | `write_report(out, folders,
+compare)`: the page of a run, evaluation or comparison as a file | | `gradus.comparisons` |
+`comparisons(before, after)`: what changed between two files of figures, as the page takes it | |
+`gradus.local` | `open_local(grader, config, slots)`: a `gradus.local.LocalGrader` |
 """
 
 from __future__ import annotations
@@ -27,14 +25,21 @@ WINGS = frozenset({"corpus", "services", "tools", "trainer"})
 def found_in(group: str) -> list[EntryPoint]:
     """Entry points of the group whose module is installed, ordered by name; not loaded.
 
-    The wheel registers the entry points of every wing and contains none: the wings run from a checkout.
+    The wheel registers the entry points of every wing and contains none: the wings run from a
+    checkout.
     """
-    return sorted(filter(_is_installed, set(entry_points(group=group))), key=lambda entry: entry.name)
+    return sorted(
+        filter(_is_installed, set(entry_points(group=group))), key=lambda entry: entry.name
+    )
 
 
 def absent() -> list[str]:
     """Names of the wings that are registered and not installed."""
-    return sorted(entry.name for entry in set(entry_points(group="gradus.commands")) if not _is_installed(entry))
+    return sorted(
+        entry.name
+        for entry in set(entry_points(group="gradus.commands"))
+        if not _is_installed(entry)
+    )
 
 
 def _is_installed(entry: EntryPoint) -> bool:
@@ -44,17 +49,22 @@ def _is_installed(entry: EntryPoint) -> bool:
     try:
         return find_spec(entry.module) is not None
     except ModuleNotFoundError as missing:
-        # A package around the module is absent, or one of these packages needs another one: loading it names that one.
+        # A package around the module is absent, or one of these packages needs another one: loading
+        # it names that one.
         return not f"{entry.module}.".startswith(f"{missing.name}.")
 
 
 def loaded_from(group: str) -> list[Any]:
-    """Objects of the group's entry points, ordered by name. Raises ImportError where a wing is broken."""
+    """Objects of the group's entry points, ordered by name. Raises ImportError where a wing is
+    broken."""
     return [entry.load() for entry in found_in(group)]
 
 
-def write_page(out: Path, folders: Sequence[Path], compare: Callable[..., Any] | None = None) -> None:
-    """Write the page of one folder, or of two evaluations, by the wing that has it. Raises Misuse without that wing."""
+def write_page(
+    out: Path, folders: Sequence[Path], compare: Callable[..., Any] | None = None
+) -> None:
+    """Write the page of one folder, or of two evaluations, by the wing that has it. Raises Misuse
+    without that wing."""
     writers = loaded_from("gradus.reports")
     if not writers:
         raise Misuse("nothing that writes reports is installed: install Gradus with its services")
@@ -63,4 +73,6 @@ def write_page(out: Path, folders: Sequence[Path], compare: Callable[..., Any] |
 
 def packages() -> frozenset[str]:
     """Top-level packages of Gradus and of the installed wings."""
-    return frozenset({"gradus", *(entry.module.partition(".")[0] for entry in found_in("gradus.commands"))})
+    return frozenset(
+        {"gradus", *(entry.module.partition(".")[0] for entry in found_in("gradus.commands"))}
+    )

@@ -1,4 +1,5 @@
-"""YAML without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number, `no` a text."""
+"""YAML without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a
+number, `no` a text."""
 
 from __future__ import annotations
 
@@ -16,17 +17,25 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[str, int] = {}
         for key_node, _ in node.value:
-            key = None if key_node.tag == "tag:yaml.org,2002:merge" else self.construct_object(key_node, deep=True)
+            key = (
+                None
+                if key_node.tag == "tag:yaml.org,2002:merge"
+                else self.construct_object(key_node, deep=True)
+            )
             if isinstance(key, str):
                 if key in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!r} is given twice, first on line {seen[key]}", key_node.start_mark
+                        None,
+                        None,
+                        f"key {key!r} is given twice, first on line {seen[key]}",
+                        key_node.start_mark,
                     )
                 seen[key] = key_node.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1, which PyYAML speaks, takes `no` and `off` for false; 1.2 does not, and only settings of two values still do.
+# YAML 1.1, which PyYAML speaks, takes `no` and `off` for false; 1.2 does not, and only settings of
+# two values still do.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -43,7 +52,8 @@ _Loader.add_implicit_resolver(
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there is one."""
+    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there
+    is one."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -52,14 +62,21 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise Misuse(f"{path}: cannot be read: {error}") from None
     value = read_scalar(text, str(path))
     if not isinstance(value, dict):
-        names = {type(None): "nothing", list: "a list", str: "a text", int: "a number", float: "a number"}
+        names = {
+            type(None): "nothing",
+            list: "a list",
+            str: "a text",
+            int: "a number",
+            float: "a number",
+        }
         held = names.get(type(value), type(value).__name__)
         raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
     return value
 
 
 def read_scalar(text: str, where: str) -> Any:
-    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a plain text."""
+    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a
+    plain text."""
     try:
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader, made stricter)
     except yaml.MarkedYAMLError as error:

@@ -1,8 +1,9 @@
 """What `gradus doctor` says of the services: sandbox, every installed grader, packages, Redis.
 
-A grader's folder may hold a module `doctor` with `look() -> str`: what this machine has for the grader, in words; it
-raises Fault for what is missing. `NEEDED`: whether a machine without it lacks something, default False. `PACKAGE`: a
-package that comes with the extra of the grader's name. Other graders are made, and describe their toolchain.
+A grader's folder may hold a module `doctor` with `look() -> str`: what this machine has for the
+grader, in words; it raises Fault for what is missing. `NEEDED`: whether a machine without it lacks
+something, default False. `PACKAGE`: a package that comes with the extra of the grader's name. Other
+graders are made, and describe their toolchain.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from importlib.util import find_spec
 
 from gradus.doctor import Check, extra, run_check
 
-ELSEWHERE = "graders need Linux: run them in containers (docker compose up) and use their URL; training runs natively"
+ELSEWHERE = (
+    "graders need Linux: run them in containers (docker compose up) and use their URL; training"
+    " runs natively"
+)
 
 
 def signs(redis: str | None) -> Iterator[Check]:
@@ -34,7 +38,10 @@ def signs(redis: str | None) -> Iterator[Check]:
     yield extra("worker", "redis", "`gradus worker`")
     server = shutil.which("redis-server")
     yield Check(
-        "redis-server", server is not None, server or "only for many workers: apt-get install redis-server", False
+        "redis-server",
+        server is not None,
+        server or "only for many workers: apt-get install redis-server",
+        False,
     )
     if redis is not None:
         yield run_check("Redis", lambda: asyncio.run(_ask_redis(redis)))

@@ -1,4 +1,5 @@
-"""The whole service in one process: queue in memory, API, and one worker per grader. For one machine, without Redis."""
+"""The whole service in one process: queue in memory, API, and one worker per grader. For one
+machine, without Redis."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ async def serve_embedded(
     with stopped_by_signals() as stop:
         broker, traced = open_broker(None, broker_settings), spans("gradus-worker")
         workers = [
-            Worker(grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced)
+            Worker(
+                grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced
+            )
             for grader in graders
         ]
         working = [asyncio.create_task(worker.run(stop)) for worker in workers]

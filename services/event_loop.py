@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 GC_THRESHOLD = 10_000
-"""New objects after which garbage is collected: requests and jobs leave no cycles behind. Python's default is 700."""
+"""New objects after which garbage is collected: requests and jobs leave no cycles behind. Python's
+default is 700."""
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Drop-in for `asyncio.run` with uvloop if installed, which saves 0.15 ms of CPU per request."""
+    """Drop-in for `asyncio.run` with uvloop if installed, which saves 0.15 ms of CPU per
+    request."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:
         from uvloop import new_event_loop as factory
@@ -29,9 +31,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set; a second one ends the process the usual way, as both do after the block.
+    """An event that SIGTERM and SIGINT set; a second one ends the process the usual way, as both do
+    after the block.
 
-    A loop of uvloop that is closed with a handler would leave it behind, and the process could not be ended any more.
+    A loop of uvloop that is closed with a handler would leave it behind, and the process could not
+    be ended any more.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 

@@ -30,7 +30,8 @@ def listener(host: str, port: int) -> socket.socket:
         found = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise Misuse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    # Connections inherit it. asyncio's own setting passes over them, because `create_server` names no protocol.
+    # Connections inherit it. asyncio's own setting passes over them, because `create_server` names
+    # no protocol.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found
 
@@ -62,12 +63,17 @@ async def serve_on(
 
 
 class _Server(uvicorn.Server):
-    """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller can clean up."""
+    """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller
+    can clean up."""
 
-    def __init__(self, config: uvicorn.Config, on_shutdown: Callable[[], None], *, handles_signals: bool) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_shutdown: Callable[[], None], *, handles_signals: bool
+    ) -> None:
         super().__init__(config)
         self._on_shutdown = on_shutdown
-        self._handles_signals = handles_signals and threading.current_thread() is threading.main_thread()
+        self._handles_signals = (
+            handles_signals and threading.current_thread() is threading.main_thread()
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_shutdown()

@@ -21,7 +21,8 @@ LOGGERS = {
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line. Of an exception only its type and places: its message may quote a submission."""
+    """One JSON object per line. Of an exception only its type and places: its message may quote a
+    submission."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
@@ -55,7 +56,8 @@ def json_lines() -> Iterator[None]:
 
 
 def where(error: BaseException) -> str:
-    """The type of the first cause and the places it came through; not its message, which may quote a submission."""
+    """The type of the first cause and the places it came through; not its message, which may quote
+    a submission."""
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)[-3:]

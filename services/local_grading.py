@@ -22,7 +22,8 @@ from services.worker import grade_with_retries
 def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
-    """One result per submission, in order, as soon as all before it are there. Identical ones are graded once.
+    """One result per submission, in order, as soon as all before it are there. Identical ones are
+    graded once.
 
     What takes long is graded after all the others.
     """
@@ -33,7 +34,8 @@ def grade_in_order(
     revision, all_asked = grader.info().grader, Event()
 
     def grade(submission: Submission, *, brief: bool) -> Graded | Faulted | Future[Any]:
-        """The result, or the future of another attempt with all its time, behind all that was asked."""
+        """The result, or the future of another attempt with all its time, behind all that was
+        asked."""
         slot = free.get()
         try:
             result = grade_with_retries(grader, submission, rubric, slot, brief=brief)
@@ -60,7 +62,9 @@ def grade_in_order(
             yield with_id(result, submission_id)
     finally:
         all_asked.set()
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C or a closed pipe, queued submissions are not graded
+        pool.shutdown(
+            cancel_futures=True
+        )  # after Ctrl-C or a closed pipe, queued submissions are not graded
 
 
 class OfflineGrader:
@@ -82,10 +86,14 @@ class OfflineGrader:
     def description(self) -> GraderDescription:
         return self._grader.description()
 
-    def grade(self, submissions: Sequence[Submission], rubric: str | None = None) -> Iterator[Graded | Faulted]:
+    def grade(
+        self, submissions: Sequence[Submission], rubric: str | None = None
+    ) -> Iterator[Graded | Faulted]:
         info = self.info()
         if rubric is not None and rubric not in info.rubrics:
-            raise Misuse(f"grader '{info.name}' has no rubric {rubric!r}; it has: {', '.join(info.rubrics)}")
+            raise Misuse(
+                f"grader '{info.name}' has no rubric {rubric!r}; it has: {', '.join(info.rubrics)}"
+            )
         self.self_test()
         return grade_in_order(self._grader, submissions, rubric or info.rubrics[0], self._slots)
 

@@ -7,12 +7,14 @@ import sys
 from gradus.errors import Misuse
 
 LEAST_OPEN_FILES = 256
-"""Fewest open files of a service: its connections to Redis need 64, and a box may open as many as this itself."""
+"""Fewest open files of a service: its connections to Redis need 64, and a box may open as many as
+this itself."""
 WANTED_OPEN_FILES = 65_536
 
 
 def raise_open_files() -> int:
-    """Raise the limit to `WANTED_OPEN_FILES` or as far as it may be. Returns it. Raises Misuse below the least."""
+    """Raise the limit to `WANTED_OPEN_FILES` or as far as it may be. Returns it. Raises Misuse
+    below the least."""
     try:
         import resource
     except ModuleNotFoundError:  # there is none for Windows
@@ -26,7 +28,8 @@ def raise_open_files() -> int:
         return sys.maxsize
     if limit < LEAST_OPEN_FILES:
         raise Misuse(
-            f"this process may open {limit} files, and needs {LEAST_OPEN_FILES} or more: raise the limit with "
-            "`ulimit -n 1024`, `LimitNOFILE=` of a systemd unit or `--ulimit nofile=1024` of a container"
+            f"this process may open {limit} files, and needs {LEAST_OPEN_FILES} or more: raise the"
+            " limit with `ulimit -n 1024`, `LimitNOFILE=` of a systemd unit or `--ulimit"
+            " nofile=1024` of a container"
         )
     return limit

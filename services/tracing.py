@@ -1,7 +1,9 @@
-"""Spans of requests and grades, for the OpenTelemetry collector that the environment (`OTEL_*`) names.
+"""Spans of requests and grades, for the OpenTelemetry collector that the environment (`OTEL_*`)
+names.
 
-The span of a grade is a child of the span of its request: the job carries its `traceparent`. Spans hold names, counts,
-outcomes and times; no text of a caller or a model. Without a collector OpenTelemetry is not imported.
+The span of a grade is a child of the span of its request: the job carries its `traceparent`. Spans
+hold names, counts, outcomes and times; no text of a caller or a model. Without a collector
+OpenTelemetry is not imported.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 """Trace context of the request under way, for the jobs that it queues."""
 _PACKAGES_MISSING = (
-    "the environment asks for traces (OTEL_...), which need OpenTelemetry: pip install 'gradus-rl[otel]', or set "
-    "OTEL_TRACES_EXPORTER=none"
+    "the environment asks for traces (OTEL_...), which need OpenTelemetry: pip install"
+    " 'gradus-rl[otel]', or set OTEL_TRACES_EXPORTER=none"
 )
 
 
@@ -49,10 +51,13 @@ class Spans:
 
     @contextmanager
     def request(self, headers: Mapping[str, str]) -> Iterator[Span]:
-        """A span for the request with these headers, and `TRACEPARENT` for its jobs, while the block runs."""
+        """A span for the request with these headers, and `TRACEPARENT` for its jobs, while the
+        block runs."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
-        parent = self._propagator.extract({name: headers[name] for name in self._propagator.fields if name in headers})
+        parent = self._propagator.extract(
+            {name: headers[name] for name in self._propagator.fields if name in headers}
+        )
         with self._tracer.start_span("request", parent, SpanKind.SERVER) as span:
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier, set_span_in_context(span))
@@ -73,7 +78,10 @@ class Spans:
         parent = self._propagator.extract({"traceparent": traceparent})
         ended_at = time.time_ns()
         span = self._tracer.start_span(
-            f"grade {claim.job.grader}", parent, SpanKind.CONSUMER, start_time=ended_at - round(seconds * 1e9)
+            f"grade {claim.job.grader}",
+            parent,
+            SpanKind.CONSUMER,
+            start_time=ended_at - round(seconds * 1e9),
         )
         span.set_attribute("gradus.grader", claim.job.grader)
         span.set_attribute("gradus.job", claim.job.id)
@@ -102,7 +110,8 @@ def _outcome(result: Graded | Faulted) -> dict[str, str | bool | float]:
 
 
 def spans(service: str) -> Spans | None:
-    """What the environment asks for; None when it asks for nothing. `service`: its name, unless OTEL_SERVICE_NAME says.
+    """What the environment asks for; None when it asks for nothing. `service`: its name, unless
+    OTEL_SERVICE_NAME says.
 
     Raises Misuse for what this cannot do, and when OpenTelemetry is not installed.
     """
@@ -121,7 +130,10 @@ def spans(service: str) -> Spans | None:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
             exporter = OTLPSpanExporter()
-        return Spans(Resource.create({"service.name": service}).merge(OTELResourceDetector().detect()), exporter)
+        return Spans(
+            Resource.create({"service.name": service}).merge(OTELResourceDetector().detect()),
+            exporter,
+        )
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
@@ -129,7 +141,8 @@ def spans(service: str) -> Spans | None:
 
 
 def _exporter_asked_for(environ: Mapping[str, str]) -> str | None:
-    """`otlp` or `console`; None for none. By the standard variables, but that no endpoint means no traces."""
+    """`otlp` or `console`; None for none. By the standard variables, but that no endpoint means no
+    traces."""
     endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     default = "otlp" if any(environ.get(name) for name in endpoints) else "none"
     asked = (environ.get("OTEL_TRACES_EXPORTER") or default).strip().lower()

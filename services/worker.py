@@ -1,9 +1,12 @@
-"""A worker: self-test, heartbeat, claim, grade, finish. On SIGTERM it stops claiming and finishes or releases the rest.
+"""A worker: self-test, heartbeat, claim, grade, finish. On SIGTERM it stops claiming and finishes
+or releases the rest.
 
-One worker has one grader and a number of slots; each slot grades one submission at a time in a thread of its own. What
-the grader raises becomes a fault here, after bounded retries; what it returns is a verdict.
+One worker has one grader and a number of slots; each slot grades one submission at a time in a
+thread of its own. What the grader raises becomes a fault here, after bounded retries; what it
+returns is a verdict.
 
-When the last client of a job leaves, its boxes are killed and the job is dropped. A complete grade is still cached.
+When the last client of a job leaves, its boxes are killed and the job is dropped. A complete grade
+is still cached.
 """
 
 from __future__ import annotations
@@ -50,11 +53,19 @@ DRAIN_S = 30.0
 
 
 def grade_with_retries(
-    grader: Grader, submission: Submission, rubric: str, slot: int, token: CancelToken | None = None, *, brief: bool
+    grader: Grader,
+    submission: Submission,
+    rubric: str,
+    slot: int,
+    token: CancelToken | None = None,
+    *,
+    brief: bool,
 ) -> Graded | Faulted | None:
-    """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along.
+    """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its
+    neighbours along.
 
-    None: a `brief` attempt came to no end. Once `token` is cancelled, boxes are killed and nothing is retried.
+    None: a `brief` attempt came to no end. Once `token` is cancelled, boxes are killed and nothing
+    is retried.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
@@ -72,7 +83,14 @@ def grade_with_retries(
         if token and token.is_cancelled:
             return faulted(submission.id, fault.kind, fault.message, retryable=True)
         level = logging.WARNING if fault.retryable else logging.INFO
-        log.log(level, "submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
+        log.log(
+            level,
+            "submission %s, attempt %d: %s fault: %s",
+            submission.id,
+            attempt,
+            fault.kind,
+            fault.message,
+        )
         if not fault.retryable or attempt == MAX_ATTEMPTS:
             break
         time.sleep(RETRY_PAUSE_S * attempt)
@@ -89,7 +107,8 @@ class _Work:
 
 
 class Worker:
-    """One grader, its slots and their jobs. `self_tested`: `self_test()` was called already; `secret` signs results."""
+    """One grader, its slots and their jobs. `self_tested`: `self_test()` was called already;
+    `secret` signs results."""
 
     def __init__(
         self,
@@ -119,7 +138,8 @@ class Worker:
         self._slot_freed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain. Raises Fault when container or grader do not hold."""
+        """Serve until `stop` is set, then drain. Raises Fault when container or grader do not
+        hold."""
         require_container_hardening()
         if not self.self_tested:
             await asyncio.to_thread(self.grader.self_test)
@@ -135,7 +155,9 @@ class Worker:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _claim_some(self) -> None:
-        if (limit := min(len(self._free), 2 * self.slots - len(self._active))) < 1:  # results are bounded, too
+        if (
+            limit := min(len(self._free), 2 * self.slots - len(self._active))
+        ) < 1:  # results are bounded, too
             self._slot_freed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLAIM_WAIT_S):
@@ -154,20 +176,29 @@ class Worker:
             try:
                 result, cache, dead_letter = await self._result_of(work)
             finally:
-                self._free.append(work.slot)  # now, so that the next job is claimed while the result is delivered
+                self._free.append(
+                    work.slot
+                )  # now, so that the next job is claimed while the result is delivered
                 self._slot_freed.set()
             if result is None or (work.cancel_token.is_cancelled and isinstance(result, Faulted)):
                 # releasing an unwanted job drops it, unless it was submitted again meanwhile
-                await _retry(lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS)
+                await _retry(
+                    lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS
+                )
                 if self._metrics and result is not None:
                     self._metrics.dropped()
                 return
             text = result.model_dump_json()
             if self._secret:
                 text = signed(text, claim.job.id, self._secret)
-            await _retry(lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter), FINISH_ATTEMPTS)
+            await _retry(
+                lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter),
+                FINISH_ATTEMPTS,
+            )
             if self._metrics:
-                self._metrics.answered(result, time.monotonic() - started_at, dead_letter=dead_letter)
+                self._metrics.answered(
+                    result, time.monotonic() - started_at, dead_letter=dead_letter
+                )
             if self._spans:
                 self._spans.graded(claim, result, time.monotonic() - started_at)
         finally:
@@ -176,37 +207,53 @@ class Worker:
             self._slot_freed.set()
 
     async def _result_of(self, work: _Work) -> tuple[Graded | Faulted | None, bool, bool]:
-        """The result (None: put it off), whether to cache it, and whether the job belongs among the dead letters."""
+        """The result (None: put it off), whether to cache it, and whether the job belongs among the
+        dead letters."""
         job = work.claim.job
         try:
             payload = JobPayload.model_validate_json(job.payload)
         except ValidationError:
-            message = "the job cannot be read: were API and worker installed from different versions?"
+            message = (
+                "the job cannot be read: were API and worker installed from different versions?"
+            )
             return faulted(job.id, FaultKind.INTERNAL, message, retryable=False), False, True
         submission = payload.submission
         if work.claim.deliveries > MAX_DELIVERIES:
-            message = f"this submission was started {MAX_DELIVERIES} times and its worker died each time"
+            message = (
+                f"this submission was started {MAX_DELIVERIES} times and its worker died each time"
+            )
             return faulted(submission.id, FaultKind.WORKER, message, retryable=False), False, True
         if time.time() > payload.deadline:
-            message = "no worker graded this before its deadline: add workers or slots, or allow more time"
+            message = (
+                "no worker graded this before its deadline: add workers or slots, or allow more"
+                " time"
+            )
             return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False, False
         args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
-        grade = partial(grade_with_retries, *args, brief=work.claim.deliveries == 1)  # later starts have all their time
+        grade = partial(
+            grade_with_retries, *args, brief=work.claim.deliveries == 1
+        )  # later starts have all their time
         result = await asyncio.get_running_loop().run_in_executor(self._pool, grade)
-        # While workers of two revisions share a queue, a verdict of one must not be cached as the other's.
+        # While workers of two revisions share a queue, a verdict of one must not be cached as the
+        # other's.
         cache = isinstance(result, Graded) and payload.grader == self._info.grader
         return result, cache, False
 
     async def _renewing(self) -> None:
         while True:
             await asyncio.sleep(min(self.broker.lease_s / 4, RENEW_S))
-            with suppress(QueueFault):  # the next renewal is soon, and heartbeats log that the queue is away
-                for claim in await self.broker.renew([work.claim for work in self._active.values()]):
+            with suppress(
+                QueueFault
+            ):  # the next renewal is soon, and heartbeats log that the queue is away
+                for claim in await self.broker.renew(
+                    [work.claim for work in self._active.values()]
+                ):
                     if work := self._active.get(claim.token):  # not finished meanwhile
                         work.cancel_token.cancel()
 
     async def _drain(self) -> None:
-        """Let running grades end; release those that are not done in `DRAIN_S`, and kill their boxes."""
+        """Let running grades end; release those that are not done in `DRAIN_S`, and kill their
+        boxes."""
         tasks = [work.task for work in self._active.values() if work.task]
         if tasks:
             log.info("stopping: %d submissions are still being graded", len(tasks))
@@ -217,7 +264,8 @@ class Worker:
 
 
 async def _retry(act: Callable[[], Awaitable[object]], attempts: int = 1) -> None:
-    """Run `act` until it succeeds; each QueueFault is logged and followed by a pause, the last one too."""
+    """Run `act` until it succeeds; each QueueFault is logged and followed by a pause, the last one
+    too."""
     for _ in range(attempts):
         try:
             await act()

@@ -23,7 +23,9 @@ MAX_FLAGS = 50
 class _BoxResets(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         about = "Persistent boxes that were lost and replaced"
-        yield CounterMetricFamily("gradus_worker_box_resets", about, value=BwrapPersistentBox.resets)
+        yield CounterMetricFamily(
+            "gradus_worker_box_resets", about, value=BwrapPersistentBox.resets
+        )
 
 
 class WorkerMetrics:
@@ -32,17 +34,26 @@ class WorkerMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._flags_seen: set[str] = set()
-        self._jobs = self._counter("jobs", "Jobs by outcome: passed, failed, faulted, dropped", "outcome")
+        self._jobs = self._counter(
+            "jobs", "Jobs by outcome: passed, failed, faulted, dropped", "outcome"
+        )
         self._verdicts = self._counter("verdicts", "Verdicts by the stage reached", "stage")
-        self._flags = self._counter("flags", "Flags of verdicts, by the part before the colon", "flag")
+        self._flags = self._counter(
+            "flags", "Flags of verdicts, by the part before the colon", "flag"
+        )
         self._faults = self._counter("faults", "Faults by kind", "kind")
         self._cpu = self._counter("cpu_seconds", "CPU seconds in boxes")
-        self._redelivered = self._counter("redeliveries", "Claimed jobs that another worker had started")
+        self._redelivered = self._counter(
+            "redeliveries", "Claimed jobs that another worker had started"
+        )
         self._dead_letters = self._counter("dead_letters", "Jobs that became dead letters")
-        self._seconds = self._histogram("grade_seconds", "Seconds from claim to result", SECONDS, "stage")
+        self._seconds = self._histogram(
+            "grade_seconds", "Seconds from claim to result", SECONDS, "stage"
+        )
         self._rewards = self._histogram("reward", "Rewards of verdicts", REWARDS)
         self.registry.register(_BoxResets())
-        # A series that first appears with its first fault has no rate before it: alerts would miss that one.
+        # A series that first appears with its first fault has no rate before it: alerts would miss
+        # that one.
         for outcome in ("passed", "failed", "faulted", "dropped"):
             self._jobs.labels(outcome)
         for stage in Stage:
@@ -51,10 +62,16 @@ class WorkerMetrics:
             self._faults.labels(kind.value)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return with_kept_children(Counter(f"gradus_worker_{name}", about, labels, registry=self.registry))
+        return with_kept_children(
+            Counter(f"gradus_worker_{name}", about, labels, registry=self.registry)
+        )
 
-    def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        made = Histogram(f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry)
+    def _histogram(
+        self, name: str, about: str, buckets: Sequence[float], *labels: str
+    ) -> Histogram:
+        made = Histogram(
+            f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry
+        )
         return with_kept_children(made)
 
     def claimed(self, claims: Sequence[Claim]) -> None:
@@ -82,7 +99,8 @@ class WorkerMetrics:
         self._jobs.labels("dropped").inc()
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Answer /metrics in a thread of its own until the process ends; the port. Raises Misuse when it is taken."""
+        """Answer /metrics in a thread of its own until the process ends; the port. Raises Misuse
+        when it is taken."""
         try:
             server, _ = start_http_server(port, host, self.registry)
         except OSError as error:

@@ -1,4 +1,5 @@
-"""A real Chromium for tests of pages, wide or narrow, light or dark, and what it complains of. Knows no page."""
+"""A real Chromium for tests of pages, wide or narrow, light or dark, and what it complains of.
+Knows no page."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 DRIVER = shutil.which("chromedriver")
 NEEDS_BROWSER = [
     pytest.mark.skipif(
@@ -21,7 +24,9 @@ NEEDS_BROWSER = [
         reason="needs a browser: apt-get install chromium chromium-driver",
     ),
     # Selenium leaves its log pipe to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
 ]
 
 ARGUMENTS = (
@@ -66,13 +71,22 @@ def opened(browser: Any, address: str, *, width: int = 1280, scheme: str = "ligh
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(address)
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    asked = [
+        message["params"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
     # The browser's own start page may still be loading; only what this page asks for is its doing.
-    return [request["request"]["url"] for request in asked if request["documentURL"] == address.partition("#")[0]]
+    return [
+        request["request"]["url"]
+        for request in asked
+        if request["documentURL"] == address.partition("#")[0]
+    ]
 
 
 def opened_from_a_file(browser: Any, page: Path, **how: Any) -> list[str]:
-    """Open a page; returns the addresses that it asked for, without the data that it holds itself."""
+    """Open a page; returns the addresses that it asked for, without the data that it holds
+    itself."""
     return [url for url in opened(browser, page.as_uri(), **how) if not url.startswith("data:")]
 
 
@@ -84,11 +98,15 @@ def colored(browser: Any, scheme: str) -> None:
 
 def drawn(browser: Any) -> None:
     """Wait until the browser has drawn twice, so that what follows a change of size is done."""
-    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));")
+    browser.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));"
+    )
 
 
 def errors(browser: Any) -> list[Any]:
-    return [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    return [
+        entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+    ]
 
 
 def picture(browser: Any, name: str) -> bytes:
@@ -105,13 +123,17 @@ def picture(browser: Any, name: str) -> bytes:
 
 
 def flaws(browser: Any, name: str, width: int, picture_bytes: int = 5_000) -> list[str]:
-    """What is wrong with the open page, light and dark: width, colours, names, motion, added elements, errors."""
+    """What is wrong with the open page, light and dark: width, colours, names, motion, added
+    elements, errors."""
     found = []
     for scheme in ("light", "dark"):
         colored(browser, scheme)
         if (wide := browser.execute_script("return document.documentElement.scrollWidth")) > width:
             found.append(f"{scheme}: it scrolls sideways: {wide} pixels")
-        found += [f"{scheme}: {poor} is too near to its ground in colour" for poor in browser.execute_script(CONTRAST)]
+        found += [
+            f"{scheme}: {poor} is too near to its ground in colour"
+            for poor in browser.execute_script(CONTRAST)
+        ]
         if len(picture(browser, f"{name}-{scheme}-{width}")) < picture_bytes:
             found.append(f"{scheme}: the picture is nearly empty")
     found += [f"{bad} has no name" for bad in browser.execute_script(UNNAMED)]
@@ -145,7 +167,7 @@ for (const element of document.querySelectorAll("body *")) {
   if (ratio < (large ? 3 : 4.5)) poor.push([element.tagName, element.className, ratio.toFixed(2)]);
 }
 return poor;
-"""
+"""  # noqa: E501
 """JavaScript that lists the texts that are too near to their ground in colour."""
 
 UNNAMED = """
@@ -157,7 +179,7 @@ for (const e of document.querySelectorAll("a, summary, [tabindex], [role=slider]
   if (!named(e)) bad.push(e.outerHTML.slice(0, 80));
 for (const e of document.querySelectorAll("[aria-hidden=true] :is(a, button, [tabindex])")) bad.push(e.outerHTML);
 return bad;
-"""
+"""  # noqa: E501
 """JavaScript that lists what can be seen or focused and has no name."""
 
 MOVING = """
@@ -173,4 +195,5 @@ const added = [...document.querySelectorAll("img, iframe, object, embed, [onload
 const scripts = [...document.scripts].filter((one) => one.type !== "application/json");
 return [...added, ...scripts.slice(1)].map((one) => one.outerHTML.slice(0, 80));
 """
-"""JavaScript that lists what only the texts of a run could have put into one of our pages: they have one script."""
+"""JavaScript that lists what only the texts of a run could have put into one of our pages: they
+have one script."""

@@ -1,4 +1,5 @@
-"""Fixtures that several suites share (Redis, graders, the command line), the order of test files, the cost of a run."""
+"""Fixtures that several suites share (Redis, graders, the command line), the order of test files,
+the cost of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from services.graders.story.grader import StoryGrader
 
 ROOT = Path(__file__).parent.parent
 SECONDS = Path(__file__).parent / "seconds.json"
-"""Wall time in seconds of each test file that takes at least one, as `pytest --record-seconds` measured it."""
+"""Wall time in seconds of each test file that takes at least one, as `pytest --record-seconds`
+measured it."""
 
 FAST_S = 2
 """Seconds that a file of `make test-fast` takes at most."""
@@ -41,11 +43,12 @@ STARTED = time.monotonic()
 settings.register_profile("gradus", deadline=None)
 settings.load_profile("gradus")
 
-# What graders prepare (compile servers, models) is kept in the clone, under names that hold a hash of the contents.
+# What graders prepare (compile servers, models) is kept in the clone, under names that hold a hash
+# of the contents.
 os.environ.setdefault("GRADUS_CACHE_DIR", str(ROOT / ".cache"))
 
 
-# ------------------------------------------------------------------------------- two processes, the longest file first
+# ----------------------------------------------------------- two processes, the longest file first
 
 
 def _seconds() -> dict[str, float]:
@@ -54,8 +57,14 @@ def _seconds() -> dict[str, float]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-seconds", action="store_true", help=f"Write the wall time of test files to {SECONDS}")
-    parser.addoption("--fast", action="store_true", help=f"Leave out test files that take more than {FAST_S} s")
+    parser.addoption(
+        "--record-seconds",
+        action="store_true",
+        help=f"Write the wall time of test files to {SECONDS}",
+    )
+    parser.addoption(
+        "--fast", action="store_true", help=f"Leave out test files that take more than {FAST_S} s"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -64,14 +73,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts test files by their recorded time, longest first. pytest-xdist hands out files in this order."""
+    """Sorts test files by their recorded time, longest first. pytest-xdist hands out files in this
+    order."""
     seconds = _seconds()
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hands out whole files, so that fixtures of a module are set up once, in the order of collection."""
+    """Hands out whole files, so that fixtures of a module are set up once, in the order of
+    collection."""
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False
@@ -79,12 +90,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's list of the slowest tests
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Reports the time of the whole run and, with `--record-seconds`, writes down the time of each file."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Reports the time of the whole run and, with `--record-seconds`, writes down the time of each
+    file."""
     used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
     wall = time.monotonic() - STARTED
-    terminalreporter.write_line(f"{wall:.0f} s of wall time, {cpu:.0f} s of CPU time in all processes")
+    terminalreporter.write_line(
+        f"{wall:.0f} s of wall time, {cpu:.0f} s of CPU time in all processes"
+    )
     if not config.getoption("--record-seconds"):
         return
     seconds: Counter[str] = Counter()
@@ -92,15 +108,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if isinstance(report, pytest.TestReport):
             seconds[report.nodeid.partition("::")[0]] += report.duration
     known = {**_seconds(), **seconds}
-    kept = {name: round(known[name]) for name in sorted(known) if known[name] >= 1 and (ROOT / name).exists()}
+    kept = {
+        name: round(known[name])
+        for name in sorted(known)
+        if known[name] >= 1 and (ROOT / name).exists()
+    }
     SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-# ------------------------------------------------------------------------------------------------------------ fixtures
+# ---------------------------------------------------------------------------------------- fixtures
 
 
 def _ports() -> Iterator[int]:
-    """TCP ports of this test process alone, below those that the kernel chooses for connections (from 32768 on)."""
+    """TCP ports of this test process alone, below those that the kernel chooses for connections
+    (from 32768 on)."""
     process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = 16_000 + process % 8 * 2_000
     return (first + number % 2_000 for number in itertools.count(os.getpid()))
@@ -118,7 +139,8 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """A redis-server in a directory of its own; it can be killed and started again on what it left there."""
+    """A redis-server in a directory of its own; it can be killed and started again on what it left
+    there."""
 
     def __init__(self, directory: Path, *, append_only: bool, options: Sequence[str] = ()) -> None:
         self._directory = directory
@@ -129,10 +151,27 @@ class RedisServer:
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self._directory)]
-        command += ["--save", "", "--appendonly", "yes" if self._append_only else "no", "--appendfsync", "everysec"]
+        command = [
+            "redis-server",
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--dir",
+            str(self._directory),
+        ]
+        command += [
+            "--save",
+            "",
+            "--appendonly",
+            "yes" if self._append_only else "no",
+            "--appendfsync",
+            "everysec",
+        ]
         command += self._options
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         give_up_at = time.monotonic() + 20
         while not self._answers():
             assert self._process.poll() is None, "redis-server ended at once"
@@ -164,13 +203,16 @@ class RedisServer:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RedisServer]]:
-    """Starts a server of the test's own: `redis_server(append_only=True)`; `options` of its command line."""
+    """Starts a server of the test's own: `redis_server(append_only=True)`; `options` of its command
+    line."""
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
     servers: list[RedisServer] = []
 
     def started(*, append_only: bool = False, options: Sequence[str] = ()) -> RedisServer:
-        server = RedisServer(tmp_path_factory.mktemp("redis"), append_only=append_only, options=options)
+        server = RedisServer(
+            tmp_path_factory.mktemp("redis"), append_only=append_only, options=options
+        )
         servers.append(server)
         server.start()
         return server
@@ -182,7 +224,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 @pytest.fixture(scope="session")
 def redis_url(redis_server: Callable[..., RedisServer]) -> str:
-    """A Redis for the whole session. It is shared: keep to a key prefix or a database number of your own."""
+    """A Redis for the whole session. It is shared: keep to a key prefix or a database number of
+    your own."""
     return redis_server().url
 
 
@@ -227,7 +270,9 @@ def reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def preference_grader(reward_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreferenceGrader]:
+def preference_grader(
+    reward_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PreferenceGrader]:
     """The preference grader with a tiny model on the CPU, which the environment names meanwhile."""
     monkeypatch.setenv("GRADUS_PREFERENCE_MODEL", str(reward_model))
     monkeypatch.setenv("GRADUS_PREFERENCE_DEVICE", "cpu")

@@ -1,4 +1,5 @@
-"""The dashboard for tests: a server of its own in a thread, and run folders that grow while it looks."""
+"""The dashboard for tests: a server of its own in a thread, and run folders that grow while it
+looks."""
 
 from __future__ import annotations
 
@@ -51,7 +52,13 @@ class LivePage:
 
     async def _run(self) -> None:
         self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        serving = serve(self._folder, port=self._port, stop=self._stopping, on_ready=self._on_ready, **self._options)
+        serving = serve(
+            self._folder,
+            port=self._port,
+            stop=self._stopping,
+            on_ready=self._on_ready,
+            **self._options,
+        )
         await serving
 
 
@@ -67,11 +74,17 @@ def metric(step: int, **values: Any) -> dict[str, Any]:
     return {"step": step, "time": 100.0 + step, "reward": 0.5, "reward_std": 0.1, **values}
 
 
-def sample(step: int, n: int = 0, prompt_id: str = "t", reward: float | None = 0.5, **values: Any) -> dict[str, Any]:
+def sample(
+    step: int, n: int = 0, prompt_id: str = "t", reward: float | None = 0.5, **values: Any
+) -> dict[str, Any]:
     """One line of completions.jsonl; without a reward it is a fault."""
     judged = {"reward": reward, "passed": reward == 1, "stage": "tests", "fault": None}
     if reward is None:
-        judged |= {"passed": None, "stage": None, "fault": {"kind": "sandbox", "message": "the box broke"}}
+        judged |= {
+            "passed": None,
+            "stage": None,
+            "fault": {"kind": "sandbox", "message": "the box broke"},
+        }
     asked = {
         "step": step,
         "prompt_id": prompt_id,

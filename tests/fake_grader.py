@@ -1,7 +1,9 @@
-"""A real worker whose grader is trivial, and a real server, for tests of the API and its client. Judges no code.
+"""A real worker whose grader is trivial, and a real server, for tests of the API and its client.
+Judges no code.
 
-The completion says what happens to it: `reward 0.5` is that verdict, `fault` is a fault, `late` is somebody's deadline,
-`nonsense` is an answer that is no result, and `hold` is not answered until the worker is told to let go.
+The completion says what happens to it: `reward 0.5` is that verdict, `fault` is a fault, `late` is
+somebody's deadline, `nonsense` is an answer that is no result, and `hold` is not answered until the
+worker is told to let go.
 """
 
 from __future__ import annotations
@@ -87,7 +89,12 @@ class EchoWorker:
     def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
         submission_id = payload.submission.id
         if completion == "late" and self.graded[completion] == 1:
-            return faulted(submission_id, FaultKind.DEADLINE, "too late for whoever asked first", retryable=True)
+            return faulted(
+                submission_id,
+                FaultKind.DEADLINE,
+                "too late for whoever asked first",
+                retryable=True,
+            )
         if completion == "fault":
             return faulted(submission_id, FaultKind.SANDBOX, "the box broke", retryable=True)
         reward = float(completion.split()[1]) if completion.startswith("reward") else 1.0
@@ -98,7 +105,9 @@ class EchoWorker:
             stage=Stage.TESTS,
             components={"tests": reward},
             tests=TestCount(passed=int(reward), total=1),
-            diagnostics=(Diagnostic(stage=Stage.TYPES, message="a line separator\u2028 and a next line\x85"),),
+            diagnostics=(
+                Diagnostic(stage=Stage.TYPES, message="a line separator\u2028 and a next line\x85"),
+            ),
             rubric=payload.rubric,
             grader=self.info.grader,
             toolchain=self.info.toolchain,
@@ -112,7 +121,12 @@ class Service:
     """A server with its own broker and worker in another thread, on a free port of this machine."""
 
     def __init__(
-        self, broker_settings: BrokerSettings | None = None, *, worker: bool = True, port: int = 0, **settings: Any
+        self,
+        broker_settings: BrokerSettings | None = None,
+        *,
+        worker: bool = True,
+        port: int = 0,
+        **settings: Any,
     ) -> None:
         self._broker_settings = broker_settings
         self._has_worker = worker
@@ -158,7 +172,12 @@ class Service:
         self.broker = MemoryBroker(self._broker_settings)
         self.worker = EchoWorker(self.broker)
         serving = serve(
-            self.broker, "127.0.0.1", self._port, settings=self._settings, stop=self._stopping, on_ready=self._on_ready
+            self.broker,
+            "127.0.0.1",
+            self._port,
+            settings=self._settings,
+            stop=self._stopping,
+            on_ready=self._on_ready,
         )
         if not self._has_worker:
             await serving
@@ -168,7 +187,8 @@ class Service:
 
 
 def serve_in_process(port: int, holds: bool, **settings: Any) -> None:
-    """The main function of a process that serves. It writes no log. With `holds`, `hold` submissions get no result."""
+    """The main function of a process that serves. It writes no log. With `holds`, `hold`
+    submissions get no result."""
 
     async def serving() -> None:
         broker = MemoryBroker()

@@ -1,4 +1,5 @@
-"""A server that speaks OpenAI's protocol and says what a test wants it to: completions, errors, garbage, nothing.
+"""A server that speaks OpenAI's protocol and says what a test wants it to: completions, errors,
+garbage, nothing.
 
 It stands for a foreign server. It holds no model; `tests/vllm_server` has a real one.
 """
@@ -34,7 +35,9 @@ def said(text: str | None, *, chat: bool, finish_reason: Any = "stop", **usage: 
     inner: Json = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     counts = {"prompt_tokens": 11, "completion_tokens": len((text or "").split()), **usage}
     choice = {"index": 0, "finish_reason": finish_reason, **inner}
-    return Reply(json.dumps({"id": "x", "object": "y", "choices": [choice], "usage": counts}).encode())
+    return Reply(
+        json.dumps({"id": "x", "object": "y", "choices": [choice], "usage": counts}).encode()
+    )
 
 
 def refused(status: int, message: str = "no", **headers: str) -> Reply:
@@ -43,7 +46,8 @@ def refused(status: int, message: str = "no", **headers: str) -> Reply:
 
 @dataclass
 class OpenAiLike:
-    """Answers each request with what `answer` returns for (text of the prompt, body, how often it was asked before)."""
+    """Answers each request with what `answer` returns for (text of the prompt, body, how often it
+    was asked before)."""
 
     answer: Callable[[str, Json, int], Reply | str]
     models: tuple[str, ...] | None = ("m",)
@@ -92,7 +96,8 @@ class OpenAiLike:
     def prompts(self) -> list[str]:
         """What was asked, in order."""
         return [
-            body["messages"][-1]["content"] if "messages" in body else body["prompt"] for _, body, _ in self.requests
+            body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+            for _, body, _ in self.requests
         ]
 
 
@@ -112,7 +117,11 @@ def _handler(like: OpenAiLike) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
-            self._send(like.reply(self.path, body, {name.lower(): value for name, value in self.headers.items()}))
+            self._send(
+                like.reply(
+                    self.path, body, {name.lower(): value for name, value in self.headers.items()}
+                )
+            )
 
         def _send(self, reply: Reply) -> None:
             try:

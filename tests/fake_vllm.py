@@ -1,7 +1,8 @@
-"""`VllmLike` speaks as much of vLLM's HTTP as a run needs, without a model; `Relay` stands before the real one.
+"""`VllmLike` speaks as much of vLLM's HTTP as a run needs, without a model; `Relay` stands before
+the real one.
 
-For tests of what is said to a generation server: both misbehave at will and at once. `tests/vllm_server` holds the same
-code to the real server.
+For tests of what is said to a generation server: both misbehave at will and at once.
+`tests/vllm_server` holds the same code to the real server.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Relay(Answering):
     def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
         headers = {"content-type": "application/json"} if sent else {}
         try:
-            got = httpx.request(method, self.to + target, content=sent, headers=headers, timeout=300)
+            got = httpx.request(
+                method, self.to + target, content=sent, headers=headers, timeout=300
+            )
         except httpx.HTTPError:
             raise ConnectionAbortedError from None  # so the run sees it break off as well
         return got.status_code, got.content
@@ -104,7 +107,9 @@ class VllmLike(Answering):
             "/version": lambda: {"version": self.version},
             "/server_info": lambda: {"vllm_config": self.settings},
             "/v1/models": lambda: {"data": [{"id": name} for name in ["base", *self.adapters]]},
-            "/weight_checker": lambda: {"checksums": {f"dp0:pp0:pcp0:tp0:{k}": v for k, v in self.checksums.items()}},
+            "/weight_checker": lambda: {
+                "checksums": {f"dp0:pp0:pcp0:tp0:{k}": v for k, v in self.checksums.items()}
+            },
             "/weight_info": lambda: {"weight_version": self.weight_version or "default"},
         }
         if path in known:
@@ -138,14 +143,24 @@ class VllmLike(Answering):
             return 404, {"error": "no such model"}
         (prompt,) = body["prompt"]
         rows = [None, *({str(token): {"logprob": LOGPROB}} for token in prompt[1:])]
-        one = {"prompt_token_ids": prompt, "token_ids": [1, 2], "logprobs": {"token_logprobs": [LOGPROB] * 2}}
-        return 200, {"choices": [{"index": index, "prompt_logprobs": rows, **one} for index in range(body.get("n", 1))]}
+        one = {
+            "prompt_token_ids": prompt,
+            "token_ids": [1, 2],
+            "logprobs": {"token_logprobs": [LOGPROB] * 2},
+        }
+        return 200, {
+            "choices": [
+                {"index": index, "prompt_logprobs": rows, **one}
+                for index in range(body.get("n", 1))
+            ]
+        }
 
 
 def _handler(answering: Answering) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Head and body leave in one packet; as two, the second waits 40 ms for the other side's delayed ACK.
+        # Head and body leave in one packet; as two, the second waits 40 ms for the other side's
+        # delayed ACK.
         wbufsize = -1
 
         def do_GET(self) -> None:

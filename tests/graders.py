@@ -1,4 +1,5 @@
-"""The graders that ship with Gradus, for tests that go through all of them, and the description of one made up."""
+"""The graders that ship with Gradus, for tests that go through all of them, and the description of
+one made up."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def class_of(name: str) -> type[BaseGrader[Any, Any]]:
     return found
 
 
-WAITING_SLOTS = {name: slots for name in GRADERS if (slots := class_of(name).waiting_slots) is not None}
+WAITING_SLOTS = {
+    name: slots for name in GRADERS if (slots := class_of(name).waiting_slots) is not None
+}
 
 
 def described(info: GraderInfo) -> GraderDescription:

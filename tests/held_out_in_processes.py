@@ -1,4 +1,5 @@
-"""Writes held-out completions in the processes of a launch. Each prints all of them, and how many it wrote itself.
+"""Writes held-out completions in the processes of a launch. Each prints all of them, and how many
+it wrote itself.
 
 Usage: torchrun --nproc_per_node N held_out_in_processes.py MODEL
 """
@@ -15,14 +16,28 @@ from typing import Any
 from trainer.config.run import PromptConfig
 from trainer.evaluate.held_out import SharedModel
 from trainer.evaluate.local import LocalModel
-from trainer.evaluate.plan import CompletionRequest, CompletionSource, EvalPlan, Outcome, Problem, asks_of, make_plan
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    CompletionSource,
+    EvalPlan,
+    Outcome,
+    Problem,
+    asks_of,
+    make_plan,
+)
 
 BATCH = 3
 PROBLEMS = [Problem(f"t{n}", f"let f{n} x =", None) for n in range(7)]
 
 
 def held_out_plan() -> EvalPlan:
-    fields: dict[str, Any] = {"model": "m", "served": False, "samples": 2, "temperature": 1.0, "greedy": True}
+    fields: dict[str, Any] = {
+        "model": "m",
+        "served": False,
+        "samples": 2,
+        "temperature": 1.0,
+        "greedy": True,
+    }
     return make_plan(PROBLEMS, PromptConfig(), tasks="t", max_new_tokens=6, **fields)
 
 
@@ -31,7 +46,9 @@ class CountingModel(LocalModel):
 
     count = 0
 
-    def written(self, batch: Sequence[CompletionRequest]) -> list[tuple[CompletionRequest, Outcome]]:
+    def written(
+        self, batch: Sequence[CompletionRequest]
+    ) -> list[tuple[CompletionRequest, Outcome]]:
         self.count += len(batch)
         return super().written(batch)
 

@@ -1,4 +1,5 @@
-"""Clients that are slow or broken on purpose, each kind over a bare socket. They measure nothing."""
+"""Clients that are slow or broken on purpose, each kind over a bare socket. They measure
+nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ ROUTE = "/v1/grade/ocaml"
 
 def head(n_bytes: int, route: str = ROUTE) -> bytes:
     return (
-        f"POST {route} HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: {n_bytes}\r\n\r\n"
+        f"POST {route} HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length:"
+        f" {n_bytes}\r\n\r\n"
     ).encode()
 
 
@@ -60,7 +62,9 @@ def never_reading(connection: socket.socket, stop: threading.Event) -> None:
 
 
 def never_reading_a_stream(connection: socket.socket, stop: threading.Event) -> None:
-    connection.sendall(request(*["reward 1"] * MAX_BATCH, id_length=256, route=f"{ROUTE}/stream") * 4)
+    connection.sendall(
+        request(*["reward 1"] * MAX_BATCH, id_length=256, route=f"{ROUTE}/stream") * 4
+    )
     stop.wait()
 
 

@@ -1,5 +1,5 @@
-"""Run folders made by hand for the tests of the report: one with figures that can be checked in the head, one hostile,
-one that looks like a real run. Nothing here samples or grades.
+"""Run folders made by hand for the tests of the report: one with figures that can be checked in the
+head, one hostile, one that looks like a real run. Nothing here samples or grades.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ MACHINE: dict[str, str | int | float | None] = {
 }
 
 
-def verdict(reward: float, *, passed: bool = False, stage: Stage = Stage.TESTS, **more: Any) -> Graded:
+def verdict(
+    reward: float, *, passed: bool = False, stage: Stage = Stage.TESTS, **more: Any
+) -> Graded:
     """A verdict with parts that fit its reward."""
     components = {"types": min(reward, 0.25), "tests": round(max(0.0, reward - 0.25), 6)}
     given: dict[str, Any] = {
@@ -50,17 +52,31 @@ def verdict(reward: float, *, passed: bool = False, stage: Stage = Stage.TESTS, 
 
 
 def record_of(
-    result: Result, *, mode: Mode, task_id: str, kind: str | None, sample: int, prompt: str, completion: str
+    result: Result,
+    *,
+    mode: Mode,
+    task_id: str,
+    kind: str | None,
+    sample: int,
+    prompt: str,
+    completion: str,
 ) -> Record:
-    """One line of an evaluation's completions, without what its source reports of how it was written."""
+    """One line of an evaluation's completions, without what its source reports of how it was
+    written."""
     asked: Record = {"mode": mode, "prompt_id": task_id, "kind": kind, "sample": sample}
     return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
 
 
 RIGHT = verdict(1.0, passed=True)
 WRONG = verdict(0.25)
-UNTYPED = verdict(0.0, stage=Stage.TYPES, diagnostics=(Diagnostic(stage=Stage.TYPES, line=1, message="Error: no"),))
-STUCK: Faulted = faulted("x", FaultKind.WORKER, "the worker that held job '81ab' died after 12 s", retryable=True)
+UNTYPED = verdict(
+    0.0,
+    stage=Stage.TYPES,
+    diagnostics=(Diagnostic(stage=Stage.TYPES, line=1, message="Error: no"),),
+)
+STUCK: Faulted = faulted(
+    "x", FaultKind.WORKER, "the worker that held job '81ab' died after 12 s", retryable=True
+)
 
 
 def evaluation(
@@ -75,17 +91,27 @@ def evaluation(
     """Write an evaluation with these results by task; all tasks need equally many."""
     records: list[Record] = [
         record_of(
-            result, mode=mode, task_id=task, kind="add", sample=n, prompt=f"(* {task} *)\n", completion=completion
+            result,
+            mode=mode,
+            task_id=task,
+            kind="add",
+            sample=n,
+            prompt=f"(* {task} *)\n",
+            completion=completion,
         )
         for task, given in results.items()
         for n, result in enumerate(given)
     ]
     samples = max(len(given) for given in results.values())
-    figures = measurement_of(records, mode=mode, temperature=float(mode == "sampled"), samples=samples)
+    figures = measurement_of(
+        records, mode=mode, temperature=float(mode == "sampled"), samples=samples
+    )
     return _write(run, name, records, (figures,), **changed)
 
 
-def _write(run: Path, name: str, records: list[Record], figures: tuple[Any, ...], **changed: Any) -> Evaluation:
+def _write(
+    run: Path, name: str, records: list[Record], figures: tuple[Any, ...], **changed: Any
+) -> Evaluation:
     given: dict[str, Any] = {
         "name": name,
         "created": f"2026-01-01T00:0{'before after'.find(name) % 10}:00+00:00",
@@ -111,7 +137,9 @@ def lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
-def training_record(step: int, result: Graded | Faulted, completion: str = "let f x = x") -> dict[str, Any]:
+def training_record(
+    step: int, result: Graded | Faulted, completion: str = "let f x = x"
+) -> dict[str, Any]:
     return {
         "step": step,
         "prompt_id": "t",
@@ -134,22 +162,57 @@ CONFIG: dict[str, Any] = {
 
 
 def tiny_run(run: Path) -> Path:
-    """Four tasks, two completions each, three steps. Every figure can be worked out by hand; see test_report.py."""
+    """Four tasks, two completions each, three steps. Every figure can be worked out by hand; see
+    test_report.py."""
     run.mkdir(parents=True)
     (run / "config.resolved.json").write_text(json.dumps(CONFIG))
     lines(
         run / "metrics.jsonl",
         [
-            {"step": 1, "time": 100.0, "reward": 0.25, "reward_std": 0.1, "entropy": 0.5, "step_time": 2.0},
-            {"step": 2, "time": 103.0, "reward": 0.5, "reward_std": 0.2, "entropy": 0.4, "step_time": 2.0},
-            {"step": 3, "time": 110.0, "reward": 0.75, "reward_std": 0.3, "entropy": 0.3, "step_time": 2.0},
+            {
+                "step": 1,
+                "time": 100.0,
+                "reward": 0.25,
+                "reward_std": 0.1,
+                "entropy": 0.5,
+                "step_time": 2.0,
+            },
+            {
+                "step": 2,
+                "time": 103.0,
+                "reward": 0.5,
+                "reward_std": 0.2,
+                "entropy": 0.4,
+                "step_time": 2.0,
+            },
+            {
+                "step": 3,
+                "time": 110.0,
+                "reward": 0.75,
+                "reward_std": 0.3,
+                "entropy": 0.3,
+                "step_time": 2.0,
+            },
         ],
     )
     flagged = verdict(0.25, flags=("degenerate:stub",))
     results: tuple[Result, ...] = (WRONG, UNTYPED, RIGHT, STUCK, RIGHT, flagged)
-    lines(run / "completions.jsonl", [training_record(1 + n // 2, result) for n, result in enumerate(results)])
-    before: Results = {"a": (RIGHT, RIGHT), "b": (RIGHT, WRONG), "c": (WRONG, UNTYPED), "d": (UNTYPED, STUCK)}
-    after: Results = {"a": (RIGHT, RIGHT), "b": (RIGHT, RIGHT), "c": (RIGHT, WRONG), "d": (RIGHT, RIGHT)}
+    lines(
+        run / "completions.jsonl",
+        [training_record(1 + n // 2, result) for n, result in enumerate(results)],
+    )
+    before: Results = {
+        "a": (RIGHT, RIGHT),
+        "b": (RIGHT, WRONG),
+        "c": (WRONG, UNTYPED),
+        "d": (UNTYPED, STUCK),
+    }
+    after: Results = {
+        "a": (RIGHT, RIGHT),
+        "b": (RIGHT, RIGHT),
+        "c": (RIGHT, WRONG),
+        "d": (RIGHT, RIGHT),
+    }
     evaluation(run, "before", before, completion="let f x = x - 1")
     evaluation(run, "after", after)
     return run
@@ -158,7 +221,9 @@ def tiny_run(run: Path) -> Path:
 def hostile_run(run: Path) -> Path:
     """Every text that a run folder can hold is an attack."""
     run.mkdir(parents=True)
-    (run / "config.resolved.json").write_text(json.dumps({**CONFIG, "seed": XSS, "model": {"name": XSS}}))
+    (run / "config.resolved.json").write_text(
+        json.dumps({**CONFIG, "seed": XSS, "model": {"name": XSS}})
+    )
     bad = verdict(
         0.25,
         components={XSS: 0.25},
@@ -173,7 +238,14 @@ def hostile_run(run: Path) -> Path:
     lines(run / "completions.jsonl", [training_record(1, bad, XSS), training_record(1, fault, XSS)])
     for name in ("before", "after"):
         results: Results = {XSS: (bad,), "huge": (bad,), "stuck": (fault,)}
-        evaluation(run, name, results, completion=XSS + "\u202e\x1b[31m\ufeff" + "x" * 300_000, tasks=XSS, model=XSS)
+        evaluation(
+            run,
+            name,
+            results,
+            completion=XSS + "\u202e\x1b[31m\ufeff" + "x" * 300_000,
+            tasks=XSS,
+            model=XSS,
+        )
     return run
 
 
@@ -181,7 +253,9 @@ def rich_run(run: Path, steps: int = 60) -> Path:
     """What a real run looks like, made up: for pictures and the browser."""
     draw = random.Random(1)
     run.mkdir(parents=True)
-    (run / "config.resolved.json").write_text(json.dumps({**CONFIG, "grpo": {**CONFIG["grpo"], "max_steps": steps}}))
+    (run / "config.resolved.json").write_text(
+        json.dumps({**CONFIG, "grpo": {**CONFIG["grpo"], "max_steps": steps}})
+    )
     metrics, records = [], []
     for step in range(1, steps + 1):
         level = 0.9 - 0.5 * math.exp(-step / 15)
@@ -193,7 +267,9 @@ def rich_run(run: Path, steps: int = 60) -> Path:
                 "step": step,
                 "time": 100.0 + step,
                 "reward": mean,
-                "reward_std": math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rewards)),
+                "reward_std": math.sqrt(
+                    sum((reward - mean) ** 2 for reward in rewards) / len(rewards)
+                ),
                 "entropy": 0.5 * math.exp(-step / 20) + 0.05,
                 "frac_reward_zero_std": min(1.0, step / 80),
                 "completions/mean_length": 13 + draw.random(),
@@ -232,7 +308,9 @@ def _rich_evaluation(run: Path, name: str, level: float, draw: random.Random) ->
             for n in range(1, 11)
             for sample in range(samples)
         ]
-        figures.append(measurement_of(found, mode=mode, temperature=float(mode == "sampled"), samples=samples))
+        figures.append(
+            measurement_of(found, mode=mode, temperature=float(mode == "sampled"), samples=samples)
+        )
         records += found
     _write(run, name, records, tuple(figures), created=f"2026-01-01T00:00:0{len(name) % 10}+00:00")
 

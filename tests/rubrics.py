@@ -11,10 +11,21 @@ from tests.graders import GRADERS, class_of
 
 SHIPPED: dict[str, Rubrics[Any]] = {name: class_of(name).shipped for name in GRADERS}
 RUBRICS = {name: rubric for rubrics in SHIPPED.values() for name, rubric in rubrics.rubrics.items()}
-CODE_RUBRICS = {name: rubric for name, rubric in RUBRICS.items() if name.startswith(("ocaml/", "rust/"))}
+CODE_RUBRICS = {
+    name: rubric for name, rubric in RUBRICS.items() if name.startswith(("ocaml/", "rust/"))
+}
 STORY_RUBRICS = SHIPPED["story"].rubrics
 
-__all__ = ["CODE_RUBRICS", "RUBRICS", "SCRUM_WEIGHTS", "SHIPPED", "STORY_RUBRICS", "Score", "rubrics_of", "score"]
+__all__ = [
+    "CODE_RUBRICS",
+    "RUBRICS",
+    "SCRUM_WEIGHTS",
+    "SHIPPED",
+    "STORY_RUBRICS",
+    "Score",
+    "rubrics_of",
+    "score",
+]
 
 
 def rubrics_of(grader: str) -> tuple[str, ...]:

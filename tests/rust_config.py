@@ -1,4 +1,5 @@
-"""The shipped configuration of the Rust grader together with the shipped example of a list of crates."""
+"""The shipped configuration of the Rust grader together with the shipped example of a list of
+crates."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ def crates() -> Crates:
 
 
 def crates_are_here() -> bool:
-    """The example names a folder of sources that a test machine has (Debian's librust-*-dev) and others may lack."""
+    """The example names a folder of sources that a test machine has (Debian's librust-*-dev) and
+    others may lack."""
     source = crates().source
     return isinstance(source, Directory) and any(source.directory.glob("*/.cargo-checksum.json"))
 
 
 def write_config(path: Path) -> Path:
-    """The configuration to start a grader with, written to `path`; without crates where their sources are not."""
+    """The configuration to start a grader with, written to `path`; without crates where their
+    sources are not."""
     listed = _read("rust_crates") if crates_are_here() else {}
     path.write_text(yaml.safe_dump({**_read("rust"), **listed}))
     return path

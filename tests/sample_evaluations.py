@@ -1,4 +1,5 @@
-"""Evaluations made up for the tests of their pages: one that looks like a real one, one hostile. Samples nothing."""
+"""Evaluations made up for the tests of their pages: one that looks like a real one, one hostile.
+Samples nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +7,18 @@ import random
 from pathlib import Path
 from typing import Any
 
-from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, lines, record_of, verdict
+from report_runs import (
+    MACHINE,
+    RIGHT,
+    STUCK,
+    UNTYPED,
+    WRONG,
+    XSS,
+    Result,
+    lines,
+    record_of,
+    verdict,
+)
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
 from gradus.errors import FaultKind
@@ -21,10 +33,14 @@ _MODES: tuple[tuple[Mode, int], ...] = (("sampled", 4), ("greedy", 1))
 
 
 def rich_evaluation(name: str, level: float) -> tuple[Evaluation, list[Record]]:
-    """What `gradus eval` finds: two ways of sampling, kinds and difficulties, turns, all that can go wrong."""
+    """What `gradus eval` finds: two ways of sampling, kinds and difficulties, turns, all that can
+    go wrong."""
     draw = random.Random(name)
     records = [
-        _drawn(draw, mode, n, sample, level) for mode, samples in _MODES for n in range(40) for sample in range(samples)
+        _drawn(draw, mode, n, sample, level)
+        for mode, samples in _MODES
+        for n in range(40)
+        for sample in range(samples)
     ]
     records = [_with_names(record) for record in records]
     return evaluation_of(name, records, turns=3), records
@@ -33,15 +49,28 @@ def rich_evaluation(name: str, level: float) -> tuple[Evaluation, list[Record]]:
 def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
     """Every text that an evaluation can hold is an attack."""
     remark = Diagnostic(stage=Stage.TYPES, message=f"Unbound value {XSS.replace(' ', '/')}")
-    given: dict[str, Any] = {"components": {XSS: 0.25}, "flags": (XSS,), "rubric": XSS, "toolchain": XSS}
+    given: dict[str, Any] = {
+        "components": {XSS: 0.25},
+        "flags": (XSS,),
+        "rubric": XSS,
+        "toolchain": XSS,
+    }
     bad = verdict(0.25, diagnostics=(remark,), grader="ocaml@" + XSS, **given)
     stuck: Faulted = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
     text = XSS + "\u202e\x1b[31m\ufeff" + "x" * 300_000
     records: list[Record] = []
     for task, result in ((XSS, bad), ("b", bad), ("stuck", stuck)):
-        made = record_of(result, mode="greedy", task_id=task, kind=XSS, sample=0, prompt=XSS, completion=text)
+        made = record_of(
+            result, mode="greedy", task_id=task, kind=XSS, sample=0, prompt=XSS, completion=text
+        )
         records.append({**made, "difficulty": XSS + task, "finish_reason": XSS})
-    lost = {**records[-1], "prompt_id": "lost", "status": "generation_error", "fault": None, "completion": ""}
+    lost = {
+        **records[-1],
+        "prompt_id": "lost",
+        "status": "generation_error",
+        "fault": None,
+        "completion": "",
+    }
     records.append({**lost, "error": {"kind": XSS, "message": XSS}})
     return evaluation_of(XSS, records, model=XSS, tasks=XSS), records
 
@@ -54,9 +83,16 @@ def stored(folder: Path, found: Evaluation, records: list[Record]) -> Path:
     return folder
 
 
-def evaluation_of(name: str, records: list[Record], *, turns: int = 1, **changed: Any) -> Evaluation:
-    """The figures of records of both ways of sampling, or of one; `turns` has them repaired until then."""
-    there = [(mode, samples) for mode, samples in _MODES if any(record["mode"] == mode for record in records)]
+def evaluation_of(
+    name: str, records: list[Record], *, turns: int = 1, **changed: Any
+) -> Evaluation:
+    """The figures of records of both ways of sampling, or of one; `turns` has them repaired until
+    then."""
+    there = [
+        (mode, samples)
+        for mode, samples in _MODES
+        if any(record["mode"] == mode for record in records)
+    ]
     given: dict[str, Any] = {
         "name": name,
         "created": "2026-01-01T00:00:00+00:00",
@@ -93,13 +129,16 @@ def _with_names(record: Record) -> Record:
     record = {**record, "stub": 'let f x = failwith "todo"'}
     if record["stage"] != "types":
         return record
-    name = ("lenght", "List.summ", "String.reverse")[len(record["prompt_id"]) * record["sample"] % 3]
+    name = ("lenght", "List.summ", "String.reverse")[
+        len(record["prompt_id"]) * record["sample"] % 3
+    ]
     remark = Diagnostic(stage=Stage.TYPES, line=1, message=f"Unbound value {name}")
     return {**record, "diagnostics": [remark.model_dump(mode="json")]}
 
 
 def _repaired(firsts: list[Record], turns: int) -> Turns | None:
-    """Every second answer that did not pass turns green when it is asked for again, the others never."""
+    """Every second answer that did not pass turns green when it is asked for again, the others
+    never."""
     if turns == 1:
         return None
     later = []
@@ -122,10 +161,27 @@ def _drawn(draw: random.Random, mode: Mode, n: int, sample: int, level: float) -
         prompt=f"(* task {n} *)",
         completion=f"let f x = {draw.choice(BODIES)}",
     )
-    record: Record = {**made, "difficulty": DIFFICULTIES[n % 4], "attempts": 1, "written_at": 100 + draw.random() * 50}
+    record: Record = {
+        **made,
+        "difficulty": DIFFICULTIES[n % 4],
+        "attempts": 1,
+        "written_at": 100 + draw.random() * 50,
+    }
     if draw.random() < 0.02:
-        lost = {"status": "generation_error", "fault": None, "reward": None, "passed": None, "completion": ""}
+        lost = {
+            "status": "generation_error",
+            "fault": None,
+            "reward": None,
+            "passed": None,
+            "completion": "",
+        }
         return {**record, **lost, "error": {"kind": "timeout", "message": "no answer within 300 s"}}
     tokens, latency_s = draw.randint(5, 300), draw.uniform(0.2, 6)
     reason = "length" if draw.random() < 0.1 else "stop"
-    return {**record, "prompt_tokens": 40, "completion_tokens": tokens, "latency_s": latency_s, "finish_reason": reason}
+    return {
+        **record,
+        "prompt_tokens": 40,
+        "completion_tokens": tokens,
+        "latency_s": latency_s,
+        "finish_reason": reason,
+    }

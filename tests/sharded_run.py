@@ -1,9 +1,11 @@
-"""`gradus train` in one process of a launch on a CPU, where weights or the optimizer may be sharded.
+"""`gradus train` in one process of a launch on a CPU, where weights or the optimizer may be
+sharded.
 
-Usage: torchrun --nproc_per_node 2 -m tests.sharded_run {ddp,zero2,zero3,fsdp2} CONFIG [OVERRIDE ...]
+Usage: torchrun --nproc_per_node 2 -m tests.sharded_run {ddp,zero2,zero3,fsdp2} CONFIG [OVERRIDE
+...]
 
-DeepSpeed and FSDP are meant for GPUs, and accelerate 1.15 uses neither for a run on a CPU: here it takes the CPU for
-a GPU.
+DeepSpeed and FSDP are meant for GPUs, and accelerate 1.15 uses neither for a run on a CPU: here it
+takes the CPU for a GPU.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Models of a few thousand parameters with the architectures that presets train, saved as hub models are; a trainer of
-them whose reward is a function of the text. They know nothing."""
+"""Models of a few thousand parameters with the architectures that presets train, saved as hub
+models are; a trainer of them whose reward is a function of the text. They know nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 16},
-    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+    "qwen3_moe": {
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+    },
     "mixtral": EXPERTS,
     "gpt_oss": {"head_dim": 16, **EXPERTS},
     "llama": {},
@@ -59,7 +64,9 @@ def _made(model_type: str, folder: Path, auto_class: Any, **more: Any) -> Path:
     tokenizer.model_max_length = SIZES["max_position_embeddings"]
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     sizes = {"vocab_size": SIZES["vocab_size"]} if model_type == "gpt2" else SIZES
-    config = AutoConfig.for_model(model_type, **{**sizes, **ARCHITECTURES[model_type], **ends, **more})
+    config = AutoConfig.for_model(
+        model_type, **{**sizes, **ARCHITECTURES[model_type], **ends, **more}
+    )
     with torch.random.fork_rng():
         torch.manual_seed(1)
         auto_class.from_config(config).float().save_pretrained(folder)
@@ -83,7 +90,8 @@ def trainer_of(
     stage: str = "grpo",
     **options: Any,
 ) -> Any:
-    """Our trainer of that stage on four prompts, four completions for each, on the CPU, ready for its only step."""
+    """Our trainer of that stage on four prompts, four completions for each, on the CPU, ready for
+    its only step."""
     from datasets import Dataset
     from trl import GRPOConfig, RLOOConfig
 
@@ -108,7 +116,12 @@ def trainer_of(
     }
     told = with_device_defaults(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
     rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
-    ours = {"output_dir": str(output), "seed": 1, "disable_tqdm": True, "reward_weights": [1.0] * len(reward_funcs)}
+    ours = {
+        "output_dir": str(output),
+        "seed": 1,
+        "disable_tqdm": True,
+        "reward_weights": [1.0] * len(reward_funcs),
+    }
     arguments = {"grpo": GRPOConfig, "rloo": RLOOConfig}[stage]
     made = TRAINERS[stage](
         model=loaded,
@@ -131,7 +144,11 @@ def run_of(config: RunConfig) -> Any:
     from trainer.runs.signals import StopWish
     from trainer.stages.base import stage_for
 
-    stage, device, folder = stage_for(config), choose_device(config.model), RunFolder(config.output_dir)
+    stage, device, folder = (
+        stage_for(config),
+        choose_device(config.model),
+        RunFolder(config.output_dir),
+    )
     options, data = stage.options(device, print), stage.read()
     run = RunContext(config, options, data, device, folder, StopWish(print), print, None)
     return replace(run, data=stage.completed(run, config.model.name))
@@ -146,12 +163,17 @@ def built(config: RunConfig) -> Any:
     return stage.make_trainer(run_of(config), start, load_tokenizer(start, config.model))
 
 
-def reward_model_scores(folder: Path, prompts: Sequence[Any], completions: Sequence[Any]) -> list[float]:
+def reward_model_scores(
+    folder: Path, prompts: Sequence[Any], completions: Sequence[Any]
+) -> list[float]:
     """The scores of a reward model, as the grader `preference` gives them."""
     from gradus.reward_model.model import load
     from trainer.rewards.judge import text_of
 
     model = load(str(folder), "cpu", "float32")
     return model.scores(
-        [model.read(prompt, text_of(one)).ids for prompt, one in zip(prompts, completions, strict=True)]
+        [
+            model.read(prompt, text_of(one)).ids
+            for prompt, one in zip(prompts, completions, strict=True)
+        ]
     )

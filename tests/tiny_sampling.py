@@ -25,8 +25,11 @@ def verdict_by_task(one: Submission) -> Graded | Faulted:
     return found.model_copy(update={"reward": 1.0, "passed": True}) if easy else found
 
 
-def sampling_trainer(model: Path, output: Path, *, refill: int, by_difficulty: bool, **options: Any) -> Any:
-    """GRPO on two groups of four completions per process and step, with what reaches the loss in `seen_inputs`."""
+def sampling_trainer(
+    model: Path, output: Path, *, refill: int, by_difficulty: bool, **options: Any
+) -> Any:
+    """GRPO on two groups of four completions per process and step, with what reaches the loss in
+    `seen_inputs`."""
     trainer = tiny_trainer(model, output, None, verdict=verdict_by_task, tasks=ALL_TASKS, **options)
     trainer.refill_rounds, trainer.seen_inputs, trainer.rounds = refill, [], []
     if by_difficulty:
@@ -54,7 +57,9 @@ def main(model: Path, output: Path) -> None:
     from trainer.runs.folder import append_lines
 
     torch.set_num_threads(1)
-    trainer = sampling_trainer(model, output, refill=2, by_difficulty=True, max_steps=3, save_strategy="no")
+    trainer = sampling_trainer(
+        model, output, refill=2, by_difficulty=True, max_steps=3, save_strategy="no"
+    )
     trainer.train()
     rank = trainer.accelerator.process_index
     torch.save(trainer.model.state_dict(), output / f"weights-{rank}.pt")

@@ -1,8 +1,9 @@
 """Trainers of a tiny model over several turns, whose grader is a function of the text.
 
 Usage: python -m tests.tiny_turns train MODEL FOLDER [KILL]; torchrun ... tests/tiny_turns.py ranks
-`train` writes the weights to FOLDER/weights.pt; with KILL, the process kills itself when the so manieth turn is graded.
-`ranks` writes chains of two processes, of unequal numbers of turns, through TRL's vLLM client; prints what each got.
+`train` writes the weights to FOLDER/weights.pt; with KILL, the process kills itself when the so
+manieth turn is graded. `ranks` writes chains of two processes, of unequal numbers of turns, through
+TRL's vLLM client; prints what each got.
 """
 
 from __future__ import annotations
@@ -35,15 +36,29 @@ def verdict(one: Submission) -> Graded | Faulted:
     number = sum(one.completion.encode())
     if number % 11 == 0:
         return faulted(one.id, FaultKind.WORKER, "x", retryable=False)
-    given = {"rubric": "ocaml/strict@1", "grader": "ocaml@1", "toolchain": "t", "cpu_ms": 0, "wall_ms": 0}
+    given = {
+        "rubric": "ocaml/strict@1",
+        "grader": "ocaml@1",
+        "toolchain": "t",
+        "cpu_ms": 0,
+        "wall_ms": 0,
+    }
     reward = number % 7 / 6
     return Graded(
-        id=one.id, reward=reward, passed=reward == 1, stage=Stage.TESTS, components={"tests": reward}, **given
+        id=one.id,
+        reward=reward,
+        passed=reward == 1,
+        stage=Stage.TESTS,
+        components={"tests": reward},
+        **given,
     )
 
 
 def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
-    examples = {name: Example(name, name, OcamlTask(tests="let () = assert (f 1 = 2)")) for name in ALL_TASKS}
+    examples = {
+        name: Example(name, name, OcamlTask(tests="let () = assert (f 1 = 2)"))
+        for name in ALL_TASKS
+    }
     config = RewardConfig(grader="ocaml", fault_budget={"share": 1.0})
     calls = 0
 
@@ -77,14 +92,29 @@ def tiny_trainer(
     from trainer.stages.rl import Rl
     from trainer.stages.turns import TurnsTrainer
 
-    loaded, tokenizer = AutoModelForCausalLM.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+    loaded, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(model),
+        AutoTokenizer.from_pretrained(model),
+    )
     # An untrained model ends one answer in 300; with more tokens that end one, most of them end.
     loaded.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 160)]
     tokenizer.padding_side = "left"
     given = {
         **Rl.DEFAULTS,
-        **{"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 6},
-        **{"learning_rate": 1e-2, "save_steps": 1, "use_cpu": True, "bf16": False, "seed": 1, "disable_tqdm": True},
+        **{
+            "max_steps": 2,
+            "num_generations": 4,
+            "per_device_train_batch_size": 8,
+            "max_completion_length": 6,
+        },
+        **{
+            "learning_rate": 1e-2,
+            "save_steps": 1,
+            "use_cpu": True,
+            "bf16": False,
+            "seed": 1,
+            "disable_tqdm": True,
+        },
         **options,
     }
     asked = judge(kill_at, verdict)
@@ -93,7 +123,10 @@ def tiny_trainer(
     else:
         rollout = Rollout(turns, asked, "")
         build, parts = TurnsTrainer, {"reward_funcs": [rollout.function], "rollout_func": rollout}
-    rows = [{"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name} for name in tasks]
+    rows = [
+        {"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name}
+        for name in tasks
+    ]
     made = build(
         model=loaded,
         args=GRPOConfig(output_dir=str(output), **given),
@@ -144,12 +177,21 @@ def tool_trainer(model: Path, output: Path) -> Any:
             return super()._compute_loss(model, inputs)
 
     given = {**Rl.DEFAULTS, "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8}
-    given |= {"max_completion_length": 400, "max_tool_calling_iterations": 2, "use_cpu": True, "bf16": False, "seed": 1}
+    given |= {
+        "max_completion_length": 400,
+        "max_tool_calling_iterations": 2,
+        "use_cpu": True,
+        "bf16": False,
+        "seed": 1,
+    }
     trainer = Kept(
         model=AutoModelForCausalLM.from_pretrained(model),
         args=GRPOConfig(output_dir=str(output), save_strategy="no", disable_tqdm=True, **given),
         train_dataset=Dataset.from_list(
-            [{"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name} for name in TASKS[:2]]
+            [
+                {"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name}
+                for name in TASKS[:2]
+            ]
         ),
         processing_class=tokenizer,
         reward_funcs=[asked.function],
@@ -175,17 +217,20 @@ def train(model: Path, output: Path, kill_at: int | None = None) -> None:
     torch.save(trainer.model.state_dict(), output / "weights.pt")
 
 
-# ------------------------------------------------------------------------------------------------------ two processes
+# ---------------------------------------------------------------------- two processes
 
 END, USER = 2, 1
 
 
 class LetterTokenizer:
-    """Ids for texts: 0 to 9 are letters of answers, 1 and 2 begin a user's turn and end an answer."""
+    """Ids for texts: 0 to 9 are letters of answers, 1 and 2 begin a user's turn and end an
+    answer."""
 
     eos_token_id = END
 
-    def apply_chat_template(self, messages: Sequence[dict[str, str]], **_: Any) -> dict[str, list[int]]:
+    def apply_chat_template(
+        self, messages: Sequence[dict[str, str]], **_: Any
+    ) -> dict[str, list[int]]:
         roles = {"user": [USER, 5], "assistant": [7, END]}
         return {"input_ids": [token for one in messages for token in roles[one["role"]]]}
 
@@ -240,7 +285,11 @@ def ranks() -> None:
         async_loop=async_loop,
         state=SimpleNamespace(global_step=0),
         model=SimpleNamespace(config=SimpleNamespace()),
-        _tokenize_prompts=lambda prompts: ([[10 + 4 * rank + int(one[1])] for one in prompts], None, {}),
+        _tokenize_prompts=lambda prompts: (
+            [[10 + 4 * rank + int(one[1])] for one in prompts],
+            None,
+            {},
+        ),
         _generate_single_turn=single_turn,
     )
     rollout = Rollout(TurnsConfig(max=3), judge(verdict=passes), "")
@@ -248,13 +297,17 @@ def ranks() -> None:
     rollout.tasks = [name for name in (TASKS[1], TASKS[3]) for _ in range(2)]
     rollout(list(rollout.tasks), trainer)
     right = [
-        chain.ids_T[turn.start : turn.end] == answer_of(chain.prompt_ids + chain.ids_T[: turn.start])
+        chain.ids_T[turn.start : turn.end]
+        == answer_of(chain.prompt_ids + chain.ids_T[: turn.start])
         for chain in rollout.chains
         for turn in chain.turns
     ]
     numbers = [len(chain.turns) for chain in rollout.chains]
     rows = [[20 + 8 * rank + n] for n in range(3 + 2 * rank)]
-    upstream = [made == answer_of(row) for row, made in zip(rows, single_turn(rows, None, {}, 1)[0], strict=False)]
+    upstream = [
+        made == answer_of(row)
+        for row, made in zip(rows, single_turn(rows, None, {}, 1)[0], strict=False)
+    ]
     told = gathered({"turns": numbers, "right": all(right), "upstream": upstream})
     if rank == 0:
         print(json.dumps(told), flush=True)

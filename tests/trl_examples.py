@@ -1,4 +1,5 @@
-"""For each option of TRL's and transformers' configuration classes, a value that a YAML file may have."""
+"""For each option of TRL's and transformers' configuration classes, a value that a YAML file may
+have."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import typing
 from enum import Enum
 from typing import Any
 
-EXAMPLES = {bool: True, int: 3, float: 0.25, str: "some text", dict: {"some": "value"}, list: ["some text"]}
+EXAMPLES = {
+    bool: True,
+    int: 3,
+    float: 0.25,
+    str: "some text",
+    dict: {"some": "value"},
+    list: ["some text"],
+}
 SPECIAL: dict[str, Any] = {
     "loss_type": "cispo",
     "pad_to_multiple_of": 8,

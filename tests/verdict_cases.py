@@ -1,4 +1,5 @@
-"""Verdicts as data, one behaviour per entry of the files in `tests/cases`; the OCaml grader's cold path."""
+"""Verdicts as data, one behaviour per entry of the files in `tests/cases`; the OCaml grader's cold
+path."""
 
 from __future__ import annotations
 
@@ -46,10 +47,16 @@ class ExpectedVerdict(Expected):
         if self.tests is not None:
             assert got.tests is not None, got
             assert (got.tests.passed, got.tests.total) == self.tests, got
-        errors = [d for d in got.diagnostics if d.severity is Severity.ERROR and d.stage is not Stage.TESTS]
+        errors = [
+            d
+            for d in got.diagnostics
+            if d.severity is Severity.ERROR and d.stage is not Stage.TESTS
+        ]
         assert self.errors is None or len(errors) == self.errors, got
         warned = [d.code for d in got.diagnostics if d.severity is Severity.WARNING]
-        assert self.lints is None or {code: warned.count(code) for code in warned} == self.lints, got
+        assert self.lints is None or {code: warned.count(code) for code in warned} == self.lints, (
+            got
+        )
         for text in self.says:
             assert any(text in diagnostic.message for diagnostic in got.diagnostics), got
 

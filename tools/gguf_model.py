@@ -2,8 +2,9 @@
 
     python -m tools.gguf_model MODEL.gguf OUT
 
-OUT gets float32 weights, the configuration, the tokenizer and the chat template of the file. Quantized weights become
-what they stand for: nothing is won back, and nothing more is lost. Needs the package `gguf`.
+OUT gets float32 weights, the configuration, the tokenizer and the chat template of the file.
+Quantized weights become what they stand for: nothing is won back, and nothing more is lost. Needs
+the package `gguf`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from typing import Any
 from gradus.errors import Misuse
 
 TEXT = (
-    "As a tenant, I want to report a leaking tap with a photo from my phone, so that the plumber knows what to bring. "
-    "The visit took 35 minutes and cost nothing.\n"
+    "As a tenant, I want to report a leaking tap with a photo from my phone, so that the plumber"
+    " knows what to bring. The visit took 35 minutes and cost nothing.\n"
 )
 MOST_NATS = 5.0
-"""Mean loss of TEXT per token, in nats. Trained models have 2 to 4; one whose weights or tokens are mixed up has the
-logarithm of its vocabulary or more, 8 to 12."""
+"""Mean loss of TEXT per token, in nats. Trained models have 2 to 4; one whose weights or tokens are
+mixed up has the logarithm of its vocabulary or more, 8 to 12."""
 
 
 def convert(source: Path, out: Path) -> int:
-    """Write the folder `out` and prove that it can be loaded and knows English; its number of parameters.
+    """Write the folder `out` and prove that it can be loaded and knows English; its number of
+    parameters.
 
     Raises Misuse where the file cannot be read, `out` exists, or the result is not a working model.
     """
@@ -41,11 +43,18 @@ def convert(source: Path, out: Path) -> int:
         quantized = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(**place)
     except (OSError, ValueError, ImportError, KeyError, struct.error) as error:
-        raise Misuse(f"{source}: cannot be read as GGUF: {str(error).strip().splitlines()[0]}") from None
+        raise Misuse(
+            f"{source}: cannot be read as GGUF: {str(error).strip().splitlines()[0]}"
+        ) from None
     if not tokenizer.chat_template:
         raise Misuse(f"{source}: has no chat template, so it is no model to talk to")
-    # save_pretrained refuses a model whose configuration is that of quantized weights, and its weights are not.
-    told = {name: value for name, value in quantized.config.to_dict().items() if name != "quantization_config"}
+    # save_pretrained refuses a model whose configuration is that of quantized weights, and its
+    # weights are not.
+    told = {
+        name: value
+        for name, value in quantized.config.to_dict().items()
+        if name != "quantization_config"
+    }
     model = type(quantized)(type(quantized.config).from_dict(told)).float()
     model.load_state_dict(quantized.state_dict())
     model.generation_config = quantized.generation_config
@@ -69,16 +78,22 @@ def _refuse_broken(folder: Path, source: Path) -> None:
     ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
     if tokenizer.decode(ids[0]) != TEXT:
         raise Misuse(
-            f"{source}: the tokenizer does not give back the text that it was given: {tokenizer.decode(ids[0])}"
+            f"{source}: the tokenizer does not give back the text that it was given:"
+            f" {tokenizer.decode(ids[0])}"
         )
     with torch.inference_mode():
         loss = float(model(input_ids=ids, labels=ids).loss)
     if not loss < MOST_NATS:
-        raise Misuse(f"{source}: an English sentence costs {loss:.1f} nats a token, so weights or tokens are mixed up")
+        raise Misuse(
+            f"{source}: an English sentence costs {loss:.1f} nats a token, so weights or tokens are"
+            " mixed up"
+        )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tools.gguf_model", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.gguf_model", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("source", type=Path, help="GGUF file")
     parser.add_argument("out", type=Path, help="folder to write")
     asked = parser.parse_args()

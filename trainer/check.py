@@ -1,4 +1,5 @@
-"""`gradus train --dry-run`: is everything there that the run would need? Trains nothing and writes nothing."""
+"""`gradus train --dry-run`: is everything there that the run would need? Trains nothing and writes
+nothing."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ Finding = tuple[str, str | None, str]
 
 
 REQUIREMENTS_S = 15.0
-"""Seconds in which a service has to say that it lacks what tasks require; a slower one says so when the run starts."""
+"""Seconds in which a service has to say that it lacks what tasks require; a slower one says so when
+the run starts."""
 HUB_ANSWERS_S = 3.0
-"""Seconds that the hub may take for one small request. Its name may have several addresses, each tried for so long."""
+"""Seconds that the hub may take for one small request. Its name may have several addresses, each
+tried for so long."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -42,7 +45,10 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     stage = stage_for(config)
     with _offline_without_hub():
         yield _checked(stage.DATA, stage.data_found)
-        if isinstance(stage, Rl) and (warm_start := stage.warm_start_stage(config.output_dir)) is not None:
+        if (
+            isinstance(stage, Rl)
+            and (warm_start := stage.warm_start_stage(config.output_dir)) is not None
+        ):
             yield _checked("warm start", warm_start.data_found)
         yield _checked("packages", lambda: _packages(config))
         yield _checked("model", lambda: _model(config, stage))
@@ -53,10 +59,12 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 @contextmanager
 def _offline_without_hub() -> Iterator[None]:
-    """Inside the block, models and datasets come from the cache alone where one request finds that the hub is away.
+    """Inside the block, models and datasets come from the cache alone where one request finds that
+    the hub is away.
 
-    The libraries repeat each of their requests for half a minute. Their setting for it, HF_HUB_OFFLINE, is a variable
-    that they read when they are imported, which is before a config could be read.
+    The libraries repeat each of their requests for half a minute. Their setting for it,
+    HF_HUB_OFFLINE, is a variable that they read when they are imported, which is before a config
+    could be read.
     """
     import datasets
     from huggingface_hub import constants
@@ -83,7 +91,9 @@ def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
             yield _checked("requirements", lambda: _requirements(config))
     for service in reward.services:
         as_asked = reward.for_service(service)
-        yield _checked(f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services"))
+        yield _checked(
+            f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services")
+        )
     if reward.models:
         yield _checked("reward models", lambda: _reward_models(reward.models))
 
@@ -128,7 +138,9 @@ def _vllm(config: TrainConfig) -> str:
     server = VllmServer(generation)
     server.await_ready(0, say=lambda text: None)
     adapter = lora is not None and not lora.modules_to_save and generation.sync in ("auto", "lora")
-    way = way_of_weights(server, generation, adapter, has_nccl=has_nccl(choose_device(config.model)))
+    way = way_of_weights(
+        server, generation, adapter, has_nccl=has_nccl(choose_device(config.model))
+    )
     sent = {"lora": "LoRA adapters"}.get(way, way)
     if lora is not None and adapter and way != "lora":
         sent += f", merged; `gradus vllm MODEL --lora-rank {lora.r}` takes the adapter alone"
@@ -143,7 +155,9 @@ def _requirements(config: TrainConfig) -> str:
 
     def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
         deadline_s = min(reward.deadline_s, REQUIREMENTS_S)
-        return asyncio.run(client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=deadline_s))
+        return asyncio.run(
+            client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=deadline_s)
+        )
 
     if found := lacking([*tasks.train, *tasks.held_out], reward.grader, grade):
         raise Misuse("\n".join(found))

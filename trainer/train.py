@@ -1,4 +1,5 @@
-"""`gradus train`: one run from its config to its final model, linear on purpose. Its options are the CLI's."""
+"""`gradus train`: one run from its config to its final model, linear on purpose. Its options are
+the CLI's."""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ def main(
     resume: str = "auto",
     stage: str | None = None,
 ) -> int:
-    """Train as the YAML file says, with overrides such as `--learning_rate 1e-6` on top; returns the exit status.
+    """Train as the YAML file says, with overrides such as `--learning_rate 1e-6` on top; returns
+    the exit status.
 
     `stage`: which one the file has to be for; None: whichever it says, GRPO if it says none.
-    `resume`: `auto` resumes from the newest whole checkpoint in the run folder, `never` starts anew and sets an
-    earlier run aside, a path resumes from that checkpoint. Raises Misuse.
+    `resume`: `auto` resumes from the newest whole checkpoint in the run folder, `never` starts anew
+    and sets an earlier run aside, a path resumes from that checkpoint. Raises Misuse.
     """
     # No telemetry of libraries, none of their bars beside ours, unless a variable asks for them.
     quiet = {
@@ -58,7 +60,8 @@ def main(
 
 
 def check(settings: RunConfig) -> int:
-    """Print the resolved config on standard output and what is there of what it needs on standard error."""
+    """Print the resolved config on standard output and what is there of what it needs on standard
+    error."""
     print(settings.model_dump_json(indent=1))
     with held_back():
         from trainer.check import findings
@@ -87,7 +90,9 @@ def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) ->
                 from trainer.stages.base import train_stage
             train_stage(settings, folder, resume, wish, say)
         except (GradingStopped, GenerationStopped) as stopped:
-            kept = "Nothing ungraded was trained on. " if isinstance(stopped, GradingStopped) else ""
+            kept = (
+                "Nothing ungraded was trained on. " if isinstance(stopped, GradingStopped) else ""
+            )
             say(f"stopped: {stopped}\n{kept}{_how_to_go_on(folder)}")
             return EXIT_FAULTED
         except StopRequested as stopped:

@@ -1,4 +1,5 @@
-"""Commands on files of tasks: `gradus tasks ...`. Modules of a command are imported when it runs."""
+"""Commands on files of tasks: `gradus tasks ...`. Modules of a command are imported when it
+runs."""
 
 from __future__ import annotations
 

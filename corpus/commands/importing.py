@@ -1,4 +1,5 @@
-"""Commands that import tasks, and texts for pretraining: `gradus tasks import` and `gradus tasks texts`."""
+"""Commands that import tasks, and texts for pretraining: `gradus tasks import` and `gradus tasks
+texts`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from corpus.import_validation import Decision
     from gradus.contract import GraderName
 
-FORMATS = ("exercism", "multipl-e", "humaneval", "ocamler", "ocamler-eval", "ocamler-sft", "rust-pipeline", "scrum")
+FORMATS = (
+    "exercism",
+    "multipl-e",
+    "humaneval",
+    "ocamler",
+    "ocamler-eval",
+    "ocamler-sft",
+    "rust-pipeline",
+    "scrum",
+)
 OLD_COMMANDS = ("exercism", "multipl-e", "humaneval", "columns")
 """Former commands of `gradus tasks import`, understood for one release."""
 OLD_LAYOUTS = {"b": "rust-pipeline"}
@@ -33,18 +43,29 @@ Validate = Annotated[
         show_default="if the toolchain is installed; not stories",
     ),
 ]
-ProvenOnly = Annotated[bool, typer.Option("--require-solution", help="Reject tasks without a reference answer")]
-DropFailing = Annotated[bool, typer.Option(help="Treat failing reference answers as absent, and count them")]
+ProvenOnly = Annotated[
+    bool, typer.Option("--require-solution", help="Reject tasks without a reference answer")
+]
+DropFailing = Annotated[
+    bool, typer.Option(help="Treat failing reference answers as absent, and count them")
+]
 AnyStyle = Annotated[
     bool,
-    typer.Option("--ignore-lint", help="Accept reference answers that pass the tests with lint warnings"),
+    typer.Option(
+        "--ignore-lint", help="Accept reference answers that pass the tests with lint warnings"
+    ),
 ]
 CpuS = Annotated[
-    float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's")
+    float | None,
+    typer.Option(
+        min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's"
+    ),
 ]
 Licence = Annotated[str | None, typer.Option(help="Licence of records that name none")]
 Source = Annotated[str | None, typer.Option(help="Source of records that name none")]
-Language = Annotated[str | None, typer.Option(help="Language: ocaml or rust", show_default="the records'")]
+Language = Annotated[
+    str | None, typer.Option(help="Language: ocaml or rust", show_default="the records'")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +87,16 @@ class _ImportOptions:
 
 
 def import_tasks(
-    paths: Annotated[list[str], typer.Argument(help="File, or root of an Exercism track's checkout", metavar="PATH")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="File, or root of an Exercism track's checkout", metavar="PATH"),
+    ],
     out: Out,
     format_: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="Format of PATH, listed above", show_default="none")
+        str | None,
+        typer.Option(
+            "--format", metavar="FORMAT", help="Format of PATH, listed above", show_default="none"
+        ),
     ] = None,
     language: Language = None,
     force: Force = False,
@@ -85,25 +112,27 @@ def import_tasks(
     quiet: Quiet = False,
     layout: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Import tasks from other data sets. Records that cannot be used are in FILE.rejected.jsonl, with reasons.
+    """Import tasks from other data sets. Records that cannot be used are in FILE.rejected.jsonl,
+    with reasons.
 
     \b
     exercism       checkout of github.com/exercism/ocaml or /rust; needs --language
-    multipl-e      MultiPL-E in OCaml (ml) or Rust (rs): name, language, prompt, tests; no reference answers
-    humaneval      HumanEval-X, HumanEvalPack: task_id, prompt, canonical_solution, test; often needs --ignore-lint
+    multipl-e      MultiPL-E in OCaml (ml) or Rust (rs): name, language, prompt, tests; no answers
+    humaneval      HumanEval-X, HumanEvalPack: task_id, prompt, canonical_solution, test; often --ignore-lint
     ocamler        id, prompt (doc comment and `let f (x : int) : int =`), tests
-    ocamler-eval   id, problem, solution, tests, difficulty; with --drop-failing where solutions are stubs
+    ocamler-eval   id, problem, solution, tests, difficulty; --drop-failing drops stubs
     ocamler-sft    prompt, solution: becomes worked examples, for `warm_start.dataset`
-    rust-pipeline  description, starter_code, tests (inside the answer's file), perhaps id, solution, complexity
+    rust-pipeline  description, starter_code, tests, perhaps id, solution, complexity
     scrum          sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
 
     \b
     git clone --depth 1 https://github.com/exercism/ocaml
     gradus tasks import ocaml --format exercism --language ocaml -o exercism-ocaml.jsonl
 
-    Each task keeps its licence, its authors and its source. Reference answers are graded where the toolchain is
-    installed. Exercises that need packages or crates which are not installed are rejected with their names.
-    """
+    Each task keeps its licence, its authors and its source. Reference answers are graded where the
+    toolchain is installed. Exercises that need packages or crates which are not installed are
+    rejected with their names.
+    """  # noqa: E501
     from corpus.dataset_layouts import LAYOUTS, column_drafts, references_told
     from corpus.exercism import exercism_drafts
     from corpus.files import rows_of
@@ -111,7 +140,19 @@ def import_tasks(
     from gradus.descriptions import grader_named
 
     path, chosen = _path_and_format(paths, format_, layout)
-    shared = (out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    shared = (
+        out,
+        force,
+        validate,
+        proven_only,
+        any_style,
+        cpu_s,
+        licence,
+        source,
+        slots,
+        config,
+        quiet,
+    )
     options = _ImportOptions(*shared, drop_failing)
     if chosen == "exercism":
         if language is None:
@@ -139,7 +180,8 @@ def import_tasks(
 
 
 def _path_and_format(paths: list[str], format_: str | None, layout: str | None) -> tuple[Path, str]:
-    """The source and its format; former command names before PATH are accepted with a note. Raises Misuse."""
+    """The source and its format; former command names before PATH are accepted with a note. Raises
+    Misuse."""
     if len(paths) == 2 and paths[0] in OLD_COMMANDS:
         format_ = layout if paths[0] == "columns" else paths[0]
         log_line(
@@ -157,16 +199,24 @@ def _path_and_format(paths: list[str], format_: str | None, layout: str | None) 
 
 def import_texts(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATHS", help="Files and folders of .txt, .md, .jsonl, .json and .csv")
+        list[Path],
+        typer.Argument(
+            metavar="PATHS", help="Files and folders of .txt, .md, .jsonl, .json and .csv"
+        ),
     ],
     out: Out,
     column: Annotated[str, typer.Option(help="Column that holds the text")] = "text",
     min_words: Annotated[int, typer.Option(min=1, help="Leave out texts with fewer words")] = 20,
-    max_repeated: Annotated[float, typer.Option(min=0, max=1, help="Largest share of repeated lines in a text")] = 0.3,
+    max_repeated: Annotated[
+        float, typer.Option(min=0, max=1, help="Largest share of repeated lines in a text")
+    ] = 0.3,
     near: Annotated[
         float,
         typer.Option(
-            "--similarity", min=0.3, max=1, help="Largest allowed share of common 5-grams of two texts; 1: exact"
+            "--similarity",
+            min=0.3,
+            max=1,
+            help="Largest allowed share of common 5-grams of two texts; 1: exact",
         ),
     ] = 0.8,
     force: Force = False,
@@ -177,8 +227,8 @@ def import_texts(
     gradus tasks texts books/ notes.jsonl -o texts.jsonl
     gradus train pretrain FILE.yaml --data.dataset texts.jsonl
 
-    Cleaning makes line ends and Unicode uniform and takes control characters away; it changes no words. A duplicate
-    has the words of an earlier text, or nearly all of its runs of words.
+    Cleaning makes line ends and Unicode uniform and takes control characters away; it changes no
+    words. A duplicate has the words of an earlier text, or nearly all of its runs of words.
     """
     from corpus.files import refuse_existing, sibling_path
     from corpus.texts import decide_texts, text_drafts
@@ -192,22 +242,31 @@ def import_texts(
     _finish(list(decide_texts(drafts, min_words, max_repeated, near)), out)
 
 
-# ------------------------------------------------------------------------------------------------------ what they do
+# ---------------------------------------------------------------------- what they do
 
 
-def _import(drafts: Iterable[Draft], name: GraderName, options: _ImportOptions, sources: list[Path]) -> None:
+def _import(
+    drafts: Iterable[Draft], name: GraderName, options: _ImportOptions, sources: list[Path]
+) -> None:
     from corpus.files import refuse_existing, sibling_path
     from corpus.import_validation import decide
     from corpus.signing import LANGUAGES, sign
     from gradus.row_reader import Row
 
-    refuse_existing([options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources)
+    refuse_existing(
+        [options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources
+    )
     found = [_completed(draft, options) for draft in drafts]
     grader = _grader(name, options)
     if grader is not None and name in LANGUAGES:
         rows = [Row(draft.where, draft.values, draft.problem) for draft in found]
-        signed = with_progress(sign(rows, name, grader, options.slots), len(rows), "signing", options.quiet)
-        found = [replace(draft, values=result.values) for draft, result in zip(found, signed, strict=True)]
+        signed = with_progress(
+            sign(rows, name, grader, options.slots), len(rows), "signing", options.quiet
+        )
+        found = [
+            replace(draft, values=result.values)
+            for draft, result in zip(found, signed, strict=True)
+        ]
     decisions = decide(
         found,
         name,
@@ -227,16 +286,22 @@ def _completed(draft: Draft, options: _ImportOptions) -> Draft:
         return draft
     said = {
         "limits": {"cpu_s": options.cpu_s} if options.cpu_s and "tests" in draft.values else None,
-        "licence": None if "license" in draft.values else draft.values.get("licence", options.licence),
+        "licence": (
+            None if "license" in draft.values else draft.values.get("licence", options.licence)
+        ),
         "source": draft.values.get("source", options.source),
     }
-    return replace(draft, values={**draft.values, **{name: value for name, value in said.items() if value}})
+    return replace(
+        draft, values={**draft.values, **{name: value for name, value in said.items() if value}}
+    )
 
 
 def _grader(name: GraderName, options: _ImportOptions) -> Any:
-    """The grader to validate with; None where none is wanted, or none can start and none was asked for.
+    """The grader to validate with; None where none is wanted, or none can start and none was asked
+    for.
 
-    Stories are graded when that was asked for: their texts show most of what is wrong, and a row takes 0.4 s.
+    Stories are graded when that was asked for: their texts show most of what is wrong, and a row
+    takes 0.4 s.
     """
     from services.graders.base import load
 
@@ -264,10 +329,14 @@ def _import_examples(drafts: Iterable[Draft], options: _ImportOptions, sources: 
             if draft.problem is not None:
                 yield Decision(draft, (draft.problem,))
                 continue
-            first = seen.setdefault((draft.values["prompt"], draft.values["completion"]), draft.where)
+            first = seen.setdefault(
+                (draft.values["prompt"], draft.values["completion"]), draft.where
+            )
             yield Decision(draft, () if first == draft.where else (f"the same as at {first}",))
 
-    refuse_existing([options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources)
+    refuse_existing(
+        [options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources
+    )
     _finish(list(decided()), options.out)
 
 
@@ -283,9 +352,16 @@ def _finish(decisions: list[Decision], out: Path) -> None:
     else:
         rejected.unlink(missing_ok=True)
     for decision in bad:
-        log_line(f"{decision.draft.where}: {decision.draft.id}: {'; '.join(decision.problems)[:500]}")
-    for warning, number in Counter(chain.from_iterable(decision.warnings for decision in good)).items():
+        log_line(
+            f"{decision.draft.where}: {decision.draft.id}: {'; '.join(decision.problems)[:500]}"
+        )
+    for warning, number in Counter(
+        chain.from_iterable(decision.warnings for decision in good)
+    ).items():
         log_line(f"gradus: warning: {number} tasks: {warning}")
-    print(f"{len(good)} of {len(decisions)} records are in {out}" + (f"; the others in {rejected}" if bad else ""))
+    print(
+        f"{len(good)} of {len(decisions)} records are in {out}"
+        + (f"; the others in {rejected}" if bad else "")
+    )
     if not good:
         raise typer.Exit(1)

@@ -26,7 +26,8 @@ def validate_tasks(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="JSONL, JSON or CSV file with id, prompt, tests or references, solution, stub ..."
+            metavar="FILE",
+            help="JSONL, JSON or CSV file with id, prompt, tests or references, solution, stub ...",
         ),
     ],
     grader: Annotated[str, typer.Option(help="Grader of the tasks")] = "ocaml",
@@ -36,10 +37,11 @@ def validate_tasks(
 ) -> None:
     """Check that every task is usable for training.
 
-    Checks fields and duplicates; that tests parse and type-check; that the reference answer gets full marks; that the
-    stub and an empty answer do not. For stories: the references as the answer earn at least 0.9, a solution 0.5, stub
-    and empty answer less; the prompt holds no reference. Prints one line per problem, and for usable OCaml tasks how
-    many tests compare outside the answer's process. Exit status 0 when all are usable, else 1.
+    Checks fields and duplicates; that tests parse and type-check; that the reference answer gets
+    full marks; that the stub and an empty answer do not. For stories: the references as the answer
+    earn at least 0.9, a solution 0.5, stub and empty answer less; the prompt holds no reference.
+    Prints one line per problem, and for usable OCaml tasks how many tests compare outside the
+    answer's process. Exit status 0 when all are usable, else 1.
     """
     from corpus.task_validation import compared_outside, validate
     from gradus.descriptions import grader_named
@@ -49,14 +51,18 @@ def validate_tasks(
 
     name = grader_named(grader)
     if name == "preference":
-        raise Misuse("a reward model needs no tasks, so there is nothing to check: any prompt will do")
+        raise Misuse(
+            "a reward model needs no tasks, so there is nothing to check: any prompt will do"
+        )
     rows = list(read_rows(file))
     if not rows:
         raise Misuse(f"{file}: holds no rows")
     loaded = load(name, config=config)
     loaded.self_test()
     bad = 0
-    for finding in with_progress(validate(rows, name, loaded, slots), len(rows), "validating", quiet):
+    for finding in with_progress(
+        validate(rows, name, loaded, slots), len(rows), "validating", quiet
+    ):
         for problem in finding.problems:
             print(f"{finding.where}: {finding.task_id}: {problem}", flush=True)
         for warning in finding.warnings:
@@ -67,12 +73,17 @@ def validate_tasks(
         raise typer.Exit(1)
     if isinstance(loaded, OcamlGrader):
         outside, tests = compared_outside(loaded, rows)
-        print(f"{outside} of {tests} tests ({outside / tests:.1%}) compare with values that no answer's process holds")
+        print(
+            f"{outside} of {tests} tests ({outside / tests:.1%}) compare with values that no"
+            " answer's process holds"
+        )
 
 
 @tasks_app.command("sign")
 def sign_tasks(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")
+    ],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
     force: Force = False,
@@ -82,9 +93,10 @@ def sign_tasks(
 ) -> None:
     """Derive signatures from reference solutions and tests, for tasks that have none.
 
-    A signature declares what the tests use of the solution; tests can use nothing else of an answer. It is kept only if
-    the solution passes all tests with it. All rows are written in their order; those with a signature or `cases` do not
-    change. Prints one line per task that could not be signed. Exit status 1 when there are such tasks.
+    A signature declares what the tests use of the solution; tests can use nothing else of an
+    answer. It is kept only if the solution passes all tests with it. All rows are written in their
+    order; those with a signature or `cases` do not change. Prints one line per task that could not
+    be signed. Exit status 1 when there are such tasks.
     """
     from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.signing import LANGUAGES, sign
@@ -111,11 +123,17 @@ def sign_tasks(
 
 @tasks_app.command("publish")
 def publish_tests(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")
+    ],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
-    share: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to publish")] = 0.25,
-    most: Annotated[int, typer.Option("--max-public", min=1, max=16, help="Most public tests of one task")] = 3,
+    share: Annotated[
+        float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to publish")
+    ] = 0.25,
+    most: Annotated[
+        int, typer.Option("--max-public", min=1, max=16, help="Most public tests of one task")
+    ] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the choice of tests")] = 42,
     force: Force = False,
     slots: Slots = None,
@@ -124,8 +142,9 @@ def publish_tests(
 ) -> None:
     """Move a share of each task's hidden tests to `public_tests`, which feedback may quote.
 
-    Public tests no longer count for the reward. At least half of the tests stay hidden. A task is changed only if its
-    reference answer passes both parts. All rows are written in their order. Prints one line per unchanged task.
+    Public tests no longer count for the reward. At least half of the tests stay hidden. A task is
+    changed only if its reference answer passes both parts. All rows are written in their order.
+    Prints one line per unchanged task.
     """
     from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.public_tests import SINGLE_TESTS, publish
@@ -134,7 +153,9 @@ def publish_tests(
 
     name = grader_named(grader)
     if name not in SINGLE_TESTS:
-        raise Misuse(f"--grader {grader}: only tasks of {' and '.join(SINGLE_TESTS)} have tests to publish")
+        raise Misuse(
+            f"--grader {grader}: only tasks of {' and '.join(SINGLE_TESTS)} have tests to publish"
+        )
     refuse_existing([out], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
@@ -145,35 +166,49 @@ def publish_tests(
     for result in results:
         if result.problem:
             print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problem}")
-    print(f"{sum(not result.problem for result in results)} of {len(rows)} tasks have new public tests: {out}")
+    print(
+        f"{sum(not result.problem for result in results)} of {len(rows)} tasks have new public"
+        f" tests: {out}"
+    )
 
 
 @tasks_app.command("mutate")
 def mutate_tasks(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")
+    ],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
-    per_task: Annotated[int, typer.Option(min=1, max=100, help="Most repair tasks of one task")] = 4,
+    per_task: Annotated[
+        int, typer.Option(min=1, max=100, help="Most repair tasks of one task")
+    ] = 4,
     tries: Annotated[
-        int, typer.Option("--max-mutants", min=1, max=1000, help="Most mutants of one task to grade")
+        int,
+        typer.Option("--max-mutants", min=1, max=1000, help="Most mutants of one task to grade"),
     ] = 12,
     seed: Annotated[int, typer.Option(help="Seed of the choice of edits")] = 42,
-    engine: Annotated[str, typer.Option(help="Source of Rust mutations: auto, own or cargo-mutants")] = "auto",
-    lints: Annotated[bool, typer.Option("--lints", help="Add edits that only clippy reports (Rust)")] = False,
+    engine: Annotated[
+        str, typer.Option(help="Source of Rust mutations: auto, own or cargo-mutants")
+    ] = "auto",
+    lints: Annotated[
+        bool, typer.Option("--lints", help="Add edits that only clippy reports (Rust)")
+    ] = False,
     force: Force = False,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
 ) -> None:
-    """Create code-repair tasks by mutating reference solutions: broken code, the grader's feedback, the fix.
+    """Create code-repair tasks by mutating reference solutions: broken code, the grader's feedback,
+    the fix.
 
-    Each mutant differs by one edit: an operator, a constant off by one, a missing case, `rec` or word, a negated
-    condition, swapped arguments, a wrong constructor ... Edits change the syntax tree of OCaml; those of Rust come from
-    cargo-mutants if it is installed, else from the tokens. The mutant is the new task's `stub`, the grader's feedback
-    is in `message` and in the prompt, and `group` names the original task. Tests and signature stay the same.
+    Each mutant differs by one edit: an operator, a constant off by one, a missing case, `rec` or
+    word, a negated condition, swapped arguments, a wrong constructor ... Edits change the syntax
+    tree of OCaml; those of Rust come from cargo-mutants if it is installed, else from the tokens.
+    The mutant is the new task's `stub`, the grader's feedback is in `message` and in the prompt,
+    and `group` names the original task. Tests and signature stay the same.
 
-    A mutant that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the tests are weak, or
-    the edit changes nothing.
+    A mutant that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the
+    tests are weak, or the edit changes nothing.
     """
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
@@ -189,14 +224,21 @@ def mutate_tasks(
     mutations = mutations_for(name, loaded, engine)
     loaded.self_test()
     log_line(f"gradus: breaking answers by {mutations.engine}")
-    tasks = break_tasks(rows, name, loaded, mutations, MutationOptions(per_task, tries, seed, lints), slots)
+    tasks = break_tasks(
+        rows, name, loaded, mutations, MutationOptions(per_task, tries, seed, lints), slots
+    )
     found = list(with_progress(tasks, len(rows), "breaking", quiet))
     repairs = write_rows(out, (row for one in found for row in one.repairs))
-    survivors = write_rows(sibling_path(out, "survivors"), (row for one in found for row in one.survivors))
+    survivors = write_rows(
+        sibling_path(out, "survivors"), (row for one in found for row in one.survivors)
+    )
     for one in (one for one in found if one.problem is not None):
         log_line(f"{one.where}: {one.id}: {str(one.problem)[:500]}")
     tried = sum(one.tried for one in found)
-    print(f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were graded")
+    print(
+        f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were"
+        " graded"
+    )
     print(f"{survivors} of these pass all tests: {sibling_path(out, 'survivors')}")
     if not repairs:
         raise typer.Exit(1)
@@ -207,18 +249,26 @@ def write_trajectories(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="JSONL, JSON or CSV file of tasks with stub and solution, from tasks mutate"
+            metavar="FILE",
+            help="JSONL, JSON or CSV file of tasks with stub and solution, from tasks mutate",
         ),
     ],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
-    format_: Annotated[str, typer.Option("--format", help="Format of the rows: chat, agent or harmony")] = "chat",
+    format_: Annotated[
+        str, typer.Option("--format", help="Format of the rows: chat, agent or harmony")
+    ] = "chat",
     by_turn: Annotated[
         bool,
-        typer.Option("--per-turn", help="Write one prompt and completion per turn of the assistant (harmony)"),
+        typer.Option(
+            "--per-turn", help="Write one prompt and completion per turn of the assistant (harmony)"
+        ),
     ] = False,
     attempts: Annotated[
-        int, typer.Option("--max-broken-attempts", min=1, max=10, help="Most broken attempts before the right one")
+        int,
+        typer.Option(
+            "--max-broken-attempts", min=1, max=10, help="Most broken attempts before the right one"
+        ),
     ] = 1,
     force: Force = False,
     slots: Slots = None,
@@ -232,9 +282,9 @@ def write_trajectories(
     agent    the same with eight tools, from run_tests to search_crates_io; for Rust
     harmony  text for gpt-oss: channels analysis, commentary and final
 
-    The grader writes every reply of the tool. With several attempts, the first has the mistakes of several tasks of one
-    group, and each attempt has one less. Tasks whose stub passes or whose solution fails are left out, with the
-    reason.
+    The grader writes every reply of the tool. With several attempts, the first has the mistakes of
+    several tasks of one group, and each attempt has one less. Tasks whose stub passes or whose
+    solution fails are left out, with the reason.
     """
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.trajectories import trajectories
@@ -253,16 +303,28 @@ def write_trajectories(
     rows = checked_rows(file)
     loaded = load(name, config=config)
     loaded.self_test()
-    told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
-    bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
-    number = write_rows(out, [row for one in told for row in _written(one, format_, by_turn, loaded)])
+    told = list(
+        with_progress(
+            trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet
+        )
+    )
+    bad = [
+        {"where": one.where, "id": one.id, "reasons": [one.problem]}
+        for one in told
+        if one.problem is not None
+    ]
+    number = write_rows(
+        out, [row for one in told for row in _written(one, format_, by_turn, loaded)]
+    )
     _write_rejected(out, bad)
     print(f"{len(told) - len(bad)} trajectories of {len(told)} tasks, {number} rows, are in {out}")
     if not number:
         raise typer.Exit(1)
 
 
-def _written(told: TrajectoryResult, format_: str, by_turn: bool, grader: Grader) -> Iterator[dict[str, Any]]:
+def _written(
+    told: TrajectoryResult, format_: str, by_turn: bool, grader: Grader
+) -> Iterator[dict[str, Any]]:
     """The rows of one trajectory; none where there is none."""
     from corpus.agent_format import agent_row
     from corpus.trajectory_formats import Format, chat_row, harmony_row, harmony_turns
@@ -295,20 +357,27 @@ def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
 
 @tasks_app.command("dedupe")
 def dedupe_tasks(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks or demonstrations")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks or demonstrations"),
+    ],
     out: Out,
     near: Annotated[
         float,
         typer.Option(
-            "--similarity", min=0.3, max=1, help="Largest allowed share of common 5-grams of two prompts; 1: exact"
+            "--similarity",
+            min=0.3,
+            max=1,
+            help="Largest allowed share of common 5-grams of two prompts; 1: exact",
         ),
     ] = 0.8,
     force: Force = False,
 ) -> None:
     """Remove duplicate rows: the same prompt, the same tests, or nearly the same prompt.
 
-    The first row stays. Rows of one `group` (several repairs of one task) are duplicates only when their prompts are
-    the same. Removed rows are in FILE.duplicates.jsonl, each with its reason and the row that stays.
+    The first row stays. Rows of one `group` (several repairs of one task) are duplicates only when
+    their prompts are the same. Removed rows are in FILE.duplicates.jsonl, each with its reason and
+    the row that stays.
     """
     from corpus.duplicates import find_duplicates
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
@@ -330,37 +399,56 @@ def dedupe_tasks(
         for one in found
     ]
     write_rows(sibling_path(out, "duplicates"), told)
-    print(f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were there before")
+    print(
+        f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were"
+        " there before"
+    )
 
 
 @tasks_app.command("decontaminate")
 def decontaminate_tasks(
-    train: Annotated[str, typer.Argument(metavar="TRAIN", help="JSONL, JSON or CSV file of training rows")],
-    against: Annotated[list[str], typer.Option("--against", help="File of an evaluation set; may be repeated")],
+    train: Annotated[
+        str, typer.Argument(metavar="TRAIN", help="JSONL, JSON or CSV file of training rows")
+    ],
+    against: Annotated[
+        list[str], typer.Option("--against", help="File of an evaluation set; may be repeated")
+    ],
     out: Out,
     words: Annotated[
-        int, typer.Option("--prompt-ngram", min=4, max=100, help="Words in a row of a prompt that make an overlap")
+        int,
+        typer.Option(
+            "--prompt-ngram", min=4, max=100, help="Words in a row of a prompt that make an overlap"
+        ),
     ] = 13,
     signs: Annotated[
-        int, typer.Option("--code-ngram", min=10, max=1000, help="Code tokens in a row that make an overlap")
+        int,
+        typer.Option(
+            "--code-ngram", min=10, max=1000, help="Code tokens in a row that make an overlap"
+        ),
     ] = 50,
     common: Annotated[
         int,
-        typer.Option("--boilerplate-threshold", min=2, help="Ignore n-grams that so many evaluation problems share"),
+        typer.Option(
+            "--boilerplate-threshold",
+            min=2,
+            help="Ignore n-grams that so many evaluation problems share",
+        ),
     ] = 5,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Remove training rows that overlap with an evaluation set.
 
-    A row is removed when it has the id, group, title, prompt, tests or solution of an evaluation row, or an n-gram of
-    its prompt or its code. Every reason is in FILE.contaminated.jsonl, with the evaluation row and a common n-gram.
-    Exit status 0 whether or not an overlap was found.
+    A row is removed when it has the id, group, title, prompt, tests or solution of an evaluation
+    row, or an n-gram of its prompt or its code. Every reason is in FILE.contaminated.jsonl, with
+    the evaluation row and a common n-gram. Exit status 0 whether or not an overlap was found.
     """
     from corpus.contamination import EvalIndex, NgramSizes
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
 
-    refuse_existing([out, sibling_path(out, "contaminated")], force=force, sources=[train, *against])
+    refuse_existing(
+        [out, sibling_path(out, "contaminated")], force=force, sources=[train, *against]
+    )
     rows = checked_rows(train)
     measured = [row for file in against for row in checked_rows(file)]
     evaluation = EvalIndex(measured, NgramSizes(words, signs, common))
@@ -370,13 +458,23 @@ def decontaminate_tasks(
         if not leaks:
             clean.append(row.values)
             continue
-        reasons = [{"at": one.of.where, "id": one.of.values.get("id"), "reason": one.reason} for one in leaks]
-        told.append({"where": row.where, "id": row.values.get("id"), "leaks": reasons, "row": row.values})
+        reasons = [
+            {"at": one.of.where, "id": one.of.values.get("id"), "reason": one.reason}
+            for one in leaks
+        ]
+        told.append(
+            {"where": row.where, "id": row.values.get("id"), "leaks": reasons, "row": row.values}
+        )
     write_rows(out, clean)
     write_rows(sibling_path(out, "contaminated"), told)
     if evaluation.ignored:
-        log_line(f"gradus: {evaluation.ignored} runs that {common} problems or more share were taken for wording")
-    print(f"{len(clean)} of {len(rows)} rows are in {out}; {len(told)} give away what is measured on")
+        log_line(
+            f"gradus: {evaluation.ignored} runs that {common} problems or more share were taken for"
+            " wording"
+        )
+    print(
+        f"{len(clean)} of {len(rows)} rows are in {out}; {len(told)} give away what is measured on"
+    )
     if told:
         print(f"reasons: {sibling_path(out, 'contaminated')}")
 
@@ -394,15 +492,19 @@ def split_tasks(
     near: Annotated[
         float,
         typer.Option(
-            "--similarity", min=0.3, max=1, help="Share of common 5-grams that makes two prompts one problem; 1: exact"
+            "--similarity",
+            min=0.3,
+            max=1,
+            help="Share of common 5-grams that makes two prompts one problem; 1: exact",
         ),
     ] = 0.8,
     force: Force = False,
 ) -> None:
     """Split tasks by problem, so that variants of one problem are never on both sides.
 
-    Variants have the same group, prompt, tests or solution, or nearly the same prompt. The same file and seed give the
-    same split; rows that you add later move no others, unless they join problems.
+    Variants have the same group, prompt, tests or solution, or nearly the same prompt. The same
+    file and seed give the same split; rows that you add later move no others, unless they join
+    problems.
     """
     from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.splitting import split

@@ -3,8 +3,8 @@
 Usage: make_seccomp.py DEFAULT.json > seccomp-grader.json
 
 A grader starts bubblewrap as an unprivileged user, and Docker's default refuses the five calls that
-build a user and a mount namespace to a container without CAP_SYS_ADMIN. ADDED allows those five and no
-other. REMOVED are calls that Docker itself dropped from later defaults and that no grader needs.
+build a user and a mount namespace to a container without CAP_SYS_ADMIN. ADDED allows those five and
+no other. REMOVED are calls that Docker itself dropped from later defaults and that no grader needs.
 The script does not judge the rest of the profile: give it the default of the engine you run.
 """
 
@@ -21,13 +21,18 @@ Profile = dict[str, Any]
 
 def without(profile: Profile, names: tuple[str, ...]) -> Profile:
     """The profile with every mention of `names` gone, rules left empty included."""
-    rules = [{**rule, "names": [n for n in rule["names"] if n not in names]} for rule in profile["syscalls"]]
+    rules = [
+        {**rule, "names": [n for n in rule["names"] if n not in names]}
+        for rule in profile["syscalls"]
+    ]
     return {**profile, "syscalls": [rule for rule in rules if rule["names"]]}
 
 
 def derive(default: Profile) -> Profile:
-    """The default profile with ADDED allowed unconditionally and REMOVED left to the default action (an error)."""
-    # A rule that still names one of them (an error rule, or one for CAP_SYS_ADMIN) would compete with ours.
+    """The default profile with ADDED allowed unconditionally and REMOVED left to the default action
+    (an error)."""
+    # A rule that still names one of them (an error rule, or one for CAP_SYS_ADMIN) would compete
+    # with ours.
     profile = without(default, ADDED + REMOVED)
     profile["syscalls"].append({"names": list(ADDED), "action": "SCMP_ACT_ALLOW"})
     return profile

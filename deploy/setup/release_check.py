@@ -1,4 +1,5 @@
-"""`make release-check`: places that state the version agree with `gradus/__init__.py`. Exit status 1 if not."""
+"""`make release-check`: places that state the version agree with `gradus/__init__.py`. Exit status
+1 if not."""
 
 from __future__ import annotations
 
@@ -15,14 +16,17 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 TAG = "${GRADUS_TAG:-dev}"
-"""What Compose takes for both the tag and the label of an image: a release is built with GRADUS_TAG=VERSION."""
+"""What Compose takes for both the tag and the label of an image: a release is built with
+GRADUS_TAG=VERSION."""
 FOREIGN = ("redis", "prometheus")
 """Services whose images hold nothing of Gradus but settings."""
 
 
 def version(root: Path) -> str:
     """The one source of the version."""
-    [found] = re.findall(r'^__version__ = "(.+)"$', (root / "gradus" / "__init__.py").read_text(), re.MULTILINE)
+    [found] = re.findall(
+        r'^__version__ = "(.+)"$', (root / "gradus" / "__init__.py").read_text(), re.MULTILINE
+    )
     return str(found)
 
 
@@ -35,9 +39,13 @@ def text_problems(root: Path) -> Iterator[str]:
         yield "pyproject.toml: does not take the version from gradus/__init__.py"
     if (cited := str(yaml.safe_load((root / "CITATION.cff").read_text())["version"])) != release:
         yield f"CITATION.cff: {cited}, not {release}"
-    released = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    released = re.findall(
+        r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", (root / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     if released[:1] != [release]:
-        yield f"CHANGELOG.md: the newest section is {(released or ['Unreleased'])[0]}, not {release}"
+        yield (
+            f"CHANGELOG.md: the newest section is {(released or ['Unreleased'])[0]}, not {release}"
+        )
     yield from image_problems(root)
 
 
@@ -68,7 +76,10 @@ def package_problems(root: Path) -> Iterator[str]:
             Path(folder, f"gradus_rl-{release}.tar.gz"),
         )
         if not wheel.exists() or not sdist.exists():
-            yield f"wheel and sdist: {', '.join(sorted(path.name for path in Path(folder).iterdir()))}, not {release}"
+            yield (
+                "wheel and sdist:"
+                f" {', '.join(sorted(path.name for path in Path(folder).iterdir()))}, not {release}"
+            )
             return
         with zipfile.ZipFile(wheel) as archive:
             metadata = archive.read(f"gradus_rl-{release}.dist-info/METADATA").decode()
@@ -77,14 +88,21 @@ def package_problems(root: Path) -> Iterator[str]:
             names += archive_of_sources.getnames()
     if f"\nVersion: {release}\n" not in metadata:
         yield f"wheel: its metadata is not of {release}"
-    for wanted in ("dist-info/licenses/LICENSE", f"gradus_rl-{release}/LICENSE", f"gradus_rl-{release}/CHANGELOG.md"):
+    for wanted in (
+        "dist-info/licenses/LICENSE",
+        f"gradus_rl-{release}/LICENSE",
+        f"gradus_rl-{release}/CHANGELOG.md",
+    ):
         if not any(name.endswith(wanted) for name in names):
             yield f"wheel and sdist: {wanted} is missing"
 
 
 def main() -> int:
     found = [*text_problems(ROOT), *package_problems(ROOT)]
-    print("\n".join(found) or f"gradus {version(ROOT)}: wheel, sdist, images, citation and changelog agree")
+    print(
+        "\n".join(found)
+        or f"gradus {version(ROOT)}: wheel, sdist, images, citation and changelog agree"
+    )
     return 1 if found else 0
 
 

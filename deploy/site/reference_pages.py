@@ -1,4 +1,5 @@
-"""Reference pages of the documentation site, generated from code at each build. Hook of `mkdocs.yml`."""
+"""Reference pages of the documentation site, generated from code at each build. Hook of
+`mkdocs.yml`."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ from services.worker_metrics import WorkerMetrics  # noqa: E402
 from trainer.config.run import RunConfig, TrainConfig  # noqa: E402
 from trainer.config.stages import DpoStage, PretrainStage, RewardStage, SftStage  # noqa: E402
 
-GRADER_CONFIGS = {"ocaml": OcamlConfig, "rust": RustConfig, "story": StoryConfig, "preference": PreferenceConfig}
+GRADER_CONFIGS = {
+    "ocaml": OcamlConfig,
+    "rust": RustConfig,
+    "story": StoryConfig,
+    "preference": PreferenceConfig,
+}
 STAGES: Mapping[str, type[RunConfig]] = {
     "grpo` and `rloo": TrainConfig,
     "sft": SftStage,
@@ -47,13 +53,13 @@ COPIED = {
     "security.md": ("SECURITY.md", "](docs/", "]("),
     "reference/images.md": ("deploy/docker/README.md", "](../../docs/", "](../"),
 }
-"""Pages of the site that are kept elsewhere in the repository: file, and what their links to pages begin with there
-and here."""
+"""Pages of the site that are kept elsewhere in the repository: file, and what their links to pages
+begin with there and here."""
 
 Row = tuple[str, str, str, str]
 
 
-# ----------------------------------------------------------------------------------------------------------- tables
+# ------------------------------------------------------------------------------------------ tables
 
 
 def _cell(text: str) -> str:
@@ -92,20 +98,29 @@ def _schema_type(schema: Mapping[str, Any]) -> str:
     return " ".join([word, *bounds])
 
 
-# ------------------------------------------------------------------------------------------------ settings and keys
+# ---------------------------------------------------------------------- settings and keys
 
 
 def field_docstrings(kind: type[BaseModel]) -> dict[str, str]:
-    """The strings below the fields of a model and its bases. pydantic's `use_attribute_docstrings` reads the same,
-    but when the class is made, which every start of the command line would pay for."""
+    """The strings below the fields of a model and its bases. pydantic's `use_attribute_docstrings`
+    reads the same, but when the class is made, which every start of the command line would pay
+    for."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if not issubclass(base, BaseModel) or base is BaseModel or base.__module__.startswith("pydantic"):
+        if (
+            not issubclass(base, BaseModel)
+            or base is BaseModel
+            or base.__module__.startswith("pydantic")
+        ):
             continue
         [definition] = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body
         assert isinstance(definition, ast.ClassDef)
         for field, text in zip(definition.body, definition.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+            ):
                 value = text.value
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     found[field.target.id] = inspect.cleandoc(value.value)
@@ -120,7 +135,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def keys_of(kind: type[BaseModel], prefix: str = "") -> Iterator[Row]:
-    """Rows of key, type, default and meaning; keys of inner sections are dotted, those of lists have `[]`."""
+    """Rows of key, type, default and meaning; keys of inner sections are dotted, those of lists
+    have `[]`."""
     texts = field_docstrings(kind)
     schema = kind.model_json_schema()["properties"]
     for name, field in kind.model_fields.items():
@@ -136,7 +152,12 @@ def keys_of(kind: type[BaseModel], prefix: str = "") -> Iterator[Row]:
         if text or type(None) in getattr(field.annotation, "__args__", ()):
             default = "required" if field.is_required() else "`[]`" if is_list else "a section"
             default = "`null`" if field.default is None else default
-            yield f"`{key}`", "list of sections" if is_list else "section", default, text or inner.__doc__ or ""
+            yield (
+                f"`{key}`",
+                "list of sections" if is_list else "section",
+                default,
+                text or inner.__doc__ or "",
+            )
         yield from keys_of(inner, f"{key}{'[]' if is_list else ''}.")
 
 
@@ -152,32 +173,52 @@ def training_page() -> str:
     lines = [
         "# Training configuration",
         "",
-        "Every key of the file that `gradus train FILE.yaml` reads. On the command line a key is `--reward.deadline_s "
-        "30`. Options of TRL and transformers go under the section named after the stage, by their own names; bare "
-        "`--learning_rate 1e-6` sets one there. Unknown keys are refused. [How to train](../training.md) has examples.",
+        (
+            "Every key of the file that `gradus train FILE.yaml` reads. On the command line a key"
+            " is `--reward.deadline_s 30`. Options of TRL and transformers go under the section"
+            " named after the stage, by their own names; bare `--learning_rate 1e-6` sets one"
+            " there. Unknown keys are refused. [How to train](../training.md) has examples."
+        ),
     ]
     for stage, kind in STAGES.items():
-        lines += ["", f"## `stage: {stage}`", "", inspect.getdoc(kind) or "", *_table(KEY, keys_of(kind))]
-    elsewhere = {name: where for kind in STAGES.values() for name, where in kind.SET_ELSEWHERE.items()}
-    lines += ["", "## Options of TRL that are set elsewhere", *_table(("option", "instead"), elsewhere.items())]
+        lines += [
+            "",
+            f"## `stage: {stage}`",
+            "",
+            inspect.getdoc(kind) or "",
+            *_table(KEY, keys_of(kind)),
+        ]
+    elsewhere = {
+        name: where for kind in STAGES.values() for name, where in kind.SET_ELSEWHERE.items()
+    }
+    lines += [
+        "",
+        "## Options of TRL that are set elsewhere",
+        *_table(("option", "instead"), elsewhere.items()),
+    ]
     return "\n".join(lines)
 
 
 def services_page() -> str:
-    """The variables of an API process, the settings of Compose, and the keys of each grader's configuration."""
+    """The variables of an API process, the settings of Compose, and the keys of each grader's
+    configuration."""
     rows = ((f"`{PREFIX}{key.strip('`').upper()}`", *rest) for key, *rest in keys_of(ApiSettings))
     lines = [
         "# Service settings",
         "",
         "## API process",
         "",
-        "Environment variables of `gradus serve`. A variable that starts with `GRADUS_API_` and is none of these is "
-        "refused; `GRADUS_API_KEY` belongs to clients.",
+        (
+            "Environment variables of `gradus serve`. A variable that starts with `GRADUS_API_` and"
+            " is none of these is refused; `GRADUS_API_KEY` belongs to clients."
+        ),
         *_table(SETTING, rows),
         "## Docker Compose",
         "",
-        "The file `.env` beside `docker-compose.yml`; this is `.env.example`. Lines that are commented out show "
-        "defaults.",
+        (
+            "The file `.env` beside `docker-compose.yml`; this is `.env.example`. Lines that are"
+            " commented out show defaults."
+        ),
         "",
         "```sh",
         (ROOT / ".env.example").read_text(encoding="utf-8").strip(),
@@ -190,7 +231,7 @@ def services_page() -> str:
     return "\n".join(lines)
 
 
-# ------------------------------------------------------------------------------------------------------ command line
+# ---------------------------------------------------------------------- command line
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -206,12 +247,27 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _parameter(one: Any) -> Row:
     is_argument = one.param_type_name == "argument"
     kind = one.type_descriptor.annotation
-    names = (one.metavar or one.name.upper()) if is_argument else ", ".join([*one.opts, *one.secondary_opts])
-    default = one.show_default if isinstance(one.show_default, str) else "" if one.default is None else str(one.default)
+    names = (
+        (one.metavar or one.name.upper())
+        if is_argument
+        else ", ".join([*one.opts, *one.secondary_opts])
+    )
+    default = (
+        one.show_default
+        if isinstance(one.show_default, str)
+        else ""
+        if one.default is None
+        else str(one.default)
+    )
     text = one.help or ""
     if one.envvar:
         text += f" (variable `{one.envvar}`)"
-    return f"`{names}`", getattr(kind, "__name__", "text"), "required" if one.required else default, text
+    return (
+        f"`{names}`",
+        getattr(kind, "__name__", "text"),
+        "required" if one.required else default,
+        text,
+    )
 
 
 def _help(text: str) -> Iterator[str]:
@@ -225,16 +281,27 @@ def _help(text: str) -> Iterator[str]:
 
 def cli_page() -> str:
     """Every command with its arguments and options."""
-    lines = ["# Command line", "", "`gradus COMMAND --help` prints the same. [Exit codes](results.md#exit-codes)."]
+    lines = [
+        "# Command line",
+        "",
+        "`gradus COMMAND --help` prints the same. [Exit codes](results.md#exit-codes).",
+    ]
     for path, command in _commands(get_command(application()), "gradus"):
-        arguments = [one.metavar or one.name.upper() for one in command.params if one.param_type_name == "argument"]
+        arguments = [
+            one.metavar or one.name.upper()
+            for one in command.params
+            if one.param_type_name == "argument"
+        ]
         shown = [one for one in command.params if not getattr(one, "hidden", False)]
         lines += ["", f"## {path}", "", "```sh", " ".join([path, *arguments, "[OPTIONS]"]), "```"]
-        lines += [*_help(command.help or ""), *_table(("option", "type", "default", "meaning"), map(_parameter, shown))]
+        lines += [
+            *_help(command.help or ""),
+            *_table(("option", "type", "default", "meaning"), map(_parameter, shown)),
+        ]
     return "\n".join(lines)
 
 
-# -------------------------------------------------------------------------------------------------------------- REST
+# -------------------------------------------------------------------------------------------- REST
 
 
 def _content(content: Mapping[str, Any]) -> Iterator[str]:
@@ -247,19 +314,35 @@ def _content(content: Mapping[str, Any]) -> Iterator[str]:
         if example is not None:
             is_text = isinstance(example, str)
             yield from ("", "```text" if is_text else "```json")
-            yield from (example if is_text else json.dumps(example, indent=1, ensure_ascii=False), "```")
+            yield from (
+                example if is_text else json.dumps(example, indent=1, ensure_ascii=False),
+                "```",
+            )
 
 
 def rest_page() -> str:
     """Every route and schema of the OpenAPI document."""
     document = create_app(MemoryBroker(), ApiSettings()).openapi()
     lines = ["# REST API", "", document["info"]["description"]]
-    lines += ["", "A running service has this as `/openapi.json`, with the schemas of its own graders."]
+    lines += [
+        "",
+        "A running service has this as `/openapi.json`, with the schemas of its own graders.",
+    ]
     for path, methods in document["paths"].items():
         for method, route in methods.items():
-            lines += ["", f"## {method.upper()} `{path}`", "", inspect.cleandoc(route.get("description", ""))]
+            lines += [
+                "",
+                f"## {method.upper()} `{path}`",
+                "",
+                inspect.cleandoc(route.get("description", "")),
+            ]
             rows = [
-                (f"`{one['name']}`", one["in"], _schema_type(one["schema"]), one.get("description", ""))
+                (
+                    f"`{one['name']}`",
+                    one["in"],
+                    _schema_type(one["schema"]),
+                    one.get("description", ""),
+                )
                 for one in route.get("parameters", ())
                 if not one.get("deprecated")
             ]
@@ -294,14 +377,17 @@ def rest_page() -> str:
     return "\n".join(lines)
 
 
-# ----------------------------------------------------------------------------------------------- metrics and alerts
+# ---------------------------------------------------------------------- metrics and alerts
 
 
 def _metrics_of(registry: CollectorRegistry) -> Iterator[Row]:
-    """Rows of the names in a scrape: counters end in `_total`, histograms add `_bucket`, `_sum` and `_count`."""
+    """Rows of the names in a scrape: counters end in `_total`, histograms add `_bucket`, `_sum` and
+    `_count`."""
     for collector in registry._collector_to_names:  # families without a sample are not collected
         labels = ", ".join(f"`{name}`" for name in getattr(collector, "_labelnames", ()))
-        for family in collector.describe() if hasattr(collector, "describe") else collector.collect():
+        for family in (
+            collector.describe() if hasattr(collector, "describe") else collector.collect()
+        ):
             suffix = "_total" if family.type == "counter" else ""
             yield f"`{family.name}{suffix}`", family.type, labels, family.documentation
 
@@ -309,19 +395,33 @@ def _metrics_of(registry: CollectorRegistry) -> Iterator[Row]:
 def _training_metrics() -> Iterator[Row]:
     for table, entries in METRICS.items():
         for name, entry in entries.items():
-            label = f"`{entry[0]}`" if table in ("computed", "labelled", "families") and entry[0] else ""
+            label = (
+                f"`{entry[0]}`"
+                if table in ("computed", "labelled", "families") and entry[0]
+                else ""
+            )
             values = f": {', '.join(entry[3])}" if table == "labelled" else ""
             yield f"`gradus_train_{name}`", "gauge", label + values, MEANINGS[name]
 
 
 def _alerts() -> Iterator[str]:
-    """A section for each alert. Values and labels in a summary become N and the label's name in capitals."""
-    groups = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text(encoding="utf-8"))["groups"]
+    """A section for each alert. Values and labels in a summary become N and the label's name in
+    capitals."""
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text(encoding="utf-8"))[
+        "groups"
+    ]
     for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
         summary = re.sub(r"\{\{ [^}]*\$value[^}]*\}\}", "N", rule["annotations"]["summary"])
         summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), summary)
         held = f"Fires after {rule['for']}." if "for" in rule else "Fires at once."
-        yield from ("", f"### {rule['alert']}", "", f"*{summary}.* {held}", "", rule["annotations"]["description"])
+        yield from (
+            "",
+            f"### {rule['alert']}",
+            "",
+            f"*{summary}.* {held}",
+            "",
+            rule["annotations"]["description"],
+        )
         yield from ("", "```promql", rule["expr"], "```")
 
 
@@ -331,7 +431,12 @@ def metrics_page() -> str:
     lines = ["# Metrics and alerts", "", "[Monitor](../operate/monitor.md) has the addresses."]
     lines += ["", "## API", *_table(columns, _metrics_of(Metrics().registry))]
     lines += ["## Workers", *_table(columns, _metrics_of(WorkerMetrics().registry))]
-    lines += ["## Training", "", "Each metric also has the label `run`.", *_table(columns, _training_metrics())]
+    lines += [
+        "## Training",
+        "",
+        "Each metric also has the label `run`.",
+        *_table(columns, _training_metrics()),
+    ]
     lines += ["## Alerts", *_alerts()]
     return "\n".join(lines)
 
@@ -345,7 +450,7 @@ PAGES = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------------ mkdocs
+# ------------------------------------------------------------------------------------------ mkdocs
 
 
 def on_files(files: Any, config: Any) -> Any:

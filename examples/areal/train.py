@@ -1,4 +1,5 @@
-"""GRPO with AReaL on Gradus' OCaml tasks; the data set holds ids. `python train.py --config your_grpo.yaml`"""
+"""GRPO with AReaL on Gradus' OCaml tasks; the data set holds ids. `python train.py --config
+your_grpo.yaml`"""
 
 import json
 import sys
@@ -7,7 +8,8 @@ from pathlib import Path
 TASKS = Path(__file__).parents[2] / "configs" / "tasks" / "ocaml.jsonl"
 ROWS = [json.loads(line) for line in TASKS.read_text(encoding="utf-8").splitlines()]
 DATA = [
-    {"messages": [{"role": "user", "content": row["prompt"]}], "task": row["id"], "grader": "ocaml"} for row in ROWS
+    {"messages": [{"role": "user", "content": row["prompt"]}], "task": row["id"], "grader": "ocaml"}
+    for row in ROWS
 ]
 REWARD = "gradus.integrations.areal.reward_fn"
 

@@ -1,4 +1,5 @@
-"""An inspect_ai task over Gradus' OCaml tasks: `inspect eval examples/inspect/ocaml.py --model ...`."""
+"""An inspect_ai task over Gradus' OCaml tasks: `inspect eval examples/inspect/ocaml.py --model
+...`."""
 
 import json
 from pathlib import Path
@@ -15,5 +16,7 @@ TASKS = Path(__file__).parents[2] / "configs" / "tasks" / "ocaml.jsonl"
 @task
 def ocaml() -> Task:
     rows = [json.loads(line) for line in TASKS.read_text(encoding="utf-8").splitlines()]
-    samples = [Sample(input=row["prompt"], id=row["id"], metadata={"task": row["id"]}) for row in rows]
+    samples = [
+        Sample(input=row["prompt"], id=row["id"], metadata={"task": row["id"]}) for row in rows
+    ]
     return Task(dataset=samples, solver=generate(), scorer=gradus("ocaml", tasks=str(TASKS)))

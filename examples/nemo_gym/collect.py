@@ -1,4 +1,5 @@
-"""Rollouts of NeMo Gym's simple agent with rewards from Gradus: `collect.py config.yaml rows.jsonl rollouts.jsonl`."""
+"""Rollouts of NeMo Gym's simple agent with rewards from Gradus: `collect.py config.yaml rows.jsonl
+rollouts.jsonl`."""
 
 import asyncio
 import json
@@ -23,8 +24,11 @@ def client():
 
 
 async def serve(app, port):
-    """Serve on this loop: NeMo Gym has one HTTP client per process, which belongs to the first loop that uses it."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off"))
+    """Serve on this loop: NeMo Gym has one HTTP client per process, which belongs to the first loop
+    that uses it."""
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off")
+    )
     SERVING.append(asyncio.create_task(server.serve()))
     while not server.started:
         await asyncio.sleep(0.02)
@@ -40,13 +44,19 @@ async def start(config):
     for name, server in config.items():
         if options := server.get("responses_api_agents"):
             agent = SimpleAgentConfig(name=name, **options["simple_agent"])
-            await serve(SimpleAgent(config=agent, server_client=client()).setup_webserver(), agent.port)
+            await serve(
+                SimpleAgent(config=agent, server_client=client()).setup_webserver(), agent.port
+            )
 
 
 async def collect(agent, rows, rollouts):
-    """One rollout per row. Those whose reward is missing are in `..._failures.jsonl`, beside the others' file."""
+    """One rollout per row. Those whose reward is missing are in `..._failures.jsonl`, beside the
+    others' file."""
     config = RolloutCollectionConfig(
-        agent_name=agent, input_jsonl_fpath=rows, output_jsonl_fpath=rollouts, upload_rollouts_to_wandb=False
+        agent_name=agent,
+        input_jsonl_fpath=rows,
+        output_jsonl_fpath=rollouts,
+        upload_rollouts_to_wandb=False,
     )
     await RolloutCollectionHelper().run_from_config(config)
 

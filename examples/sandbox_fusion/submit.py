@@ -12,10 +12,15 @@ fn main() {
     println!("{sum}");
 }
 ```"""
-CASES = [{"input": {"stdin": f"{a} {b}\n"}, "output": {"stdout": f"{a + b}\n"}} for a, b in ((1, 2), (10, -3), (7, 7))]
+CASES = [
+    {"input": {"stdin": f"{a} {b}\n"}, "output": {"stdout": f"{a + b}\n"}}
+    for a, b in ((1, 2), (10, -3), (7, 7))
+]
 
 if __name__ == "__main__":
     set_endpoint(os.environ.get("GRADUS_URL", "http://127.0.0.1:8000") + "/sandbox_fusion")
-    config = TestConfig(language="rust", dataset_type="CommonOJDataset", provided_data={"test": CASES})
+    config = TestConfig(
+        language="rust", dataset_type="CommonOJDataset", provided_data={"test": CASES}
+    )
     result = submit(SubmitRequest(dataset="example", id=1, completion=PROGRAM, config=config))
     print(result.accepted, result.extra["reward"])

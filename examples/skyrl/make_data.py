@@ -1,4 +1,5 @@
-"""Writes SkyRL's Parquet file of Gradus' OCaml tasks; `ground_truth` holds ids, and the tests stay in the file."""
+"""Writes SkyRL's Parquet file of Gradus' OCaml tasks; `ground_truth` holds ids, and the tests stay
+in the file."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""GRPO with SkyRL: registers the environment, then runs SkyRL's own experiment. Options are those of SkyRL."""
+"""GRPO with SkyRL: registers the environment, then runs SkyRL's own experiment. Options are those
+of SkyRL."""
 
 import hydra
 import ray

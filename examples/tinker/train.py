@@ -1,4 +1,5 @@
-"""GRPO with tinker-cookbook on Gradus' OCaml tasks; the tests stay in the file. `python train.py model_name=...`"""
+"""GRPO with tinker-cookbook on Gradus' OCaml tasks; the tests stay in the file. `python train.py
+model_name=...`"""
 
 import asyncio
 import functools
@@ -24,7 +25,9 @@ class Tasks(RLDataset):
         rows = [json.loads(line) for line in TASKS.read_text(encoding="utf-8").splitlines()]
         self._builders = [
             ProblemGroupBuilder(
-                env_thunk=functools.partial(GradusEnv, renderer, row["prompt"], row["id"], "ocaml", tasks=str(TASKS)),
+                env_thunk=functools.partial(
+                    GradusEnv, renderer, row["prompt"], row["id"], "ocaml", tasks=str(TASKS)
+                ),
                 num_envs=group_size,
             )
             for row in rows

@@ -1,4 +1,5 @@
-"""Rewards for other trainers, one small module per trainer over `core`. No module is imported before it is used.
+"""Rewards for other trainers, one small module per trainer over `core`. No module is imported
+before it is used.
 
 | trainer | module |
 |---|---|
@@ -12,5 +13,6 @@
 | AReaL | `gradus.integrations.areal` |
 | tinker-cookbook | `gradus.integrations.tinker` |
 
-The docstring of each module is its recipe; docs/integrations.md says what each trainer does with a fault.
+The docstring of each module is its recipe; docs/integrations.md says what each trainer does with a
+fault.
 """

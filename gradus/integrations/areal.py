@@ -1,11 +1,12 @@
 """AReaL 1.0: a reward function that raises for a fault before AReaL's own timeout makes 0 of it.
 
-    reward_fn = "gradus.integrations.areal.reward_fn"     # in the workflow, with GRADUS_GRADER=ocaml
+    reward_fn = "gradus.integrations.areal.reward_fn"  # in the workflow, GRADUS_GRADER=ocaml
 
-The data set has a column `task`: the task as JSON text, as an object, or the id of a row of the files in
-`GRADUS_TASKS`; a column `grader` goes before `GRADUS_GRADER`. AReaL calls the function in a pool of processes, gives a
-call 15 s, retries three times, and takes 0 for a timeout of the last try. The deadline is therefore 13 s at most, and a
-fault is an exception, which AReaL raises after its last try. Each waiting call holds a process of the pool.
+The data set has a column `task`: the task as JSON text, as an object, or the id of a row of the
+files in `GRADUS_TASKS`; a column `grader` goes before `GRADUS_GRADER`. AReaL calls the function in
+a pool of processes, gives a call 15 s, retries three times, and takes 0 for a timeout of the last
+try. The deadline is therefore 13 s at most, and a fault is an exception, which AReaL raises after
+its last try. Each waiting call holds a process of the pool.
 """
 
 from __future__ import annotations
@@ -29,5 +30,7 @@ def reward_fn(
 ) -> float:
     """The reward of one completion. Raises Fault."""
     seconds = min(settings().deadline_s, MAX_DEADLINE_S)
-    [result] = grade_blocking([Completion(task, completions, prompt)], settings(grader, deadline_s=seconds))
+    [result] = grade_blocking(
+        [Completion(task, completions, prompt)], settings(grader, deadline_s=seconds)
+    )
     return reward_or_raise(result)

@@ -1,16 +1,16 @@
-"""What all integrations share: settings, tasks from rows of data sets, grading from async and from plain functions.
+"""What all integrations share: settings, tasks from rows of data sets, grading from async and from
+plain functions.
 
-Settings are keyword arguments, or variables of the environment of the process that runs the reward function:
+Settings are keyword arguments, or variables of the environment of the process that runs the reward
+function:
 
-| variable | default | meaning |
-|---|---|---|
-| `GRADUS_URL` | `http://127.0.0.1:8000` | services, with commas between |
-| `GRADUS_API_KEY` | none | key of the services |
-| `GRADUS_GRADER` | none | grader, where neither the data set nor an argument names one |
-| `GRADUS_RUBRIC` | the grader's first | rubric |
-| `GRADUS_DEADLINE_S` | 120 | seconds from the call to its last result |
-| `GRADUS_TASKS` | none | JSONL files of tasks, with commas between, whose rows a data set names by `id` |
-| `GRADUS_COMPLETION_PREFIX` | none | text that prompts already hold of a completion, such as `<think>` |
+| variable | default | meaning | |---|---|---| | `GRADUS_URL` | `http://127.0.0.1:8000` | services,
+with commas between | | `GRADUS_API_KEY` | none | key of the services | | `GRADUS_GRADER` | none |
+grader, where neither the data set nor an argument names one | | `GRADUS_RUBRIC` | the grader's
+first | rubric | | `GRADUS_DEADLINE_S` | 120 | seconds from the call to its last result | |
+`GRADUS_TASKS` | none | JSONL files of tasks, with commas between, whose rows a data set names by
+`id` | | `GRADUS_COMPLETION_PREFIX` | none | text that prompts already hold of a completion, such as
+`<think>` |
 """
 
 from __future__ import annotations
@@ -35,7 +35,20 @@ from gradus.tasks.base import cleaned
 T = TypeVar("T")
 
 ROW_COLUMNS = frozenset(
-    {"id", "prompt", "solution", "stub", "title", "topics", "tags", "kind", "difficulty", "source", "notes", "group"}
+    {
+        "id",
+        "prompt",
+        "solution",
+        "stub",
+        "title",
+        "topics",
+        "tags",
+        "kind",
+        "difficulty",
+        "source",
+        "notes",
+        "group",
+    }
     | {"licence", "license", "message", "num_issues", "sprint_name"}
 )
 """Columns of a file of tasks that describe a task. They are not part of it."""
@@ -64,7 +77,8 @@ def settings(
     tasks: str | None = None,
     prefix: str | None = None,
 ) -> Settings:
-    """The settings: arguments where they are given, else the environment. Raises Misuse for a deadline that is none."""
+    """The settings: arguments where they are given, else the environment. Raises Misuse for a
+    deadline that is none."""
     given = os.environ.get
     text = given("GRADUS_DEADLINE_S", "120")
     try:
@@ -86,14 +100,15 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-# ------------------------------------------------------------------------------------------ from rows to submissions
+# ---------------------------------------------------------------------- from rows to submissions
 
 
 class Completion(NamedTuple):
     """One completion to grade."""
 
     task: Any
-    """A task as a mapping or as JSON text, the id of a row of a file of tasks, or a row that holds one in `task`."""
+    """A task as a mapping or as JSON text, the id of a row of a file of tasks, or a row that holds
+    one in `task`."""
     text: Any
     """A text, or the messages of a conversation, the last of which is graded."""
     prompt: Any = ""
@@ -103,15 +118,19 @@ class Completion(NamedTuple):
 def task_of(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
     """The task that a data set's cell holds.
 
-    Arrow writes null for the fields that a row lacks and other rows have: they count as absent, at every depth. A text
-    that is no JSON object is the id of one of `rows`. Raises Misuse for what is neither.
+    Arrow writes null for the fields that a row lacks and other rows have: they count as absent, at
+    every depth. A text that is no JSON object is the id of one of `rows`. Raises Misuse for what is
+    neither.
     """
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
         value = _parsed(value, rows or {})
     if not isinstance(value, Mapping):
-        raise Misuse(f"a task is an object, JSON text or the id of a row of tasks, not {type(value).__name__}")
+        raise Misuse(
+            "a task is an object, JSON text or the id of a row of tasks, not"
+            f" {type(value).__name__}"
+        )
     inner = value.get("task")
     if isinstance(inner, Mapping | str | bytes):
         return task_of(inner, rows)
@@ -128,8 +147,9 @@ def _parsed(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
         except ValueError as error:
             raise Misuse(f"a task is not JSON: {error}") from None
     raise Misuse(
-        f"there is no task with the id {text[:80]!r}: a task is JSON text, or the id of a row of the files of tasks "
-        "(GRADUS_TASKS for an integration, `gradus serve --tasks GRADER=FILE` for a route)"
+        f"there is no task with the id {text[:80]!r}: a task is JSON text, or the id of a row of"
+        " the files of tasks (GRADUS_TASKS for an integration, `gradus serve --tasks GRADER=FILE`"
+        " for a route)"
     )
 
 
@@ -142,7 +162,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 def task_in_row(row: Mapping[str, Any], grader: str | None = None) -> dict[str, Any]:
-    """The task of a row of a file of tasks: the column `task`, or the columns that are fields of a task."""
+    """The task of a row of a file of tasks: the column `task`, or the columns that are fields of a
+    task."""
     if row.get("task") is not None:
         return task_of(row["task"])
     fields = task_class(grader or "").model_fields
@@ -152,7 +173,8 @@ def task_in_row(row: Mapping[str, Any], grader: str | None = None) -> dict[str, 
 
 @cache
 def rows_of(files: tuple[str, ...], grader: str | None = None) -> Mapping[str, Mapping[str, Any]]:
-    """The tasks in files of tasks, by id, read once. Raises Misuse for what cannot be read, and for an id twice."""
+    """The tasks in files of tasks, by id, read once. Raises Misuse for what cannot be read, and for
+    an id twice."""
     found: dict[str, Mapping[str, Any]] = {}
     for file in files:
         for row in read_rows(Path(file)):
@@ -164,7 +186,8 @@ def rows_of(files: tuple[str, ...], grader: str | None = None) -> Mapping[str, M
 
 
 def text_of(completion: Any) -> str:
-    """The text of a completion; of messages the content of the last, of its parts those that are text."""
+    """The text of a completion; of messages the content of the last, of its parts those that are
+    text."""
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Mapping):
@@ -179,7 +202,8 @@ _IDS = itertools.count()
 
 
 def submission(grader: str, completion: Completion, chosen: Settings) -> dict[str, Any]:
-    """The submission of a completion, with an id that is unique in this process. Raises Misuse for a wrong task."""
+    """The submission of a completion, with an id that is unique in this process. Raises Misuse for
+    a wrong task."""
     task, text, prompt = completion
     found: dict[str, Any] = {
         "id": f"i{next(_IDS)}",
@@ -190,28 +214,37 @@ def submission(grader: str, completion: Completion, chosen: Settings) -> dict[st
         if isinstance(prompt, str):
             found["prompt"] = cleaned(prompt)
         else:
-            found["task"].setdefault("messages", [{"role": one["role"], "content": text_of(one)} for one in prompt])
+            found["task"].setdefault(
+                "messages", [{"role": one["role"], "content": text_of(one)} for one in prompt]
+            )
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------- grading
+# ----------------------------------------------------------------------------------------- grading
 
 
 async def grade(completions: Sequence[Completion], chosen: Settings) -> list[Graded | Faulted]:
-    """One result per completion, in order. Single completions of concurrent calls are sent together.
+    """One result per completion, in order. Single completions of concurrent calls are sent
+    together.
 
     Raises Misuse for tasks that the grader refuses and where no grader is named.
     """
     if chosen.grader is None:
-        raise Misuse("no grader is named: pass its name, or set GRADUS_GRADER to `ocaml`, `rust`, `story` ...")
+        raise Misuse(
+            "no grader is named: pass its name, or set GRADUS_GRADER to `ocaml`, `rust`,"
+            " `story` ..."
+        )
     grader = chosen.grader
     submissions = [submission(grader, one, chosen) for one in completions]
     client = _client(chosen.urls, chosen.api_key)
-    return await client.grade(grader, submissions, rubric=chosen.rubric, deadline_s=chosen.deadline_s)
+    return await client.grade(
+        grader, submissions, rubric=chosen.rubric, deadline_s=chosen.deadline_s
+    )
 
 
 def grade_blocking(completions: Sequence[Completion], chosen: Settings) -> list[Graded | Faulted]:
-    """`grade` for plain functions: runs on a loop in a thread of its own, also where another loop is running."""
+    """`grade` for plain functions: runs on a loop in a thread of its own, also where another loop
+    is running."""
     return blocking(grade(completions, chosen))
 
 
@@ -237,7 +270,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_client.cache_clear)
 
 
-# ----------------------------------------------------------------------------------------------------------- results
+# ----------------------------------------------------------------------------------------- results
 
 
 def reward_or_raise(result: Graded | Faulted) -> float:

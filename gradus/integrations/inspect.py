@@ -2,8 +2,9 @@
 
     Task(dataset=..., solver=generate(), scorer=gradus("ocaml"))
 
-A sample's `metadata["task"]`, else its target, is the task: JSON text, an object, or the id of a row of the files in
-`GRADUS_TASKS`. inspect_ai counts a fault in `unscored_samples` and leaves it out of the metrics.
+A sample's `metadata["task"]`, else its target, is the task: JSON text, an object, or the id of a
+row of the files in `GRADUS_TASKS`. inspect_ai counts a fault in `unscored_samples` and leaves it
+out of the metrics.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ def gradus(grader: str | None = None, **options: Any) -> Scorer:
         given = Completion(state.metadata.get("task") or target.text, text, state.input_text)
         [result] = await grade([given], chosen)
         if not isinstance(result, Graded):
-            return Score.unscored(reason="scoring_failed", explanation=result.fault.message, answer=text)
+            return Score.unscored(
+                reason="scoring_failed", explanation=result.fault.message, answer=text
+            )
         return Score(
             value={"reward": result.reward, "passed": float(result.passed)},
             answer=text,
             explanation=render_verdict(result),
-            metadata={"stage": result.stage.value, "flags": list(result.flags), "grader": result.grader},
+            metadata={
+                "stage": result.stage.value,
+                "flags": list(result.flags),
+                "grader": result.grader,
+            },
         )
 
     return score

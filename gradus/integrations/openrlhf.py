@@ -1,12 +1,14 @@
 """OpenRLHF 0.11: a reward file that raises for a fault.
 
     GRADUS_GRADER=ocaml python -m openrlhf.cli.train_ppo_ray ... --data.label_key task \\
-        --reward.remote_url "$(python -c 'import gradus.integrations.openrlhf as m; print(m.__file__)')"
+        --reward.remote_url "$(python -c \\
+            'import gradus.integrations.openrlhf as m; print(m.__file__)')"
 
-The label is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`. OpenRLHF logs the exception and
-gives the sample no reward; later its experience maker raises, so that a fault ends the run and is never a number.
-The other way is the route `get_reward` of `gradus serve --adapters openrlhf` (docs/integrations.md), which needs no
-Gradus in the trainer's environment. `GRADUS_END_TOKENS` names further tokens that end a turn, with spaces between.
+The label is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`. OpenRLHF logs
+the exception and gives the sample no reward; later its experience maker raises, so that a fault
+ends the run and is never a number. The other way is the route `get_reward` of
+`gradus serve --adapters openrlhf` (docs/integrations.md), which needs no Gradus in the trainer's
+environment. `GRADUS_END_TOKENS` names further tokens that end a turn, with spaces between.
 """
 
 from __future__ import annotations
@@ -19,13 +21,19 @@ from gradus.integrations.core import Completion, grade_blocking, numbers, reward
 from gradus.integrations.openrlhf_query import completion_of
 
 
-def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any) -> dict[str, Any]:
+def reward_func(
+    queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
+) -> dict[str, Any]:
     """Rewards, scores and metrics; of one sample as numbers, of several as lists. Raises Fault."""
     ends = tuple(os.environ.get("GRADUS_END_TOKENS", "").split())
-    texts = [completion_of(query, prompt, ends) for query, prompt in zip(queries, prompts, strict=True)]
+    texts = [
+        completion_of(query, prompt, ends) for query, prompt in zip(queries, prompts, strict=True)
+    ]
     results = grade_blocking(list(map(Completion, labels, texts, prompts)), settings())
     rewards: Any = [reward_or_raise(result) for result in results]
-    logs: Any = {name: [numbers(result)[name] for result in results] for name in ("passed", "cached")}
+    logs: Any = {
+        name: [numbers(result)[name] for result in results] for name in ("passed", "cached")
+    }
     if len(results) == 1:
         rewards, logs = rewards[0], {name: values[0] for name, values in logs.items()}
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from gradus.errors import Misuse
 
 END_TOKENS = (
-    *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<eos>", "<|end|>"),
+    *(
+        "<|im_end|>",
+        "<|endoftext|>",
+        "</s>",
+        "<|eot_id|>",
+        "<|end_of_text|>",
+        "<end_of_turn>",
+        "<eos>",
+        "<|end|>",
+    ),
     *("<|return|>", "<｜end▁of▁sentence｜>", "<|eom_id|>", "<turn|>", "[EOS]", "<|EOT|>"),
 )
 """Tokens that end a turn or a text in current models, as they are decoded."""
@@ -16,11 +25,14 @@ END_TOKENS = (
 def completion_of(query: str, prompt: str, more_end_tokens: Sequence[str] = ()) -> str:
     """The completion: what follows the prompt in the query, without the tokens that end it.
 
-    Raises Misuse for a query that does not hold its prompt, which would be graded as a part of the answer.
+    Raises Misuse for a query that does not hold its prompt, which would be graded as a part of the
+    answer.
     """
     _, found, text = query.partition(prompt) if prompt else ("", prompt, query)
     if found != prompt:
-        raise Misuse("a query does not hold its prompt: prompts must be those that the queries were made of")
+        raise Misuse(
+            "a query does not hold its prompt: prompts must be those that the queries were made of"
+        )
     ends = (*END_TOKENS, *more_end_tokens)
     while (shorter := text.rstrip()).endswith(ends):
         text = next(shorter.removesuffix(token) for token in ends if shorter.endswith(token))

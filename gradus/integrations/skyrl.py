@@ -3,10 +3,11 @@
     from skyrl_gym.envs.registration import register
     register(id="gradus", entry_point="gradus.integrations.skyrl:GradusEnv")
 
-Rows name `env_class: gradus`; `reward_spec.ground_truth` is the task as JSON text or the id of a row of the files in
-`GRADUS_TASKS`, and `extra_info.grader` goes before `GRADUS_GRADER`. The keys of the environment's configuration
-(`environment.skyrl_gym.gradus`) are the options of `gradus.integrations.core.settings`. SkyRL has no value for a
-missing reward. An exception of `step` ends the run, so give a long `GRADUS_DEADLINE_S`.
+Rows name `env_class: gradus`; `reward_spec.ground_truth` is the task as JSON text or the id of a
+row of the files in `GRADUS_TASKS`, and `extra_info.grader` goes before `GRADUS_GRADER`. The keys of
+the environment's configuration (`environment.skyrl_gym.gradus`) are the options of
+`gradus.integrations.core.settings`. SkyRL has no value for a missing reward. An exception of `step`
+ends the run, so give a long `GRADUS_DEADLINE_S`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ from gradus.integrations.core import Completion, grade_blocking, numbers, reward
 class GradusEnv(BaseTextEnv):  # type: ignore[misc]
     """One task; the first step is graded and ends the episode."""
 
-    def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__()
         row = extras or {}
         self._task = row["reward_spec"]["ground_truth"]
         named = (row.get("extra_info") or {}).get("grader")
-        self._settings = settings(**{**dict(env_config or {}), **({"grader": named} if named else {})})
+        self._settings = settings(
+            **{**dict(env_config or {}), **({"grader": named} if named else {})}
+        )
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """The reward of the model's text. Raises Fault."""

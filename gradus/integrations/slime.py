@@ -1,16 +1,20 @@
-"""slime and miles: a reward function that raises for a fault, and one that takes the sample out of the loss.
+"""slime and miles: a reward function that raises for a fault, and one that takes the sample out of
+the loss.
 
-    GRADUS_GRADER=ocaml python train.py ... --label-key task --custom-rm-path gradus.integrations.slime.reward
+    GRADUS_GRADER=ocaml python train.py ... --label-key task --custom-rm-path
+    gradus.integrations.slime.reward
 
-The label is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`; `metadata.grader` of a sample goes
-before `GRADUS_GRADER`. `reward` raises for a fault, which ends the run: give a long `GRADUS_DEADLINE_S`, because the
-client waits that long for a service that is away. To go on without the samples that have a fault, use both of
+The label is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`;
+`metadata.grader` of a sample goes before `GRADUS_GRADER`. `reward` raises for a fault, which ends
+the run: give a long `GRADUS_DEADLINE_S`, because the client waits that long for a service that is
+away. To go on without the samples that have a fault, use both of
 
     --custom-rm-path gradus.integrations.slime.masking_reward
     --custom-reward-post-process-path gradus.integrations.slime.post_process
 
-Both reward functions take one sample, or a group with `--group-rm`. The other way is the route of `gradus serve
---adapters slime` for `--rm-type remote_rm` (docs/integrations.md), which needs no Gradus in the trainer's environment.
+Both reward functions take one sample, or a group with `--group-rm`. The other way is the route of
+`gradus serve --adapters slime` for `--rm-type remote_rm` (docs/integrations.md), which needs no
+Gradus in the trainer's environment.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ async def reward(args: Any, sample: Any, **_: Any) -> Any:
 
 
 async def masking_reward(args: Any, sample: Any, **_: Any) -> Any:
-    """`reward`, but for a fault NaN, and then the sample has `remove_sample`. Needs `post_process`."""
+    """`reward`, but for a fault NaN, and then the sample has `remove_sample`. Needs
+    `post_process`."""
     if isinstance(sample, list):
         return await asyncio.gather(*(masking_reward(args, one) for one in sample))
     result = await _graded(sample)
@@ -44,7 +49,8 @@ async def masking_reward(args: Any, sample: Any, **_: Any) -> Any:
 
 
 def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
-    """Raw rewards, and rewards normalized by group as slime does, over the samples that were not removed.
+    """Raw rewards, and rewards normalized by group as slime does, over the samples that were not
+    removed.
 
     Removed samples get 0, which their loss mask multiplies by 0.
     """
@@ -53,7 +59,12 @@ def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float
     for sample, value in zip(samples, raw, strict=True):
         if not sample.remove_sample:
             groups[sample.group_index].append(value)
-    in_groups = args.advantage_estimator in ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+    in_groups = args.advantage_estimator in (
+        "grpo",
+        "gspo",
+        "cispo",
+        "reinforce_plus_plus_baseline",
+    )
     by_std = args.advantage_estimator in ("grpo", "gspo", "cispo") and args.grpo_std_normalization
 
     def normalized(sample: Any, value: float) -> float:
@@ -70,5 +81,7 @@ def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float
 
 async def _graded(sample: Any) -> Graded | Faulted:
     named = (sample.metadata or {}).get("grader")
-    [result] = await grade([Completion(sample.label, sample.response, sample.prompt)], settings(named))
+    [result] = await grade(
+        [Completion(sample.label, sample.response, sample.prompt)], settings(named)
+    )
     return result

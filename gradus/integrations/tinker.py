@@ -1,11 +1,12 @@
 """tinker-cookbook 0.6: an environment of one turn that raises for a fault.
 
-    builder = ProblemGroupBuilder(env_thunk=lambda: GradusEnv(renderer, question, task, "ocaml"), num_envs=8)
+    builder = ProblemGroupBuilder(env_thunk=lambda: GradusEnv(renderer, question, task, "ocaml"),
+    num_envs=8)
 
-`task` is an object, JSON text, or the id of a row of the files in `GRADUS_TASKS`. The reward is the grader's alone; an
-answer that was cut off is graded like any other. What the cookbook does with the exception of a fault is the rollout
-strategy: `FailFast`, the default, ends the run; `RetryOnFailure` makes another rollout; `MinViableGroup` trains on the
-rest of the group.
+`task` is an object, JSON text, or the id of a row of the files in `GRADUS_TASKS`. The reward is the
+grader's alone; an answer that was cut off is graded like any other. What the cookbook does with the
+exception of a fault is the rollout strategy: `FailFast`, the default, ends the run;
+`RetryOnFailure` makes another rollout; `MinViableGroup` trains on the rest of the group.
 """
 
 from __future__ import annotations
@@ -17,11 +18,19 @@ from tinker_cookbook import renderers
 from tinker_cookbook.rl.problem_env import ProblemEnv
 from tinker_cookbook.rl.types import StepResult
 
-from gradus.integrations.core import Completion, grade, grade_blocking, numbers, reward_or_raise, settings
+from gradus.integrations.core import (
+    Completion,
+    grade,
+    grade_blocking,
+    numbers,
+    reward_or_raise,
+    settings,
+)
 
 
 class GradusEnv(ProblemEnv):  # type: ignore[misc]
-    """One task; the first answer is graded and ends the episode. `options` are those of `core.settings`."""
+    """One task; the first answer is graded and ends the episode. `options` are those of
+    `core.settings`."""
 
     def __init__(
         self,
@@ -40,7 +49,9 @@ class GradusEnv(ProblemEnv):  # type: ignore[misc]
 
     def check_answer(self, sample_str: str) -> float:
         """The reward, for code that asks for no step. Raises Fault."""
-        return reward_or_raise(grade_blocking([Completion(self._task, sample_str, self._question)], self._settings)[0])
+        return reward_or_raise(
+            grade_blocking([Completion(self._task, sample_str, self._question)], self._settings)[0]
+        )
 
     def check_format(self, sample_str: str) -> bool:
         return True

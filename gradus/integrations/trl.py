@@ -3,14 +3,16 @@
     from gradus.integrations.trl import reward
     trainer = GRPOTrainer(model=..., reward_funcs=reward("ocaml"), train_dataset=dataset, args=...)
 
-The data set has a column `task`: the task as JSON text or a struct, or the id of a row of the files in `GRADUS_TASKS`.
-TRL leaves a row whose rewards are all None out of the baseline, and its warning prints all columns of such rows: with
-ids in `task` no tests are printed. `accelerate` runs the function in each process for that process's completions.
+The data set has a column `task`: the task as JSON text or a struct, or the id of a row of the files
+in `GRADUS_TASKS`. TRL leaves a row whose rewards are all None out of the baseline, and its warning
+prints all columns of such rows: with ids in `task` no tests are printed. `accelerate` runs the
+function in each process for that process's completions.
 
-As an environment the model calls the tool `submit` as often as the trainer lets it (transformers 5.2 or newer, a
-chat template that renders tools):
+As an environment the model calls the tool `submit` as often as the trainer lets it (transformers
+5.2 or newer, a chat template that renders tools):
 
-    GRPOTrainer(model=..., environment_factory=lambda: Environment("ocaml"), train_dataset=dataset, args=...)
+    GRPOTrainer(model=..., environment_factory=lambda: Environment("ocaml"), train_dataset=dataset,
+    args=...)
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ Rewards = Callable[..., Awaitable[list[float | None]]]
 
 
 def reward(grader: str | None = None, *, column: str = "task", **options: Any) -> Rewards:
-    """An async reward function: one reward per completion, None for a fault. `options` are those of `core.settings`."""
+    """An async reward function: one reward per completion, None for a fault. `options` are those of
+    `core.settings`."""
     chosen = settings(grader, **options)
 
     async def gradus(
@@ -41,9 +44,15 @@ def reward(grader: str | None = None, *, column: str = "task", **options: Any) -
         if log_metric is not None and results:
             n_graded = sum(isinstance(result, Graded) for result in results)
             log_metric("gradus/faults", 1 - n_graded / len(results))
-            log_metric("gradus/passed", sum(isinstance(one, Graded) and one.passed for one in results) / len(results))
+            log_metric(
+                "gradus/passed",
+                sum(isinstance(one, Graded) and one.passed for one in results) / len(results),
+            )
         if log_extra is not None:
-            log_extra("gradus", [one.stage.value if isinstance(one, Graded) else "fault" for one in results])
+            log_extra(
+                "gradus",
+                [one.stage.value if isinstance(one, Graded) else "fault" for one in results],
+            )
         return [result.reward if isinstance(result, Graded) else None for result in results]
 
     gradus.__name__ = f"gradus_{chosen.grader}"
@@ -51,7 +60,8 @@ def reward(grader: str | None = None, *, column: str = "task", **options: Any) -
 
 
 class Environment:
-    """TRL environment of one task. The reward is that of the last submission, 0 where the model submitted nothing."""
+    """TRL environment of one task. The reward is that of the last submission, 0 where the model
+    submitted nothing."""
 
     def __init__(self, grader: str | None = None, **options: Any) -> None:
         self._settings = settings(grader, **options)

@@ -1,13 +1,16 @@
-"""verifiers 0.4 (`verifiers.v1`), and prime-rl over it: a task set of a file of tasks, whose faults are errors.
+"""verifiers 0.4 (`verifiers.v1`), and prime-rl over it: a task set of a file of tasks, whose faults
+are errors.
 
-verifiers finds a task set by the name of a module. Put one beside the configuration, `gradus_tasks.py`:
+verifiers finds a task set by the name of a module. Put one beside the configuration,
+`gradus_tasks.py`:
 
     from gradus.integrations.verifiers import GradusTaskset
     __all__ = ["GradusTaskset"]
 
-and run `eval gradus_tasks --env.taskset.file tasks.jsonl --env.taskset.grader ocaml`. A row has `id`, `prompt` and the
-fields of its task (docs/data.md). An exception of a reward is an error of the trace, never a number: verifiers retries
-it by `RetryConfig`, and prime-rl trains on traces without errors only.
+and run `eval gradus_tasks --env.taskset.file tasks.jsonl --env.taskset.grader ocaml`. A row has
+`id`, `prompt` and the fields of its task (docs/data.md). An exception of a reward is an error of
+the trace, never a number: verifiers retries it by `RetryConfig`, and prime-rl trains on traces
+without errors only.
 """
 
 from __future__ import annotations
@@ -38,7 +41,11 @@ class GradusTask(vf.Task[GradusData]):  # type: ignore[misc]
         given = Completion(self.data.graded, trace.last_reply, self.data.prompt)
         [result] = await grade([given], settings(self.data.grader))
         if isinstance(result, Graded):
-            trace.info["gradus"] = {"stage": result.stage.value, "passed": result.passed, "flags": list(result.flags)}
+            trace.info["gradus"] = {
+                "stage": result.stage.value,
+                "passed": result.passed,
+                "flags": list(result.flags),
+            }
         return reward_or_raise(result)
 
 
@@ -52,5 +59,7 @@ class GradusTaskset(vf.Taskset[GradusTask, GradusConfig]):  # type: ignore[misc]
         grader = self.config.grader
         for row in non_empty_rows(self.config.file):
             task = task_in_row(row.values, grader)
-            data = GradusData(id=row.text("id"), prompt=row.text("prompt"), grader=grader, graded=task)
+            data = GradusData(
+                id=row.text("id"), prompt=row.text("prompt"), grader=grader, graded=task
+            )
             yield GradusTask(data, self.config.task)

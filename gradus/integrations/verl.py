@@ -5,11 +5,12 @@
     +reward.custom_reward_function.reward_kwargs.deadline_s=1800
     reward.reward_manager.name=naive
 
-`ground_truth` is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`. The grader is
-`reward_kwargs.grader`, else `extra_info.grader`, else the NAME of a data source `gradus/NAME`, else `GRADUS_GRADER`.
-verl has no value for a missing reward. Under the manager `naive` the exception ends the run, so give a long
-`deadline_s`: the client waits that long for a service that is away. The manager `limited` makes 0.0 of exceptions and
-of its own timeout: do not use it.
+`ground_truth` is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`. The
+grader is `reward_kwargs.grader`, else `extra_info.grader`, else the NAME of a data source
+`gradus/NAME`, else `GRADUS_GRADER`. verl has no value for a missing reward. Under the manager
+`naive` the exception ends the run, so give a long `deadline_s`: the client waits that long for a
+service that is away. The manager `limited` makes 0.0 of exceptions and of its own timeout: do not
+use it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ async def compute_score(
 ) -> dict[str, float]:
     """`score` and metrics of one completion, with the same names for each. Raises Fault.
 
-    `options` are those of `core.settings`. The arguments about a reward model are verl's and are ignored.
+    `options` are those of `core.settings`. The arguments about a reward model are verl's and are
+    ignored.
     """
     prefix, _, name = str(data_source).rpartition("/")
     named = grader or (extra_info or {}).get("grader") or (name if prefix == "gradus" else None)

@@ -1,8 +1,9 @@
-"""A reward model in memory: texts to tokens, tokens to scores. Imports torch and transformers; batches nothing itself.
+"""A reward model in memory: texts to tokens, tokens to scores. Imports torch and transformers;
+batches nothing itself.
 
-A model of texts can be loaded as one that scores from any checkpoint; where the checkpoint has no head, it gets a
-random one without a word, and a policy would learn noise. So what lacks its head, or any other weight, is refused.
-No code of a checkpoint is run: no pickle, no remote code.
+A model of texts can be loaded as one that scores from any checkpoint; where the checkpoint has no
+head, it gets a random one without a word, and a policy would learn noise. So what lacks its head,
+or any other weight, is refused. No code of a checkpoint is run: no pickle, no remote code.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Mxfp4Config, PreTrainedConfig
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    Mxfp4Config,
+    PreTrainedConfig,
+)
 
 from gradus.errors import Misuse
 from gradus.reward_model.model_files import (
@@ -31,31 +37,41 @@ from gradus.reward_model.tokenization import Prompt, PromptTokenizer, TokenizedT
 
 class RewardModel:
     def __init__(self, model: Any, tokenizer: Any, *, max_tokens: int | None = None) -> None:
-        """`max_tokens`: the most that is read of a text, at most what the model has positions for."""
+        """`max_tokens`: the most that is read of a text, at most what the model has positions
+        for."""
         self.model = model.eval()
         self.tokenizer = tokenizer
         text_config = model.config.get_text_config()
         text_config.pad_token_id = tokenizer.pad_token_id
-        limits = [limit for limit in (max_tokens, getattr(text_config, "max_position_embeddings", None)) if limit]
+        limits = [
+            limit
+            for limit in (max_tokens, getattr(text_config, "max_position_embeddings", None))
+            if limit
+        ]
         self.limit: int | None = min(limits, default=None)
         self._reader = PromptTokenizer(tokenizer, self.limit)
 
     def read(self, prompt: Prompt, completion: str) -> TokenizedText:
-        """What the model reads of a completion. May be called from many threads; raises as `Reader.read` does."""
+        """What the model reads of a completion. May be called from many threads; raises as
+        `Reader.read` does."""
         return self._reader.read(prompt, completion)
 
     @torch.inference_mode()
     def scores(self, ids_B: Sequence[Sequence[int]]) -> list[float]:
-        """One score per text, in order, in one pass. A score that is not finite is the caller's to refuse."""
+        """One score per text, in order, in one pass. A score that is not finite is the caller's to
+        refuse."""
         batch = self.tokenizer.pad(
             {"input_ids": [list(ids) for ids in ids_B]}, padding_side="right", return_tensors="pt"
         ).to(self.model.device)
-        logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        logits = self.model(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+        ).logits
         return [float(score) for score in logits[:, 0].float().tolist()]
 
 
 def load(name: str, device: str, dtype: str, *, max_tokens: int | None = None) -> RewardModel:
-    """The model of a folder or of a name on the hub, whole or an adapter, on `device` (cpu, cuda, mps) in `dtype`.
+    """The model of a folder or of a name on the hub, whole or an adapter, on `device` (cpu, cuda,
+    mps) in `dtype`.
 
     Raises Misuse for one that cannot be loaded safely and whole, with its trained head.
     """
@@ -66,7 +82,9 @@ def load(name: str, device: str, dtype: str, *, max_tokens: int | None = None) -
     model = made(folder, getattr(torch, dtype))
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
-        raise unusable_model(name, f"its tokenizer has {len(tokenizer)} tokens and its model only {rows}")
+        raise unusable_model(
+            name, f"its tokenizer has {len(tokenizer)} tokens and its model only {rows}"
+        )
     return RewardModel(model.to(device), tokenizer, max_tokens=max_tokens)
 
 
@@ -74,9 +92,13 @@ def _tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise unusable_model(folder, f"its tokenizer cannot be loaded: {first_line(error)}") from None
+        raise unusable_model(
+            folder, f"its tokenizer cannot be loaded: {first_line(error)}"
+        ) from None
     if not tokenizer.is_fast or tokenizer.eos_token is None:
-        raise unusable_model(folder, "its tokenizer has no tokenizer.json, or no token that ends a text")
+        raise unusable_model(
+            folder, "its tokenizer has no tokenizer.json, or no token that ends a text"
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -89,7 +111,9 @@ def _whole(folder: Path, dtype: torch.dtype) -> Any:
         is_head = any(part in HEADS for name in lost for part in name.split("."))
         raise unusable_model(folder, NO_HEAD if is_head else f"lacks weights, the first {lost[0]}")
     if model.config.num_labels != 1:
-        raise unusable_model(folder, f"gives {model.config.num_labels} numbers for a text, and a reward is one")
+        raise unusable_model(
+            folder, f"gives {model.config.num_labels} numbers for a text, and a reward is one"
+        )
     return model
 
 
@@ -124,7 +148,12 @@ def _from_pretrained(folder: Path, dtype: torch.dtype, **more: Any) -> tuple[Any
 
 
 def unpacked(name: str, revision: str | None) -> dict[str, Any]:
-    """GPT-OSS is published in MXFP4, in which it neither trains nor merges: its weights are taken as 16-bit ones."""
+    """GPT-OSS is published in MXFP4, in which it neither trains nor merges: its weights are taken
+    as 16-bit ones."""
     told, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
     published = told.get("quantization_config") or {}
-    return {"quantization_config": Mxfp4Config(dequantize=True)} if published.get("quant_method") == "mxfp4" else {}
+    return (
+        {"quantization_config": Mxfp4Config(dequantize=True)}
+        if published.get("quant_method") == "mxfp4"
+        else {}
+    )

@@ -1,6 +1,8 @@
-"""The files of a reward model: where they are, whether a trained head is among them, what they are by hash.
+"""The files of a reward model: where they are, whether a trained head is among them, what they are
+by hash.
 
-Reads names and bytes and loads no model. Weights are safetensors and nothing else: the other formats can hold code.
+Reads names and bytes and loads no model. Weights are safetensors and nothing else: the other
+formats can hold code.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def unusable_model(name: object, why: str) -> Misuse:
 
 
 def resolve_model_folder(name: str) -> Path:
-    """The folder of a model: `name` itself, or the hub's snapshot of `name`. Raises Misuse when there is neither."""
+    """The folder of a model: `name` itself, or the hub's snapshot of `name`. Raises Misuse when
+    there is neither."""
     if Path(name).is_dir():
         return Path(name)
     if Path(name).is_absolute() or name.startswith("."):
@@ -43,16 +46,22 @@ def resolve_model_folder(name: str) -> Path:
 
 
 def refuse_unusable(folder: Path) -> None:
-    """Raises Misuse for a folder whose model or adapter has no trained head, or no safetensors; loads nothing."""
+    """Raises Misuse for a folder whose model or adapter has no trained head, or no safetensors;
+    loads nothing."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise unusable_model(folder, "cannot be loaded: it holds no *.safetensors, and other weights are not read")
-    if not any(part in HEADS for file in files for name in _names_in(file) for part in name.split(".")):
+        raise unusable_model(
+            folder, "cannot be loaded: it holds no *.safetensors, and other weights are not read"
+        )
+    if not any(
+        part in HEADS for file in files for name in _names_in(file) for part in name.split(".")
+    ):
         raise unusable_model(folder, NO_HEAD)
 
 
 def label_of(name: str) -> str:
-    """What to call a model in metrics and verdicts: the last part of its name, or of its parent for `final`."""
+    """What to call a model in metrics and verdicts: the last part of its name, or of its parent for
+    `final`."""
     folder = Path(name)
     return (folder.parent.name if folder.name == "final" else "") or folder.name
 
@@ -69,14 +78,17 @@ def read_json_object(file: Path) -> dict[str, Any]:
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise unusable_model(file.parent, f"its {file.name} cannot be read: {first_line(error)}") from None
+        raise unusable_model(
+            file.parent, f"its {file.name} cannot be read: {first_line(error)}"
+        ) from None
     if not isinstance(told, dict):
         raise unusable_model(file.parent, f"its {file.name} is no JSON object")
     return told
 
 
 def fingerprint(folder: Path) -> str:
-    """The hash of everything that a score depends on but precision, of an adapter's base too; of names and bytes."""
+    """The hash of everything that a score depends on but precision, of an adapter's base too; of
+    names and bytes."""
     digest = hashlib.sha256()
     for file in _files_of(folder):
         with file.open("rb") as opened:

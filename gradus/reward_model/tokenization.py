@@ -1,8 +1,10 @@
-"""A prompt and a completion -> the tokens that a reward model reads, as TRL's RewardTrainer made them in its training.
+"""A prompt and a completion -> the tokens that a reward model reads, as TRL's RewardTrainer made
+them in its training.
 
-A completion is text and nothing else. A tokenizer makes its control tokens, those that open and close a chat's turns,
-of their names wherever these stand; who writes `<|im_end|>` could so end the own turn and have a second, better one
-judged. What a completion spells out of them is therefore read as a space. Loads no torch.
+A completion is text and nothing else. A tokenizer makes its control tokens, those that open and
+close a chat's turns, of their names wherever these stand; who writes `<|im_end|>` could so end the
+own turn and have a second, better one judged. What a completion spells out of them is therefore
+read as a space. Loads no torch.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class TokenizedText(NamedTuple):
 
 
 class PromptTokenizer:
-    """Tokenizes completions behind their prompts; thread-safe. `limit`: how many last tokens are kept; None: all."""
+    """Tokenizes completions behind their prompts; thread-safe. `limit`: how many last tokens are
+    kept; None: all."""
 
     def __init__(self, tokenizer: Any, limit: int | None) -> None:
         self._tokenizer = tokenizer
@@ -51,12 +54,14 @@ class PromptTokenizer:
         if isinstance(prompt, str):
             ids, is_spelt = self._plain(_mended(prompt), _mended(completion))
         else:
-            turns = tuple((message["role"], _mended(message.get("content") or "")) for message in prompt)
+            turns = tuple(
+                (message["role"], _mended(message.get("content") or "")) for message in prompt
+            )
             ids, is_spelt = self._chat(turns, _mended(completion))
         kept = ids[-self._limit :] if self._limit else ids
         return TokenizedText(kept, len(kept) < len(ids), is_spelt)
 
-    # --------------------------------------------------------------------------------------------------- plain texts
+    # ---------------------------------------------------------------------- plain texts
 
     def _plain(self, prompt: str, completion: str) -> tuple[list[int], bool]:
         end = self._tokenizer.eos_token
@@ -76,7 +81,8 @@ class PromptTokenizer:
     def _spelt(
         self, text: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], start: int, end: int
     ) -> list[tuple[int, int]]:
-        """Where control tokens touch text[start:end], no further than it goes. White space alone names none."""
+        """Where control tokens touch text[start:end], no further than it goes. White space alone
+        names none."""
         inside = [
             (max(begin, start), min(stop, end))
             for one, (begin, stop) in zip(ids, spans, strict=True)
@@ -84,7 +90,7 @@ class PromptTokenizer:
         ]
         return [(begin, stop) for begin, stop in inside if text[begin:stop].strip()]
 
-    # --------------------------------------------------------------------------------------------------------- chats
+    # --------------------------------------------------------------------------------------- chats
 
     def _chat(self, turns: Turns, completion: str) -> tuple[list[int], bool]:
         expected = self._control_in_prompt(turns)
@@ -93,7 +99,10 @@ class PromptTokenizer:
             return ids, False
         ids = self._rendered(turns, self._without_control(completion))
         if self._surplus(ids, expected):
-            message = "this completion becomes control tokens by way of the model's chat template: it is not scored"
+            message = (
+                "this completion becomes control tokens by way of the model's chat template: it is"
+                " not scored"
+            )
             raise InternalFault(message, retryable=False)
         return ids, True
 
@@ -109,23 +118,35 @@ class PromptTokenizer:
         return bool(Counter(one for one in ids if one in self._control) - expected)
 
     def _counted_in_prompt(self, turns: Turns) -> Counter[int]:
-        """The control tokens of the conversation whatever the completion says: of its turns, not of their texts."""
+        """The control tokens of the conversation whatever the completion says: of its turns, not of
+        their texts."""
         return Counter(one for one in self._rendered(turns, "x") if one in self._control)
 
     def _rendered(self, turns: Turns, completion: str) -> list[int]:
         if not self._tokenizer.chat_template:
-            message = "this reward model has no chat template, so it cannot read messages: send the prompt as a text"
+            message = (
+                "this reward model has no chat template, so it cannot read messages: send the"
+                " prompt as a text"
+            )
             raise InternalFault(message, retryable=False)
-        messages = [{"role": role, "content": content} for role, content in (*turns, ("assistant", completion))]
+        messages = [
+            {"role": role, "content": content}
+            for role, content in (*turns, ("assistant", completion))
+        ]
         try:
-            return list(self._tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"])
+            return list(
+                self._tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)[
+                    "input_ids"
+                ]
+            )
         except (TemplateError, ValueError, TypeError, KeyError) as error:
             message = f"the reward model's chat template does not take these messages: {error}"
             raise InternalFault(message, retryable=False) from None
 
 
 def control_tokens(tokenizer: Any) -> frozenset[int]:
-    """The tokens that the tokenizer declares special. Tags that a template treats as words, `<think>`, are none."""
+    """The tokens that the tokenizer declares special. Tags that a template treats as words,
+    `<think>`, are none."""
     declared = {one for one, token in tokenizer.added_tokens_decoder.items() if token.special}
     return frozenset(declared | set(tokenizer.all_special_ids))
 
@@ -141,4 +162,8 @@ def _blanked(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 def _mended(text: str) -> str:
     """Half a surrogate pair is no character, and no tokenizer takes it."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    )

@@ -1,4 +1,5 @@
-"""Typed task classes of the graders that ship with Gradus, one module each. Graders of other packages need none."""
+"""Typed task classes of the graders that ship with Gradus, one module each. Graders of other
+packages need none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the task classes of all graders share: texts, paths, limits, and `Task` itself. pydantic and nothing else."""
+"""What the task classes of all graders share: texts, paths, limits, and `Task` itself. pydantic and
+nothing else."""
 
 from __future__ import annotations
 
@@ -10,16 +11,20 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import DictSchema
 
 MAX_TEXT_CHARS = 1_000_000
-"""Longest text in any field. A longer one is refused (413): no language model writes one, and graders would choke."""
+"""Longest text in any field. A longer one is refused (413): no language model writes one, and
+graders would choke."""
 TOO_LONG = f"longer than {MAX_TEXT_CHARS} characters"
 
 
 def clean(text: str) -> str:
-    """`text` itself. Raises ValueError for NUL, a lone surrogate, and more than `MAX_TEXT_CHARS` characters."""
+    """`text` itself. Raises ValueError for NUL, a lone surrogate, and more than `MAX_TEXT_CHARS`
+    characters."""
     if len(text) > MAX_TEXT_CHARS:
         raise ValueError(TOO_LONG)
     if "\0" in text:
-        raise ValueError("contains a NUL character (U+0000), which no compiler or tokenizer accepts; remove it")
+        raise ValueError(
+            "contains a NUL character (U+0000), which no compiler or tokenizer accepts; remove it"
+        )
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -28,19 +33,24 @@ def clean(text: str) -> str:
 
 
 def cleaned(text: str) -> str:
-    """`text` as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
+    """`text` as the contract takes it: a model may write NUL, half a surrogate pair, or without
+    end."""
     text = text[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 Text = Annotated[str, AfterValidator(clean)]
 """A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
-Completion = Annotated[str, AfterValidator(lambda text: clean(text.replace("\0", "\N{REPLACEMENT CHARACTER}")))]
-"""A `Text` in which NUL becomes U+FFFD: a model may write NUL, and its neighbours in a batch must not suffer."""
+Completion = Annotated[
+    str, AfterValidator(lambda text: clean(text.replace("\0", "\N{REPLACEMENT CHARACTER}")))
+]
+"""A `Text` in which NUL becomes U+FFFD: a model may write NUL, and its neighbours in a batch must
+not suffer."""
 
 
 class Wire(BaseModel):
-    """Base of everything that crosses a process boundary. Unknown fields are refused; values are frozen."""
+    """Base of everything that crosses a process boundary. Unknown fields are refused; values are
+    frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +63,8 @@ class RunLimits(Wire):
 
 
 class _ClosedPatterns(GenerateJsonSchema):
-    """JSON Schema in which the fields of `dict[pattern, ...]` refuse other names, as pydantic does."""
+    """JSON Schema in which the fields of `dict[pattern, ...]` refuse other names, as pydantic
+    does."""
 
     def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
         found = super().dict_schema(schema)
@@ -61,7 +72,8 @@ class _ClosedPatterns(GenerateJsonSchema):
 
 
 class Task(Wire):
-    """What one grader's submissions ask. A subclass is the SDK's typed form of a grader's `task`."""
+    """What one grader's submissions ask. A subclass is the SDK's typed form of a grader's
+    `task`."""
 
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}
     """A submission `{id, prompt, completion, task}` that gets full marks, for documents."""
@@ -72,16 +84,19 @@ class Task(Wire):
     RATES: ClassVar[Mapping[str, str]] = {"tests": "passed"}
     """Rates of an evaluation: name -> rule, see `gradus.descriptions.GraderDescription.rates`."""
     FENCES: ClassVar[tuple[str, ...]] = ()
-    """Info strings of code fences around answers, the usual one first; empty where answers are prose."""
+    """Info strings of code fences around answers, the usual one first; empty where answers are
+    prose."""
 
     def refuse_prompt(self, prompt: str) -> None:
         """Raises ValueError where this task and `prompt` exclude each other."""
 
     @classmethod
     def announced_schema(cls) -> dict[str, Any]:
-        """JSON Schema (2020-12) of what `model_validate` accepts as a task, for validation before it is queued.
+        """JSON Schema (2020-12) of what `model_validate` accepts as a task, for validation before
+        it is queued.
 
-        It may accept more than the class, which has the last word, and refuses nothing that the class accepts as JSON.
+        It may accept more than the class, which has the last word, and refuses nothing that the
+        class accepts as JSON.
         """
         return cls.model_json_schema(schema_generator=_ClosedPatterns)
 

@@ -15,5 +15,5 @@ class CodeTask(Task):
     """A task whose answers are compiled and tested."""
 
     public_tests: Annotated[tuple[PublicTest, ...], Field(max_length=16)] = ()
-    """Tests that the model may read, each in the form of `tests` and complete by itself. Results quote those that fail.
-    They never count for the reward, nor for `passed`."""
+    """Tests that the model may read, each in the form of `tests` and complete by itself. Results
+    quote those that fail. They never count for the reward, nor for `passed`."""

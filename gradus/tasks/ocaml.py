@@ -26,7 +26,11 @@ class OcamlTask(CodeTask):
     """Judged by compiling the answer as module `module` and running `tests` against it."""
 
     STAGES = ("extract", "types", "compile", "tests")
-    RATES: ClassVar[Mapping[str, str]] = {"types": "past:types", "compile": "past:compile", "tests": "passed"}
+    RATES: ClassVar[Mapping[str, str]] = {
+        "types": "past:types",
+        "compile": "past:compile",
+        "tests": "passed",
+    }
     FENCES = ("ocaml", "ml")
     EXAMPLE: ClassVar[Mapping[str, Any]] = {
         "id": "a1",
@@ -38,11 +42,14 @@ class OcamlTask(CodeTask):
     tests: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(clean)]
     """Plain `assert`s, or an OUnit2 suite."""
     signature: Text | None = None
-    """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of the answer."""
+    """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of
+    the answer."""
     module: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_']*$", max_length=64)] = "solution"
     framework: Framework | None = None
     """None: `ounit2` if the tests name OUnit2, else `assert`."""
-    packages: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.\-]*$", max_length=64)], ...] = ()
+    packages: tuple[
+        Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.\-]*$", max_length=64)], ...
+    ] = ()
     """findlib packages that the answer and the tests may use."""
     files: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.mli?$", max_length=64)], Text] = {}
     """Support modules of the task (`tree.ml`, `tree.mli`), compiled before the answer."""

@@ -30,7 +30,8 @@ class PreferenceTask(Task):
     READS_PROMPT: ClassVar[bool] = True
 
     messages: Annotated[tuple[Message, ...], Field(max_length=1000)] = ()
-    """The conversation that the completion answers, in place of `prompt`; the model's chat template writes it out."""
+    """The conversation that the completion answers, in place of `prompt`; the model's chat template
+    writes it out."""
 
     def refuse_prompt(self, prompt: str) -> None:
         if prompt and self.messages:

@@ -12,7 +12,10 @@ from gradus.tasks.base import RunLimits, Text, Wire
 from gradus.tasks.code import CodeTask
 
 RelativePath = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128
+    ),
 ]
 """A path that stays below its folder and names no hidden file."""
 
@@ -26,10 +29,15 @@ class StdioCase(Wire):
 
 
 class RustTask(CodeTask):
-    """Judged by check, clippy and `tests`, a test file that names the crate, or by `cases` of a program."""
+    """Judged by check, clippy and `tests`, a test file that names the crate, or by `cases` of a
+    program."""
 
     STAGES = ("extract", "check", "clippy", "tests")
-    RATES: ClassVar[Mapping[str, str]] = {"check": "past:check", "clippy": "clean:clippy", "tests": "passed"}
+    RATES: ClassVar[Mapping[str, str]] = {
+        "check": "past:check",
+        "clippy": "clean:clippy",
+        "tests": "passed",
+    }
     FENCES = ("rust", "rs")
     EXAMPLE: ClassVar[Mapping[str, Any]] = {
         "id": "a1",
@@ -45,20 +53,26 @@ class RustTask(CodeTask):
     cases: Annotated[tuple[StdioCase, ...], Field(max_length=100)] = ()
     """In place of `tests`: the answer is a whole program, `src/main.rs`."""
     signature: Text | None = None
-    """What the answer must define: `pub fn f(x: i64) -> i64;`, `pub struct S;`, `impl S { pub fn g(&self); }`.
-    Tests see these types and no others."""
+    """What the answer must define: `pub fn f(x: i64) -> i64;`, `pub struct S;`, `impl S { pub fn
+    g(&self); }`. Tests see these types and no others."""
     crate: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)] = "solution"
     edition: Literal["2015", "2018", "2021", "2024"] = "2021"
     files: dict[RelativePath, Text] = {}
-    """The crate as it is given, path -> text; files of the answer replace those of the same path."""
-    dependencies: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_\-]*$", max_length=64)], ...] = ()
+    """The crate as it is given, path -> text; files of the answer replace those of the same
+    path."""
+    dependencies: tuple[
+        Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_\-]*$", max_length=64)], ...
+    ] = ()
     """Crates that answer and tests may use, of those that the grader was configured with."""
     limits: RunLimits = RunLimits()
 
     @model_validator(mode="after")
     def _has_tests_or_cases(self) -> RustTask:
         if bool(self.tests.strip()) == bool(self.cases):
-            raise ValueError("give either `tests`, an integration test file, or `cases` of standard input and output")
+            raise ValueError(
+                "give either `tests`, an integration test file, or `cases` of standard input and"
+                " output"
+            )
         if self.cases and self.public_tests:
             raise ValueError("public_tests: need `tests`; a program with `cases` has none")
         return self

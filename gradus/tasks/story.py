@@ -29,13 +29,16 @@ class StoryTask(Task):
         "completion": "As a shopper, I want to save my basket, so that I can buy later.",
         "task": {
             "sprint_goal": "Shoppers keep their baskets",
-            "references": ["As a shopper, I want my basket kept, so that I need not fill it again."],
+            "references": [
+                "As a shopper, I want my basket kept, so that I need not fill it again."
+            ],
         },
     }
 
     sprint_goal: Text = ""
     references: Annotated[tuple[Text, ...], BeforeValidator(_split_issues), Field(min_length=1)]
-    """Reference stories; one string with ` ||||| ` between them is accepted, also under the name `formatted_issues`."""
+    """Reference stories; one string with ` ||||| ` between them is accepted, also under the name
+    `formatted_issues`."""
     team_context: dict[str, Any] = {}
 
     @model_validator(mode="before")

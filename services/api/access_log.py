@@ -1,4 +1,5 @@
-"""Access log: one line and one count per request, and the last exception handler. Logs no body, header or raw path."""
+"""Access log: one line and one count per request, and the last exception handler. Logs no body,
+header or raw path."""
 
 from __future__ import annotations
 
@@ -42,15 +43,26 @@ class AccessLogMiddleware:
                 answer = problem(500, "the service failed on this request; its log says where")
                 await answer(scope, receive, noting)
         except asyncio.CancelledError:
-            # The server stops, and this request took longer than its grace period. That is no defect.
+            # The server stops, and this request took longer than its grace period. That is no
+            # defect.
             if not statuses:
-                answer = problem(503, "the service is stopping: ask again", headers={"retry-after": "1"})
+                answer = problem(
+                    503, "the service is stopping: ask again", headers={"retry-after": "1"}
+                )
                 await answer(scope, receive, noting)
         finally:
-            seconds, status = time.monotonic() - started_at, statuses[0] if statuses else CLIENT_CLOSED_REQUEST
+            seconds, status = (
+                time.monotonic() - started_at,
+                statuses[0] if statuses else CLIENT_CLOSED_REQUEST,
+            )
             method, route = scope["method"], route_of(scope)
             self._metrics.request(method, route, status, seconds)
-            fields = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 1)}
+            fields = {
+                "method": method,
+                "route": route,
+                "status": status,
+                "ms": round(seconds * 1000, 1),
+            }
             log.info("request", extra={"fields": fields | fields_of(scope)})
 
 

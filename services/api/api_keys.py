@@ -1,9 +1,11 @@
-"""API keys as configured: a name, the hash of the key, the graders it may use, its limits. No key is kept in the clear.
+"""API keys as configured: a name, the hash of the key, the graders it may use, its limits. No key
+is kept in the clear.
 
-One line per key, `NAME sha256:HEX GRADERS [LIMIT ...]`, with commas between graders or `*` for all; `#` starts a
-comment. Limits are `expires=2027-01-31` (the end of that day, UTC), `per_minute=600` (submissions, in each API process)
-and `priority=training` (no evaluation); `role=operator` allows the routes of `services.api.queues`. Keys are made here,
-long and random, so that a plain SHA-256 is enough: there is no word list to try.
+One line per key, `NAME sha256:HEX GRADERS [LIMIT ...]`, with commas between graders or `*` for all;
+`#` starts a comment. Limits are `expires=2027-01-31` (the end of that day, UTC), `per_minute=600`
+(submissions, in each API process) and `priority=training` (no evaluation); `role=operator` allows
+the routes of `services.api.queues`. Keys are made here, long and random, so that a plain SHA-256 is
+enough: there is no word list to try.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ class ApiKey:
     expires: date | None = None
     """Last day, UTC, on which it works."""
     per_minute: int | None = None
-    """Submissions a minute in each API process, on average; a burst of one minute's worth is allowed."""
+    """Submissions a minute in each API process, on average; a burst of one minute's worth is
+    allowed."""
     training_only: bool = False
     is_operator: bool = False
-    """May look into queues, change their state, cancel the jobs of others and handle dead letters."""
+    """May look into queues, change their state, cancel the jobs of others and handle dead
+    letters."""
 
     @property
     def has_expired(self) -> bool:
@@ -79,20 +83,23 @@ class KeyRing:
 
 
 def new_key(name: str, graders: Iterable[str], limits: str = "") -> tuple[str, ApiKey]:
-    """A new secret, which is stored nowhere, and its key without it. `limits`: as in the key's line. Raises Misuse."""
+    """A new secret, which is stored nowhere, and its key without it. `limits`: as in the key's
+    line. Raises Misuse."""
     secret = f"gradus_{secrets.token_urlsafe(32)}"
     asked = ",".join(graders) or "*"
     return secret, key_of(f"{name} sha256:{hash_of(secret)} {asked} {limits}", "the new key")
 
 
 def key_of(line: str, where: str) -> ApiKey:
-    """Raises Misuse that names `where` and what is wrong; it repeats no more than the key's name."""
+    """Raises Misuse that names `where` and what is wrong; it repeats no more than the key's
+    name."""
     found = _LINE.fullmatch(line.strip())
     if found is None:
         raise Misuse(
-            f"{where}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and `-`, 64 hex digits, "
-            "and graders with commas between or `*`, then limits such as `expires=2027-01-31`, `per_minute=600`, "
-            "`priority=training` and `role=operator`; `gradus keys new NAME` prints one"
+            f"{where}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and"
+            " `-`, 64 hex digits, and graders with commas between or `*`, then limits such as"
+            " `expires=2027-01-31`, `per_minute=600`, `priority=training` and `role=operator`;"
+            " `gradus keys new NAME` prints one"
         )
     graders = None if found["graders"] == "*" else frozenset(found["graders"].split(","))
     for grader in graders or ():
@@ -108,7 +115,8 @@ def key_of(line: str, where: str) -> ApiKey:
 
 
 def keys_in(text: str, where: str) -> list[ApiKey]:
-    """The keys of a configuration text. Raises Misuse for a line that is none, and for a name or hash used twice."""
+    """The keys of a configuration text. Raises Misuse for a line that is none, and for a name or
+    hash used twice."""
     found: list[ApiKey] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line := line.partition("#")[0].strip():
@@ -120,7 +128,8 @@ def keys_in(text: str, where: str) -> list[ApiKey]:
 
 
 def key_ring(key_hashes: Iterable[str], keys: str, keys_file: Path | None) -> KeyRing:
-    """All keys that the settings name. Raises Misuse, also for a file that is named and holds none."""
+    """All keys that the settings name. Raises Misuse, also for a file that is named and holds
+    none."""
     ring = [ApiKey(f"hash-{key_hash[:8]}", key_hash) for key_hash in key_hashes]
     ring += keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
     if keys_file is not None:
@@ -169,7 +178,8 @@ class WatchedKeys:
 
 
 class Quotas:
-    """Submissions that keys have left, in this process: a bucket per key that fills by `per_minute` in a minute."""
+    """Submissions that keys have left, in this process: a bucket per key that fills by `per_minute`
+    in a minute."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}

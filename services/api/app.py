@@ -1,4 +1,5 @@
-"""`create_app`: the service, and its routes about jobs, graders, health and metrics; `grading` has those that grade."""
+"""`create_app`: the service, and its routes about jobs, graders, health and metrics; `grading` has
+those that grade."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
         if api.spans:
             await asyncio.to_thread(api.spans.close)
 
-    app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.state.api = api
     app.router.routes.extend(grading.router.routes)
     if settings.adapters:
@@ -61,9 +64,12 @@ def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
     return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
 
 
-@keyed.post("/jobs/{name}", status_code=202, responses={202: schema.ACCEPTED}, openapi_extra=schema.JOB_BODY)
+@keyed.post(
+    "/jobs/{name}", status_code=202, responses={202: schema.ACCEPTED}, openapi_extra=schema.JOB_BODY
+)
 async def start_job(name: GraderPath, request: Request) -> Response:
-    """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
+    """Grade in the background; `name` is the grader's. Ask for the results at the address in
+    `Location`."""
     api: Api = request.app.state.api
     callback = api.callbacks.url_in(request.headers.get(HEADER))
     job_id = await api.jobs.start(await queue_request(name, request), callback)
@@ -79,7 +85,8 @@ async def job_status(name: str, request: Request) -> Response:
 
 @keyed.delete("/jobs/{name}", responses={200: schema.CANCELLED})
 async def cancel_job(name: str, request: Request) -> Response:
-    """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again changes nothing."""
+    """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again
+    changes nothing."""
     api: Api = request.app.state.api
     return _json(await api.jobs.cancel(name, request.state.key.may_use))
 
@@ -99,7 +106,10 @@ async def described(grader: GraderPath, request: Request) -> Response:
     infos = [info for info in await registry.live() if info.name == grader]
     found = registry.announced.get(largest(infos).grader) if infos else None
     if found is None:
-        raise UnknownGrader(f"no live worker describes the grader {grader!r}: start one with `gradus worker {grader}`")
+        raise UnknownGrader(
+            f"no live worker describes the grader {grader!r}: start one with `gradus worker"
+            f" {grader}`"
+        )
     return _json(found)
 
 
@@ -111,7 +121,8 @@ async def healthz(request: Request) -> Response:
 
 @keyless.get("/readyz", responses=schema.PROBLEMS)
 async def readyz(request: Request) -> Response:
-    """The broker answers, the graders that are required have proved themselves and live, and results come."""
+    """The broker answers, the graders that are required have proved themselves and live, and
+    results come."""
     api: Api = request.app.state.api
     live = sorted({info.name for info in await api.registry.live()})
     required, limit_s = api.settings.required_graders, api.settings.ready_stall_timeout_s
@@ -139,9 +150,12 @@ def _waits(api: Api) -> dict[str, Waiting]:
     now = time.monotonic()
     waits = {}
     for grader in api.registry.known:
-        batches = [batch for batch in api.dispatcher.batches if batch.grader == grader and batch.jobs]
+        batches = [
+            batch for batch in api.dispatcher.batches if batch.grader == grader and batch.jobs
+        ]
         oldest = min((batch.began_at for batch in batches), default=now)
-        # A burst is served in its turn: as long as results come, a long wait of one batch means nothing.
+        # A burst is served in its turn: as long as results come, a long wait of one batch means
+        # nothing.
         stalled_since = max(oldest, api.dispatcher.last_result_at.get(grader, oldest))
         stalled_s = now - stalled_since if batches else 0.0
         waits[grader] = Waiting(sum(len(batch.jobs) for batch in batches), now - oldest, stalled_s)

@@ -1,8 +1,8 @@
 """Callbacks: the results of an asynchronous job, sent to a URL of its client when they are there.
 
-Only origins that the operator lists are called, and no redirect is followed, so that no client can have this service
-call what only it can reach. Requests are signed as Standard Webhooks says (https://www.standardwebhooks.com), for which
-receivers find libraries.
+Only origins that the operator lists are called, and no redirect is followed, so that no client can
+have this service call what only it can reach. Requests are signed as Standard Webhooks says
+(https://www.standardwebhooks.com), for which receivers find libraries.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ LEAST_SECRET_BYTES = 24
 
 class Callbacks:
     def __init__(self, origins: Sequence[str], secret_file: Path | None) -> None:
-        """`origins`: what may be called, such as `https://host:8443`. Raises Misuse for one that is none."""
+        """`origins`: what may be called, such as `https://host:8443`. Raises Misuse for one that is
+        none."""
         self._origins = {origin_of(one, "GRADUS_API_CALLBACK_ORIGINS") for one in origins}
         self._secret = secret_in(secret_file) if origins else b""
         self._sending = asyncio.Semaphore(AT_ONCE)
 
     def url_in(self, header: str | None) -> httpx.URL | None:
-        """The URL of the header; None without a header. Raises Refused: 403 for an origin that is not listed, 422."""
+        """The URL of the header; None without a header. Raises Refused: 403 for an origin that is
+        not listed, 422."""
         if header is None:
             return None
         if len(header) > MAX_URL_CHARS:
@@ -52,11 +54,14 @@ class Callbacks:
         except Misuse as misuse:
             raise Refused(422, str(misuse)) from None
         if origin not in self._origins:
-            raise Refused(403, "header `Gradus-Callback`: the operator allows no callbacks to this origin")
+            raise Refused(
+                403, "header `Gradus-Callback`: the operator allows no callbacks to this origin"
+            )
         return httpx.URL(header)
 
     async def send(self, url: httpx.URL, job_id: str, read: Callable[[], Awaitable[str]]) -> None:
-        """POST what `read` returns until the receiver answers 2xx, or 410, or the attempts are used up."""
+        """POST what `read` returns until the receiver answers 2xx, or 410, or the attempts are used
+        up."""
         for pause_s in (*PAUSES_S, None):
             try:
                 async with self._sending:
@@ -78,7 +83,8 @@ class Callbacks:
             "webhook-timestamp": now,
             "webhook-signature": f"v1,{self.signature(job_id, now, body)}",
         }
-        # Without the environment: a proxy or netrc there is not meant for addresses that clients choose.
+        # Without the environment: a proxy or netrc there is not meant for addresses that clients
+        # choose.
         client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False)
         try:
             async with (
@@ -96,7 +102,8 @@ class Callbacks:
 
 
 def origin_of(url: str, where: str, *, any_path: bool = False) -> tuple[str, str, int]:
-    """Scheme, host and port, as the HTTP client reads them. Raises Misuse that names `where`, and not the URL."""
+    """Scheme, host and port, as the HTTP client reads them. Raises Misuse that names `where`, and
+    not the URL."""
     try:
         read = httpx.URL(url)
     except httpx.InvalidURL:
@@ -111,15 +118,20 @@ def origin_of(url: str, where: str, *, any_path: bool = False) -> tuple[str, str
 def secret_in(file: Path | None) -> bytes:
     """The secret of signatures. Raises Misuse, which repeats nothing of it."""
     if file is None:
-        raise Misuse("GRADUS_API_CALLBACK_ORIGINS needs GRADUS_API_CALLBACK_SECRET_FILE: callbacks are signed")
+        raise Misuse(
+            "GRADUS_API_CALLBACK_ORIGINS needs GRADUS_API_CALLBACK_SECRET_FILE: callbacks are"
+            " signed"
+        )
     try:
         text = file.read_text().strip()
         secret = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
     except (OSError, ValueError) as error:
-        raise Misuse(f"GRADUS_API_CALLBACK_SECRET_FILE ({file}) cannot be read: {type(error).__name__}") from None
+        raise Misuse(
+            f"GRADUS_API_CALLBACK_SECRET_FILE ({file}) cannot be read: {type(error).__name__}"
+        ) from None
     if not text.startswith(SECRET_PREFIX) or len(secret) < LEAST_SECRET_BYTES:
         raise Misuse(
-            f"GRADUS_API_CALLBACK_SECRET_FILE ({file}): a secret is `{SECRET_PREFIX}` and {LEAST_SECRET_BYTES} random "
-            "bytes or more in base64"
+            f"GRADUS_API_CALLBACK_SECRET_FILE ({file}): a secret is `{SECRET_PREFIX}` and"
+            f" {LEAST_SECRET_BYTES} random bytes or more in base64"
         )
     return secret

@@ -1,8 +1,9 @@
-"""Timeouts and number of connections: closes clients that send request headers too slowly or stop reading the response,
-and, when there are too many connections, the one that idles for the longest time.
+"""Timeouts and number of connections: closes clients that send request headers too slowly or stop
+reading the response, and, when there are too many connections, the one that idles for the longest
+time.
 
-The timeout of a request body is that of `grade_request`. docs/operate/api.md promises all three (Limits). The timer
-costs less than 1 % of the CPU of a request with one submission.
+The timeout of a request body is that of `grade_request`. docs/operate/api.md promises all three
+(Limits). The timer costs less than 1 % of the CPU of a request with one submission.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from gradus.rest import Problem
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """uvicorn's protocol, which waits for ever for the rest of a header section, with a timeout for that.
+    """uvicorn's protocol, which waits for ever for the rest of a header section, with a timeout for
+    that.
 
-    uvicorn's own keep-alive timeout applies between requests. It must be longer than the client's (httpx 5 s, aiohttp
-    15 s): a request that a client sends at the moment when the server closes the connection is lost.
+    uvicorn's own keep-alive timeout applies between requests. It must be longer than the client's
+    (httpx 5 s, aiohttp 15 s): a request that a client sends at the moment when the server closes
+    the connection is lost.
     """
 
     def __init__(
@@ -34,7 +37,8 @@ class HeaderTimeoutProtocol(H11Protocol):
         idle: dict[HeaderTimeoutProtocol, None],
         **options: Any,
     ) -> None:
-        """`idle`: the connections without a request under way, in the order in which they became so."""
+        """`idle`: the connections without a request under way, in the order in which they became
+        so."""
         super().__init__(*args, **options)
         self._header_timeout_s = header_timeout_s
         self._connections_open = connections_open
@@ -69,26 +73,35 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._stop_timer()  # from here uvicorn's keep-alive timeout applies
 
     def send_400_response(self, msg: str) -> None:
-        """uvicorn's own is plain text, and the route that waits for the rest of the body would respond, too."""
+        """uvicorn's own is plain text, and the route that waits for the rest of the body would
+        respond, too."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             if self.cycle.response_started:
                 self.transport.close()
                 return
-        body = Problem(title="Bad Request", status=400, detail=msg).model_dump_json(exclude_none=True).encode()
+        body = (
+            Problem(title="Bad Request", status=400, detail=msg)
+            .model_dump_json(exclude_none=True)
+            .encode()
+        )
         headers = [
             ("content-type", "application/problem+json"),
             ("content-length", str(len(body))),
             ("connection", "close"),
         ]
-        for event in (h11.Response(status_code=400, headers=headers, reason="Bad Request"), h11.Data(data=body)):
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason="Bad Request"),
+            h11.Data(data=body),
+        ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
         self.transport.close()
 
     def _watch(self) -> None:
-        """The timer runs from the connection, or the first byte of the next header section, to the section's end."""
+        """The timer runs from the connection, or the first byte of the next header section, to the
+        section's end."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_timer()
             self._idle.pop(self, None)
@@ -109,6 +122,7 @@ class HeaderTimeoutProtocol(H11Protocol):
 
 
 def set_send_timeout(listener: socket.socket, timeout_s: float) -> None:
-    """Close accepted connections whose peer acknowledges no sent data for `timeout_s` (Linux: TCP_USER_TIMEOUT)."""
+    """Close accepted connections whose peer acknowledges no sent data for `timeout_s` (Linux:
+    TCP_USER_TIMEOUT)."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout_s * 1000))

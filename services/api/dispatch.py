@@ -1,7 +1,8 @@
-"""Dispatches the submissions of a request: submissions become jobs, and results of jobs go to their submissions.
+"""Dispatches the submissions of a request: submissions become jobs, and results of jobs go to their
+submissions.
 
-Work is known by its content: identical submissions, of one request or of many, are one job, and a verdict that is
-cached already is not queued again.
+Work is known by its content: identical submissions, of one request or of many, are one job, and a
+verdict that is cached already is not queued again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from gradus.contract import RESULT, Faulted, Graded, GradeRequest, RawSubmission, faulted, job_id_of, with_id
+from gradus.contract import (
+    RESULT,
+    Faulted,
+    Graded,
+    GradeRequest,
+    RawSubmission,
+    faulted,
+    job_id_of,
+    with_id,
+)
 from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
@@ -32,7 +42,8 @@ from services.tracing import TRACEPARENT
 Deliver = Callable[[Graded | Faulted], None]
 
 ASK_FIRST = 16
-"""A batch of more jobs asks which have a verdict before it sends their texts; for fewer the question costs more."""
+"""A batch of more jobs asks which have a verdict before it sends their texts; for fewer the
+question costs more."""
 LOOK_S = 1.0
 """Seconds between looks whether the grader of a waiting batch is still alive."""
 
@@ -71,12 +82,15 @@ class Batch:
         reads_prompt: bool,
         more: Mapping[str, Any],
     ) -> None:
-        """Make the jobs. `more`: the other fields of their payloads. Raises Refused (422) for numbers out of range."""
+        """Make the jobs. `more`: the other fields of their payloads. Raises Refused (422) for
+        numbers out of range."""
         for submission in submissions:
             try:
                 job_id = job_id_of(revision, rubric, submission, reads_prompt=reads_prompt)
             except ValueError:
-                raise Refused(422, f"submission {submission.id!r}: a number is out of range") from None
+                raise Refused(
+                    422, f"submission {submission.id!r}: a number is out of range"
+                ) from None
             self.asking.setdefault(job_id, []).append(submission.id)
             if job_id not in self.jobs:
                 payload = JobPayload(submission=submission, rubric=rubric, grader=revision, **more)
@@ -91,7 +105,9 @@ class Batch:
 
 
 class GradingDispatcher:
-    def __init__(self, broker: Broker, registry: GraderRegistry, metrics: Metrics, secrets: Secrets | None) -> None:
+    def __init__(
+        self, broker: Broker, registry: GraderRegistry, metrics: Metrics, secrets: Secrets | None
+    ) -> None:
         self._broker = broker
         self._registry = registry
         self._metrics = metrics
@@ -102,10 +118,14 @@ class GradingDispatcher:
         self.last_result_at: dict[str, float] = {}
         """Time of the last result by grader, of `time.monotonic`."""
 
-    async def begin(self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare, body: Body) -> Batch:
-        """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
+    async def begin(
+        self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare, body: Body
+    ) -> Batch:
+        """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault:
+        then nothing is.
 
-        Without a live grader, after a grace period, nothing is queued either and `settle` gives faults.
+        Without a live grader, after a grace period, nothing is queued either and `settle` gives
+        faults.
         """
         name, ids = grader.name, [submission.id for submission in request.submissions]
         batch = Batch(name, request.deadline_s, fair_share, ids, body)
@@ -115,18 +135,29 @@ class GradingDispatcher:
             return batch
         rubric = request.rubric or info.rubrics[0]
         more = {"deadline": time.time() + request.deadline_s, "traceparent": TRACEPARENT.get()}
-        await outside_loop(body.n_bytes, batch.add, request.submissions, info.grader, rubric, grader.reads_prompt, more)
+        await outside_loop(
+            body.n_bytes,
+            batch.add,
+            request.submissions,
+            info.grader,
+            rubric,
+            grader.reads_prompt,
+            more,
+        )
         if len(batch.jobs) > ASK_FIRST:
             batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
         self.batches.add(batch)
-        batch.take_cached(await self._broker.submit(list(batch.jobs.values()), fair_share), self.secrets)
+        batch.take_cached(
+            await self._broker.submit(list(batch.jobs.values()), fair_share), self.secrets
+        )
         return batch
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
-        """`deliver` one result for every submission, in order of completion; the deadline's faults last.
+        """`deliver` one result for every submission, in order of completion; the deadline's faults
+        last.
 
-        While the broker is away, it is waited for. Raises QueueFault when it is closed: what was delivered stands, the
-        rest is waiting still.
+        While the broker is away, it is waited for. Raises QueueFault when it is closed: what was
+        delivered stands, the rest is waiting still.
         """
         for job_id, verdict in batch.cached.items():
             self._give(batch, job_id, verdict, deliver)
@@ -135,7 +166,9 @@ class GradingDispatcher:
             try:
                 async with asyncio.timeout(batch.remaining_s()):
                     await self._collect(batch, deliver)
-                    lost = bool(batch.jobs) and await self._registry.is_absent(batch.grader, self._registry.grace_s)
+                    lost = bool(batch.jobs) and await self._registry.is_absent(
+                        batch.grader, self._registry.grace_s
+                    )
             except TimeoutError:
                 break
             except QueueFault as fault:
@@ -150,12 +183,16 @@ class GradingDispatcher:
 
     async def _collect(self, batch: Batch, deliver: Deliver) -> None:
         """`deliver` the results of the next `LOOK_S` seconds; ends with the last one."""
-        # `deliver` does not await: this generator is run to its end or cancelled inside, never left.
-        async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
+        # `deliver` does not await: this generator is run to its end or cancelled inside, never
+        # left.
+        async for job_id, text in self._broker.wait(
+            list(batch.jobs), min(LOOK_S, batch.remaining_s())
+        ):
             result = result_of(text, job_id, self.secrets)
             is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
             if is_late and job_id not in batch.renewed and batch.remaining_s():
-                # A shared job ends with the deadline of the request that queued it; this one may have more time.
+                # A shared job ends with the deadline of the request that queued it; this one may
+                # have more time.
                 batch.renewed.add(job_id)
                 with suppress(QueueFull):
                     await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
@@ -164,7 +201,8 @@ class GradingDispatcher:
             self._give(batch, job_id, result, deliver)
 
     async def settle_or_fail(self, batch: Batch, deliver: Deliver) -> None:
-        """`settle`; when the broker goes away, `deliver` its fault for every submission that waits."""
+        """`settle`; when the broker goes away, `deliver` its fault for every submission that
+        waits."""
         try:
             await self.settle(batch, deliver)
         except QueueFault as fault:
@@ -179,22 +217,29 @@ class GradingDispatcher:
         self.last_result_at[batch.grader] = time.monotonic()
         for one in batch.asking[job_id]:
             self._metrics.result(batch.grader, result)
-            deliver(result if result.id == one else with_id(result, one))  # copying is what costs here
+            deliver(
+                result if result.id == one else with_id(result, one)
+            )  # copying is what costs here
 
     async def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
         """`deliver` a fault for every submission without a result; afterwards none waits."""
         self.last_result_at[batch.grader] = time.monotonic()
-        for n, one in enumerate(batch.unqueued + [one for job_id in batch.jobs for one in batch.asking[job_id]], 1):
+        for n, one in enumerate(
+            batch.unqueued + [one for job_id in batch.jobs for one in batch.asking[job_id]], 1
+        ):
             if n % 256 == 0:
                 await asyncio.sleep(0)  # many large batches may end at one moment
-            fault = faulted(one, kind, f"{batch.grader} submission {one!r}: {message}", retryable=True)
+            fault = faulted(
+                one, kind, f"{batch.grader} submission {one!r}: {message}", retryable=True
+            )
             self._metrics.result(batch.grader, fault)
             deliver(fault)
         batch.unqueued, batch.jobs = [], {}
 
 
 def result_of(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:
-    """The result that a worker sent; a text that is none, or that the job's grader did not sign, is a fault."""
+    """The result that a worker sent; a text that is none, or that the job's grader did not sign, is
+    a fault."""
     try:
         return RESULT.validate_json(verified(text, job_id, secrets) or "")
     except ValidationError:

@@ -30,7 +30,8 @@ PRIORITIES = [priority.value for priority in Priority]
 async def read_request(
     request: Request, grader: KnownGrader, settings: ApiSettings, in_flight: BytesInFlight
 ) -> tuple[GradeRequest, Body]:
-    """The request and its body, the tasks valid for `grader`. Raises a Misuse: 400, 408, 413, 415, 422, 429."""
+    """The request and its body, the tasks valid for `grader`. Raises a Misuse: 400, 408, 413, 415,
+    422, 429."""
     body = await read_body(request, settings, in_flight)
     asked = await outside_loop(body.n_bytes, parse, body.data, grader)
     body.data = b""
@@ -51,17 +52,20 @@ def parse(data: bytes, grader: KnownGrader) -> GradeRequest:
 
 
 def parse_fair_share(headers: Mapping[str, str], owner: str = DEFAULT_FAIR_SHARE.run) -> FairShare:
-    """The fair share that `Gradus-Run` and `Gradus-Priority` name. `owner`: the name of the API key.
+    """The fair share that `Gradus-Run` and `Gradus-Priority` name. `owner`: the name of the API
+    key.
 
-    The same run under two keys is two runs. The headers' old names, `run` and `priority`, count where their values are
-    valid: RFC 9218 has a `Priority` of its own. Raises Misuse for an invalid value of a new name.
+    The same run under two keys is two runs. The headers' old names, `run` and `priority`, count
+    where their values are valid: RFC 9218 has a `Priority` of its own. Raises Misuse for an invalid
+    value of a new name.
     """
     run, old_run = headers.get("gradus-run"), headers.get("run", "")
     if run is None:
         run = old_run if re.fullmatch(RUN_NAME, old_run) else None
     elif not re.fullmatch(RUN_NAME, run):
         raise Misuse(
-            "header `Gradus-Run`: a name of 1 to 64 letters, digits and `_.:/@+-`, starting with a letter or digit"
+            "header `Gradus-Run`: a name of 1 to 64 letters, digits and `_.:/@+-`, starting with a"
+            " letter or digit"
         )
     priority, old_priority = headers.get("gradus-priority"), headers.get("priority")
     if priority is None:

@@ -1,7 +1,7 @@
 """The graders that live workers announced: cached, with a grace period.
 
-A grader is known once a worker announced it, and stays known while no worker of it lives. Those that the SDK has task
-classes for are known from the start.
+A grader is known once a worker announced it, and stays known while no worker of it lives. Those
+that the SDK has task classes for are known from the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ POLL_S = 0.2
 
 
 class GraderRegistry:
-    """`fresh_s`: seconds between queries to the broker. `grace_s`: seconds without a worker after which one is lost."""
+    """`fresh_s`: seconds between queries to the broker. `grace_s`: seconds without a worker after
+    which one is lost."""
 
     def __init__(self, broker: Broker, fresh_s: float, grace_s: float) -> None:
         self._broker = broker
@@ -40,7 +41,8 @@ class GraderRegistry:
     async def live(self) -> list[GraderInfo]:
         """What live workers announced. Raises QueueFault when the broker is away."""
         if time.monotonic() - self._asked_at >= self._fresh_s:
-            # One query for all requests of this moment: while the broker is away each would else wait in turn.
+            # One query for all requests of this moment: while the broker is away each would else
+            # wait in turn.
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.create_task(self._ask())
                 self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -51,13 +53,17 @@ class GraderRegistry:
         live = await self._broker.graders()
         announced = {}
         for info in live:
-            found = self.announced.get(info.grader) or await recall_description(self._broker, info.grader)
+            found = self.announced.get(info.grader) or await recall_description(
+                self._broker, info.grader
+            )
             if found is not None:
                 announced[info.grader] = found
         names = {info.name for info in live}
         for name in names:
             found = announced.get(largest(info for info in live if info.name == name).grader)
-            if found is not None and (name not in self.known or self.known[name].description != found):
+            if found is not None and (
+                name not in self.known or self.known[name].description != found
+            ):
                 self.known[name] = KnownGrader(found)
         self.announced, self._live, self._asked_at = announced, live, time.monotonic()
         absent = self.known.keys() - names
@@ -67,7 +73,9 @@ class GraderRegistry:
         """What is known of the grader. Raises UnknownGrader, QueueFault."""
         await self.live()
         if name not in self.known:
-            raise UnknownGrader(f"there is no grader {name[:MAX_NAME_CHARS]!r}; there are: {', '.join(self.known)}")
+            raise UnknownGrader(
+                f"there is no grader {name[:MAX_NAME_CHARS]!r}; there are: {', '.join(self.known)}"
+            )
         return self.known[name]
 
     async def is_absent(self, name: str, for_s: float = 0.0) -> bool:
@@ -94,5 +102,6 @@ class GraderRegistry:
 
 
 def largest(infos: Iterable[GraderInfo]) -> GraderInfo:
-    """During a roll-out two revisions are alive; most of the work goes to the one with more workers."""
+    """During a roll-out two revisions are alive; most of the work goes to the one with more
+    workers."""
     return max(infos, key=lambda info: info.workers)

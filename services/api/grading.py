@@ -1,4 +1,5 @@
-"""The routes that grade: all results in one response, or each as an NDJSON line as soon as it is there."""
+"""The routes that grade: all results in one response, or each as an NDJSON line as soon as it is
+there."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from services.api.routing import KeyedRoute, check_limits, check_scope
 from services.api.state import Api
 
 GATHER_S = 0.015
-"""Seconds for which the first line of a stream waits for others: each write costs a client 0.4 ms of CPU."""
+"""Seconds for which the first line of a stream waits for others: each write costs a client 0.4 ms
+of CPU."""
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
 
 
@@ -40,9 +42,13 @@ async def queue_request(grader: str, request: Request) -> Batch:
 
 
 async def run_while_connected(
-    receive: Receive, dispatcher: GradingDispatcher, batch: Batch, settling: Coroutine[Any, Any, None]
+    receive: Receive,
+    dispatcher: GradingDispatcher,
+    batch: Batch,
+    settling: Coroutine[Any, Any, None],
 ) -> None:
-    """Run `settling`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that have no result then.
+    """Run `settling`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that
+    have no result then.
 
     The body must have been read: what `receive` brings after it is the disconnect.
     """
@@ -67,15 +73,19 @@ async def run_while_connected(
 
 
 class NdjsonStream(Response):
-    """One result per line, sent when it is there. Starlette's own stream notices a leaving client late.
+    """One result per line, sent when it is there. Starlette's own stream notices a leaving client
+    late.
 
-    While there is none an empty line is sent now and then, so that the client can tell slow from dead.
+    While there is none an empty line is sent now and then, so that the client can tell slow from
+    dead.
     """
 
     media_type = "application/x-ndjson"
 
     def __init__(self, dispatcher: GradingDispatcher, batch: Batch, heartbeat_s: float) -> None:
-        super().__init__(headers={"x-accel-buffering": "no"})  # a proxy that gathers lines would hide both
+        super().__init__(
+            headers={"x-accel-buffering": "no"}
+        )  # a proxy that gathers lines would hide both
         del self.headers["content-length"]
         self._dispatcher = dispatcher
         self._batch = batch
@@ -85,7 +95,9 @@ class NdjsonStream(Response):
         await run_while_connected(receive, self._dispatcher, self._batch, self._send(send))
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
         lines, news = bytearray(), asyncio.Event()
 
         def deliver(result: Graded | Faulted) -> None:
@@ -138,6 +150,9 @@ async def grade(grader: GraderPath, request: Request) -> Response:
     openapi_extra=schema.GRADE_BODY,
 )
 async def stream(grader: GraderPath, request: Request) -> Response:
-    """Stream the results as NDJSON: one line per submission as soon as it is finished, in order of completion."""
+    """Stream the results as NDJSON: one line per submission as soon as it is finished, in order of
+    completion."""
     api: Api = request.app.state.api
-    return NdjsonStream(api.dispatcher, await queue_request(grader, request), api.settings.heartbeat_s)
+    return NdjsonStream(
+        api.dispatcher, await queue_request(grader, request), api.settings.heartbeat_s
+    )

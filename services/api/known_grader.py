@@ -1,6 +1,8 @@
-"""A known grader: its description, and the JSON Schema of its tasks, compiled to refuse tasks before they are queued.
+"""A known grader: its description, and the JSON Schema of its tasks, compiled to refuse tasks
+before they are queued.
 
-Messages name the field and what it should be, and never repeat a value: values are tests and prompts.
+Messages name the field and what it should be, and never repeat a value: values are tests and
+prompts.
 """
 
 from __future__ import annotations
@@ -31,18 +33,27 @@ class Mistake(NamedTuple):
 
 class KnownGrader:
     def __init__(self, description: GraderDescription) -> None:
-        """A schema that cannot be compiled refuses nothing: the worker that announced it judges its tasks anyway."""
+        """A schema that cannot be compiled refuses nothing: the worker that announced it judges its
+        tasks anyway."""
         self.description = description
         try:
-            self._validator = jsonschema_rs.validator_for(description.task_schema, mask="the value", offline=True)
+            self._validator = jsonschema_rs.validator_for(
+                description.task_schema, mask="the value", offline=True
+            )
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-            log.warning("the %s grader announced a task schema that cannot be compiled: %s", description.name, error)
+            log.warning(
+                "the %s grader announced a task schema that cannot be compiled: %s",
+                description.name,
+                error,
+            )
             self._validator = jsonschema_rs.validator_for(True)
         self.is_valid_task = self._validator.is_valid
-        """Whether a task is valid by the schema, which does not limit texts: `refuse_mistakes` does."""
+        """Whether a task is valid by the schema, which does not limit texts: `refuse_mistakes`
+        does."""
 
     def refuse_mistakes(self, tasks: Sequence[dict[str, Any]]) -> None:
-        """Raises Refused for what is wrong with `tasks`, texts that are too long or hold NUL included.
+        """Raises Refused for what is wrong with `tasks`, texts that are too long or hold NUL
+        included.
 
         The status is 413 when only sizes are wrong, else 422.
         """
@@ -62,10 +73,14 @@ class KnownGrader:
             yield Mistake((*at, str(kind.property)), "Field required")
         elif isinstance(kind, Kind.AdditionalProperties):
             around: Any = reduce(
-                lambda node, key: node[key], error.schema_path[:-1], cast(Any, self.description.task_schema)
+                lambda node, key: node[key],
+                error.schema_path[:-1],
+                cast(Any, self.description.task_schema),
             )
             patterns = " or ".join(around.get("patternProperties", ()))
-            message = f"Names here match {patterns}" if patterns else "Extra inputs are not permitted"
+            message = (
+                f"Names here match {patterns}" if patterns else "Extra inputs are not permitted"
+            )
             yield from (Mistake((*at, name), message) for name in kind.unexpected)
         elif isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid):
             # Mistakes by the first alternative whose type fits, or by the first of all.
@@ -73,7 +88,10 @@ class KnownGrader:
             fitting = [
                 branch
                 for branch in kind.context
-                if not any(isinstance(one.kind, Kind.Type) and len(one.instance_path) == depth for one in branch)
+                if not any(
+                    isinstance(one.kind, Kind.Type) and len(one.instance_path) == depth
+                    for one in branch
+                )
             ]
             for one in [*fitting, *kind.context][0]:
                 yield from self._told(one, top)

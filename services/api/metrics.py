@@ -1,4 +1,5 @@
-"""Prometheus metrics of an API process. Every label has few values: nothing that a caller sends is one."""
+"""Prometheus metrics of an API process. Every label has few values: nothing that a caller sends is
+one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from services.metric_children import with_kept_children
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 MAX_FLAGS = 100
-"""Flags with a series of their own: they are the graders' words, a dozen, but must not fill the memory."""
+"""Flags with a series of their own: they are the graders' words, a dozen, but must not fill the
+memory."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
 
@@ -36,16 +38,22 @@ class Metrics:
         self._known_flags: set[str] = set()
 
         def counter(name: str, about: str, *labels: str) -> Counter:
-            return with_kept_children(Counter(f"gradus_{name}", about, labels, registry=self.registry))
+            return with_kept_children(
+                Counter(f"gradus_{name}", about, labels, registry=self.registry)
+            )
 
         def gauge(name: str, about: str, *labels: str) -> Gauge:
             return Gauge(f"gradus_{name}", about, labels, registry=self.registry)
 
         def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-            made = Histogram(f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry)
+            made = Histogram(
+                f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry
+            )
             return with_kept_children(made)
 
-        self._requests = counter("api_requests", "HTTP requests answered", "method", "route", "status")
+        self._requests = counter(
+            "api_requests", "HTTP requests answered", "method", "route", "status"
+        )
         about = "Seconds from request to last byte"
         self._seconds = histogram("api_request_seconds", about, SECONDS, "method", "route")
         self.connections = gauge("api_connections", "Open connections")
@@ -53,18 +61,26 @@ class Metrics:
         self._results = counter("api_results", "Results returned", "grader", "status")
         self._cached = counter("api_cached_results", "Verdicts returned from the cache", "grader")
         self._faults = counter("api_faults", "Faults returned", "grader", "kind")
-        self._stages = counter("api_verdicts", "Verdicts returned, by the stage reached", "grader", "stage")
+        self._stages = counter(
+            "api_verdicts", "Verdicts returned, by the stage reached", "grader", "stage"
+        )
         self._rewards = histogram("api_reward", "Rewards returned", REWARDS, "grader")
         self._flags = counter("api_flags", "Verdicts with a flag", "grader", "flag")
         about = "Seconds of grading, without cached verdicts"
         self._grading = histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
-        self._cpu = counter("api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader")
+        self._cpu = counter(
+            "api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader"
+        )
 
         self._jobs = gauge("queue_jobs", "Jobs by state; buried: dead letters", "grader", "state")
         self._depth = gauge("queue_depth", "Queued and running jobs", "grader")
         self._waiting = gauge("api_waiting", "Jobs that this process waits for", "grader")
-        self._oldest = gauge("api_oldest_wait_seconds", "Seconds since the longest-waiting request arrived", "grader")
-        self._stalled = gauge("api_stalled_seconds", "Seconds without a result while a job waits", "grader")
+        self._oldest = gauge(
+            "api_oldest_wait_seconds", "Seconds since the longest-waiting request arrived", "grader"
+        )
+        self._stalled = gauge(
+            "api_stalled_seconds", "Seconds without a result while a job waits", "grader"
+        )
         self._workers = gauge("workers", "Live workers", "grader")
         self._broker_up = gauge("broker_up", "1 if Redis answers, else 0")
         self._memory_fill = gauge("broker_memory_fill", "Used share of the memory limit of Redis")
@@ -91,8 +107,11 @@ class Metrics:
             self._grading.labels(grader, result.stage.value).observe(result.wall_ms / 1000)
             self._cpu.labels(grader).inc(max(result.cpu_ms, 0) / 1000)
 
-    async def exposition(self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]) -> bytes:
-        """The text for Prometheus; the queue is asked while it is written. `waits`: of each known grader."""
+    async def exposition(
+        self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]
+    ) -> bytes:
+        """The text for Prometheus; the queue is asked while it is written. `waits`: of each known
+        grader."""
         for grader, waiting in waits.items():
             # Start at zero: a series that first appears with its first fault has no rate before it.
             for status in ("graded", "faulted"):
@@ -112,7 +131,9 @@ class Metrics:
                 for state in ("queued", "running", "restarted"):
                     self._jobs.labels(grader, state).set(getattr(queue_stats, state))
                 self._jobs.labels(grader, "buried").set(queue_stats.dead_letters)
-                self._workers.labels(grader).set(sum(info.workers for info in live if info.name == grader))
+                self._workers.labels(grader).set(
+                    sum(info.workers for info in live if info.name == grader)
+                )
             self._memory_fill.set(await broker.memory_fill())
             self._broker_up.set(1)
         except QueueFault:

@@ -1,4 +1,5 @@
-"""Failures as `application/problem+json`, in one place. Never repeats what was sent, beyond ids and names of fields."""
+"""Failures as `application/problem+json`, in one place. Never repeats what was sent, beyond ids and
+names of fields."""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ MAX_ERRORS = 20
 MAX_NAME_CHARS = 64
 """A field's name is the caller's text: no more of it than this is repeated."""
 CLIENT_CLOSED_REQUEST = 499
-"""Status in the log of a request whose client left before the response; nginx has the same number."""
+"""Status in the log of a request whose client left before the response; nginx has the same
+number."""
 
 
 class Refused(Misuse):
-    """A misuse with an HTTP status of its own. `errors`: its mistakes, each with the field it is in."""
+    """A misuse with an HTTP status of its own. `errors`: its mistakes, each with the field it is
+    in."""
 
     def __init__(
         self,
@@ -46,7 +49,8 @@ class Refused(Misuse):
 
 
 def refused_fields(status: int, mistakes: Sequence[tuple[tuple[int | str, ...], str]]) -> Refused:
-    """The refusal of a request for `mistakes`, each the path of a field and what is wrong with it."""
+    """The refusal of a request for `mistakes`, each the path of a field and what is wrong with
+    it."""
     errors = [{"field": shown(path), "message": message} for path, message in mistakes[:MAX_ERRORS]]
     lines = [f"{error['field']}: {error['message']}" for error in errors]
     if len(mistakes) > MAX_ERRORS:
@@ -57,24 +61,38 @@ def refused_fields(status: int, mistakes: Sequence[tuple[tuple[int | str, ...], 
 def refused_model(error: ValidationError) -> Refused:
     """The refusal of a body: 400 for what is no JSON, 413 when only sizes are wrong, else 422."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    status = 400 if found[0]["type"] == "json_invalid" else misuse_from_validation_error(error).status
-    return refused_fields(status, [(item["loc"], item["msg"].removeprefix("Value error, ")) for item in found])
+    status = (
+        400 if found[0]["type"] == "json_invalid" else misuse_from_validation_error(error).status
+    )
+    return refused_fields(
+        status, [(item["loc"], item["msg"].removeprefix("Value error, ")) for item in found]
+    )
 
 
 def shown(path: tuple[int | str, ...]) -> str:
     """The path of a field, with names cut and made printable: they are the caller's text."""
     parts = [str(part) for part in path]
     cut = [part if len(part) <= MAX_NAME_CHARS else part[:MAX_NAME_CHARS] + "…" for part in parts]
-    return ".".join("".join(char if char.isprintable() else "�" for char in part) for part in cut) or "body"
+    return (
+        ".".join("".join(char if char.isprintable() else "�" for char in part) for part in cut)
+        or "body"
+    )
 
 
 def problem(
-    status: int, detail: str, *, errors: list[dict[str, Any]] | None = None, headers: Mapping[str, str] | None = None
+    status: int,
+    detail: str,
+    *,
+    errors: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     title = responses.get(status, "Error")
     body = Problem(title=title, status=status, detail=detail, errors=errors)
     return Response(
-        body.model_dump_json(exclude_none=True), status, headers=headers, media_type="application/problem+json"
+        body.model_dump_json(exclude_none=True),
+        status,
+        headers=headers,
+        media_type="application/problem+json",
     )
 
 
@@ -84,28 +102,36 @@ def client_closed_request() -> Response:
 
 
 def install(app: FastAPI, retry_after_s: int) -> None:
-    """Make every expected failure of a route a problem; `AccessLogMiddleware` answers the unexpected ones."""
+    """Make every expected failure of a route a problem; `AccessLogMiddleware` answers the
+    unexpected ones."""
 
     @app.exception_handler(Misuse)
     async def misuse(request: Request, error: Misuse) -> Response:
         if isinstance(error, Refused):
-            return problem(error.answer_status, str(error), errors=error.errors, headers=error.headers)
+            return problem(
+                error.answer_status, str(error), errors=error.errors, headers=error.headers
+            )
         return problem(error.status, str(error))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         if error.status_code == 405:
-            # From the document: Starlette names the methods of the first route that has the path only.
+            # From the document: Starlette names the methods of the first route that has the path
+            # only.
             template = getattr(request.scope.get("route"), "path", "")
             methods = request.app.openapi()["paths"].get(template, {})
-            headers["allow"] = ", ".join(sorted(map(str.upper, methods))) or headers.get("Allow", "")
+            headers["allow"] = ", ".join(sorted(map(str.upper, methods))) or headers.get(
+                "Allow", ""
+            )
             headers.pop("Allow", None)
         return problem(error.status_code, str(error.detail), headers=headers)
 
     @app.exception_handler(QueueFull)
     async def full(request: Request, error: QueueFull) -> Response:
-        return problem(429, str(error), headers={"retry-after": str(max(math.ceil(error.retry_after_s), 1))})
+        return problem(
+            429, str(error), headers={"retry-after": str(max(math.ceil(error.retry_after_s), 1))}
+        )
 
     @app.exception_handler(QueueFault)
     async def away(request: Request, error: QueueFault) -> Response:

@@ -1,6 +1,8 @@
-"""The routes of operators: counts, pausing, cancelling and dead letters of queues, for keys with `role=operator`.
+"""The routes of operators: counts, pausing, cancelling and dead letters of queues, for keys with
+`role=operator`.
 
-They are no part of the contract with clients and so not in the OpenAPI document; docs/operate/queue.md lists them.
+They are no part of the contract with clients and so not in the OpenAPI document;
+docs/operate/queue.md lists them.
 """
 
 from __future__ import annotations
@@ -101,25 +103,33 @@ async def cancel(grader: str, request: Request) -> Response:
     """Cancel jobs, `{"jobs": ["..."]}`, or those that one run alone waits for, `{"run": "..."}`."""
     broker = await _broker(request, grader)
     asked = await _body(request, Cancelling)
-    return JSONResponse({"cancelled": await queue_commands.cancel(broker, grader, asked.jobs, asked.run)})
+    return JSONResponse(
+        {"cancelled": await queue_commands.cancel(broker, grader, asked.jobs, asked.run)}
+    )
 
 
 @router.get("/{grader}/dead-letters")
 async def dead_letters(grader: str, request: Request) -> Response:
     found = await (await _broker(request, grader)).dead_letters(grader)
-    return JSONResponse({"dead_letters": [{"job": letter.job.id, "history": letter.history} for letter in found]})
+    return JSONResponse(
+        {"dead_letters": [{"job": letter.job.id, "history": letter.history} for letter in found]}
+    )
 
 
 @router.delete("/{grader}/dead-letters")
 async def purge(grader: str, request: Request) -> Response:
-    return JSONResponse({"deleted": await queue_commands.purge(await _broker(request, grader), grader)})
+    return JSONResponse(
+        {"deleted": await queue_commands.purge(await _broker(request, grader), grader)}
+    )
 
 
 @router.get("/{grader}/dead-letters/{job}")
 async def dead_letter(grader: str, job: str, request: Request) -> Response:
     """One dead letter with its payload: submission, task and rubric."""
     letter = await queue_commands.dead_letter(await _broker(request, grader), grader, job)
-    return JSONResponse({"job": job, "history": letter.history, "payload": _payload(letter.job.payload)})
+    return JSONResponse(
+        {"job": job, "history": letter.history, "payload": _payload(letter.job.payload)}
+    )
 
 
 def _payload(text: str) -> Any:

@@ -1,4 +1,5 @@
-"""Bodies of requests: media type, size and time limits, the bound of all bodies together, strict JSON."""
+"""Bodies of requests: media type, size and time limits, the bound of all bodies together, strict
+JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from services.api.problems import Refused, refused_fields
 from services.api.settings import ApiSettings
 
 LARGE_BYTES = 256 * 1024
-"""Size from which on a body is parsed and hashed outside the event loop, which meanwhile serves other requests."""
+"""Size from which on a body is parsed and hashed outside the event loop, which meanwhile serves
+other requests."""
 _END_OF_TEXT = re.compile(rb'(?<!\\)"')
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
@@ -40,7 +42,8 @@ class BytesInFlight:
 
 
 class Body:
-    """The body of one request; its bytes count as in flight until it is deleted, with the batch that was made of it."""
+    """The body of one request; its bytes count as in flight until it is deleted, with the batch
+    that was made of it."""
 
     def __init__(self, in_flight: BytesInFlight) -> None:
         self.data = b""
@@ -57,51 +60,68 @@ class Body:
 
 async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInFlight) -> Body:
     """The body of a JSON request. Raises a Misuse: 408, 413, 415, 429."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        != "application/json"
+    ):
         raise Refused(415, "send the request as `Content-Type: application/json`")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refused(415, "send the request without Content-Encoding")
     limit, told = settings.max_body_bytes, request.headers.get("content-length", "")
-    too_large = TooLarge(f"the body is larger than {limit} bytes; send the submissions in several requests")
+    too_large = TooLarge(
+        f"the body is larger than {limit} bytes; send the submissions in several requests"
+    )
     if told.isdecimal() and int(told) > limit:
         raise too_large
     body, chunks = Body(in_flight), bytearray()
     try:
         async with asyncio.timeout(settings.body_timeout_s):
-            # Counted while it comes: a chunked body tells no length, and a told length may be a lie.
+            # Counted while it comes: a chunked body tells no length, and a told length may be a
+            # lie.
             async for chunk in request.stream():
                 chunks += chunk
                 if len(chunks) > limit:
                     raise too_large
                 body.grow(len(chunk))
     except TimeoutError:
-        raise Refused(408, f"the body had not arrived after {settings.body_timeout_s:g} s") from None
+        raise Refused(
+            408, f"the body had not arrived after {settings.body_timeout_s:g} s"
+        ) from None
     body.data = bytes(chunks)
     return body
 
 
 async def outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> T:
-    """`work(*args)`; for a large body in the one thread for that, where large bodies wait for each other."""
+    """`work(*args)`; for a large body in the one thread for that, where large bodies wait for each
+    other."""
     if n_bytes < LARGE_BYTES:
         return work(*args)
     return await asyncio.get_running_loop().run_in_executor(_PARSER, work, *args)
 
 
 def refuse_lax_json(data: bytes) -> None:
-    """Raises Refused (400) for duplicate names in an object, NaN and Infinity, which other parsers read differently."""
+    """Raises Refused (400) for duplicate names in an object, NaN and Infinity, which other parsers
+    read differently."""
     try:
         jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
         duplicate = "duplicate key" in str(error)
-        message = "an object has the same name twice" if duplicate else "NaN and Infinity are no JSON numbers"
+        message = (
+            "an object has the same name twice"
+            if duplicate
+            else "NaN and Infinity are no JSON numbers"
+        )
         raise refused_fields(400, [((), message)]) from None
 
 
 def may_hold_bad_text(body: bytes) -> bool:
-    """Whether a text in `body` may hold NUL or more than `MAX_TEXT_CHARS` characters; False is certain.
+    """Whether a text in `body` may hold NUL or more than `MAX_TEXT_CHARS` characters; False is
+    certain.
 
     A longer text covers one of these blocks, and in a text every quote has a backslash before it.
     """
     block = MAX_TEXT_CHARS // 2
     whole_blocks = range(0, len(body) - block + 1, block)
-    return b"\\u0000" in body or not all(_END_OF_TEXT.search(body, start, start + block) for start in whole_blocks)
+    return b"\\u0000" in body or not all(
+        _END_OF_TEXT.search(body, start, start + block) for start in whole_blocks
+    )

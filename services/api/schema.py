@@ -1,6 +1,7 @@
 """What `/openapi.json` says beyond what FastAPI sees by itself: request bodies, examples, keys.
 
-Requests are described by what the known graders announced, so the document grows with the graders that join.
+Requests are described by what the known graders announced, so the document grows with the graders
+that join.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ GRADED: dict[str, Any] = {
     "tests": {"passed": 3, "total": 5},
     "flags": [],
     "diagnostics": [
-        {"stage": "types", "severity": "warning", "line": 3, "column": 9, "code": None, "message": "unused variable x."}
+        {
+            "stage": "types",
+            "severity": "warning",
+            "line": 3,
+            "column": 9,
+            "code": None,
+            "message": "unused variable x.",
+        }
     ],
     "rubric": "example/graduated@1",
     "grader": "example@34536bc79c07",
@@ -55,7 +63,11 @@ GRADED: dict[str, Any] = {
 FAULTED: dict[str, Any] = {
     "id": "b2",
     "status": "faulted",
-    "fault": {"kind": "deadline", "message": "example submission 'b2': no verdict within 60 s", "retryable": True},
+    "fault": {
+        "kind": "deadline",
+        "message": "example submission 'b2': no verdict within 60 s",
+        "retryable": True,
+    },
 }
 JOB_ID = "ZQ4tZ6nqVxk3c1yUuG0a8h2sPjB7LwDf"
 
@@ -66,7 +78,9 @@ def _shown(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
 
 RESULTS = _shown(GradeResponse, {"results": [GRADED, FAULTED]})
 ACCEPTED = _shown(Accepted, {"id": JOB_ID})
-STATUS = _shown(JobStatus, {"id": JOB_ID, "status": "running", "done": 1, "total": 2, "results": None})
+STATUS = _shown(
+    JobStatus, {"id": JOB_ID, "status": "running", "done": 1, "total": 2, "results": None}
+)
 CANCELLED = _shown(
     JobStatus,
     {
@@ -114,7 +128,10 @@ PARAMETERS: list[dict[str, Any]] = [
     {
         "name": "Gradus-Priority",
         "in": "header",
-        "description": "Evaluation comes before training, which still gets a fifth of the claims while both wait.",
+        "description": (
+            "Evaluation comes before training, which still gets a fifth of the claims while both"
+            " wait."
+        ),
         "schema": {"type": "string", "enum": PRIORITIES, "default": "training"},
     },
     *(
@@ -122,7 +139,10 @@ PARAMETERS: list[dict[str, Any]] = [
             "name": name.lower(),
             "in": "header",
             "deprecated": True,
-            "description": f"Old name of `Gradus-{name}`, for one release. Ignored where it holds something else.",
+            "description": (
+                f"Old name of `Gradus-{name}`, for one release. Ignored where it holds something"
+                " else."
+            ),
             "schema": {"type": "string"},
         }
         for name in ("Run", "Priority")
@@ -136,7 +156,9 @@ GRADE_BODY: dict[str, Any] = {
 CALLBACK = {
     "name": "Gradus-Callback",
     "in": "header",
-    "description": "URL that the results are sent to, signed; its origin must be one that the operator allows.",
+    "description": (
+        "URL that the results are sent to, signed; its origin must be one that the operator allows."
+    ),
     "schema": {"type": "string"},
 }
 JOB_BODY = GRADE_BODY | {"parameters": [*PARAMETERS, CALLBACK]}
@@ -145,7 +167,11 @@ DESCRIPTION = _shown(
     GraderDescription,
     {
         "name": "example",
-        "task_schema": {"type": "object", "properties": {"tests": {"type": "string"}}, "required": ["tests"]},
+        "task_schema": {
+            "type": "object",
+            "properties": {"tests": {"type": "string"}},
+            "required": ["tests"],
+        },
         "example": {"id": "a1", "prompt": "...", "completion": "...", "task": {"tests": "..."}},
         "stages": ["extract", "compile", "tests"],
         "rates": {"compile": "past:compile", "tests": "passed"},
@@ -156,10 +182,14 @@ DESCRIPTION = _shown(
 )
 
 STREAM: dict[str, Any] = {
-    "description": "One result per line. An empty line, now and then, says that the service is still at work.",
+    "description": (
+        "One result per line. An empty line, now and then, says that the service is still at work."
+    ),
     "content": {
         "application/x-ndjson": {
-            "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in (Graded, Faulted)]},
+            "schema": {
+                "oneOf": [{"$ref": REF.format(model=model.__name__)} for model in (Graded, Faulted)]
+            },
             "example": f"{json.dumps(GRADED)}\n\n{json.dumps(FAULTED)}\n",
         }
     },
@@ -221,9 +251,13 @@ def install(app: FastAPI, registry: GraderRegistry) -> None:
 
 
 def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
-    document = get_openapi(title=app.title, version=app.version, description=ABOUT, routes=app.routes)
+    document = get_openapi(
+        title=app.title, version=app.version, description=ABOUT, routes=app.routes
+    )
     models: list[type[BaseModel]] = [GradeRequest, RawSubmission, Graded, Faulted, Problem]
-    _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in models], ref_template=REF
+    )
     components = document.setdefault("components", {})
     components["schemas"] = definitions["$defs"] | components.get("schemas", {})
     requests = [_add_request(components["schemas"], one) for one in known]
@@ -258,12 +292,17 @@ def _add_request(schemas: dict[str, Any], grader: GraderDescription) -> str:
 
 
 def _moved(node: Any, to: str) -> Any:
-    """A schema with references to its own definitions as they are when `$defs/NAME` stands at `to`.NAME."""
+    """A schema with references to its own definitions as they are when `$defs/NAME` stands at
+    `to`.NAME."""
     if isinstance(node, list):
         return [_moved(one, to) for one in node]
     if not isinstance(node, dict):
         return node
     return {
-        key: value.replace("#/$defs/", f"{to}.") if key == "$ref" and isinstance(value, str) else _moved(value, to)
+        key: (
+            value.replace("#/$defs/", f"{to}.")
+            if key == "$ref" and isinstance(value, str)
+            else _moved(value, to)
+        )
         for key, value in node.items()
     }

@@ -1,4 +1,5 @@
-"""`serve`: uvicorn around the app, until a signal or the caller stops it. Starts no worker: the CLI does."""
+"""`serve`: uvicorn around the app, until a signal or the caller stops it. Starts no worker: the CLI
+does."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from services.json_logging import json_lines
 from services.open_files import raise_open_files
 
 RESERVED_FILES = 128
-"""Open files of an API process that are no connections of clients: those to Redis, sockets, libraries."""
+"""Open files of an API process that are no connections of clients: those to Redis, sockets,
+libraries."""
 
 
 async def serve(
@@ -39,27 +41,35 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    Requests under way may finish for `settings.shutdown_grace_s`; cancelling this stops in the same way.
-    `broker`: one that stays the caller's; or a URL, or None for a queue inside this process, and then it is closed at
-    the end. `host` and `port` go before the settings. `on_ready` is called with the URL once it is listening.
-    Raises Misuse for an open address without keys, for too few open files, and when it cannot listen.
+    Requests under way may finish for `settings.shutdown_grace_s`; cancelling this stops in the same
+    way. `broker`: one that stays the caller's; or a URL, or None for a queue inside this process,
+    and then it is closed at the end. `host` and `port` go before the settings. `on_ready` is called
+    with the URL once it is listening. Raises Misuse for an open address without keys, for too few
+    open files, and when it cannot listen.
     """
     settings = settings or ApiSettings()
     host, port = settings.host if host is None else host, settings.port if port is None else port
     refuse_open_service(host, settings)
     max_connections = raise_open_files() - RESERVED_FILES
-    used = open_broker(broker, broker_settings) if broker is None or isinstance(broker, str) else broker
+    used = (
+        open_broker(broker, broker_settings)
+        if broker is None or isinstance(broker, str)
+        else broker
+    )
     sockets = ExitStack()
     try:
         app = create_app(used, settings)
         found = sockets.enter_context(listener(host, port))
         set_send_timeout(found, settings.send_timeout_s)
-        roots = [(rooted, sockets.enter_context(own)) for rooted, own in _nemo_gym(app, host, settings)]
+        roots = [
+            (rooted, sockets.enter_context(own)) for rooted, own in _nemo_gym(app, host, settings)
+        ]
         if on_ready is not None:
             on_ready(url_of(found))
         api: Api = app.state.api
         if api.allowed_hosts is None and is_loopback(host) and not api.keys.ring().keys:
-            # A page that a browser here loaded under another name could send requests (DNS rebinding).
+            # A page that a browser here loaded under another name could send requests (DNS
+            # rebinding).
             api.allowed_hosts = is_loopback
         protocol = partial(
             HeaderTimeoutProtocol,
@@ -81,7 +91,10 @@ async def serve(
             timeout_graceful_shutdown=settings.shutdown_grace_s,
         )
         beside_stop = asyncio.Event()
-        beside = [asyncio.create_task(serve_on(config(one, lifespan="off"), own, beside_stop)) for one, own in roots]
+        beside = [
+            asyncio.create_task(serve_on(config(one, lifespan="off"), own, beside_stop))
+            for one, own in roots
+        ]
         try:
             with json_lines():
                 await serve_on(config(app, lifespan="on"), found, stop)
@@ -94,15 +107,23 @@ async def serve(
             await used.close()
 
 
-def _nemo_gym(app: ASGIApp, host: str, settings: ApiSettings) -> list[tuple[ASGIApp, socket.socket]]:
-    """Applications that serve a grader to NeMo Gym at the root of a port. Raises Misuse where they cannot listen."""
+def _nemo_gym(
+    app: ASGIApp, host: str, settings: ApiSettings
+) -> list[tuple[ASGIApp, socket.socket]]:
+    """Applications that serve a grader to NeMo Gym at the root of a port. Raises Misuse where they
+    cannot listen."""
     if not settings.nemo_gym_ports:
         return []
     if "nemo_gym" not in settings.adapters:
-        raise Misuse("a port for NeMo Gym needs the adapter: `--adapters nemo_gym` or GRADUS_API_ADAPTERS=nemo_gym")
+        raise Misuse(
+            "a port for NeMo Gym needs the adapter: `--adapters nemo_gym` or"
+            " GRADUS_API_ADAPTERS=nemo_gym"
+        )
     from services.api.adapters.nemo_gym import at_root
 
-    return [(at_root(app, grader), listener(host, port)) for grader, port in settings.nemo_gym_ports]
+    return [
+        (at_root(app, grader), listener(host, port)) for grader, port in settings.nemo_gym_ports
+    ]
 
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:
@@ -110,8 +131,8 @@ def refuse_open_service(host: str, settings: ApiSettings) -> None:
     if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
         return
     raise Misuse(
-        f"refusing to serve on {host or 'every address'} without API keys: every client could run code here. "
-        "Make a key with `gradus keys new NAME` and name the file that holds its line in GRADUS_API_KEYS_FILE, or bind "
-        "to 127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
-        "GRADUS_API_ALLOW_ANONYMOUS=true"
+        f"refusing to serve on {host or 'every address'} without API keys: every client could run"
+        " code here. Make a key with `gradus keys new NAME` and name the file that holds its line"
+        " in GRADUS_API_KEYS_FILE, or bind to 127.0.0.1, or, inside a network that is closed"
+        " already (a compose network without published ports), set GRADUS_API_ALLOW_ANONYMOUS=true"
     )

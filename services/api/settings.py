@@ -15,7 +15,8 @@ from services.api.api_keys import KeyRing, key_ring
 
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
-"""What clients read may stand in the same environment. It protects no service: `GRADUS_API_KEYS_FILE` does."""
+"""What clients read may stand in the same environment. It protects no service:
+`GRADUS_API_KEYS_FILE` does."""
 
 RENAMED = {
     "GRADUS_API_HEAD_TIMEOUT_S": "header_timeout_s",
@@ -23,42 +24,54 @@ RENAMED = {
     "GRADUS_API_STALL_S": "ready_stall_timeout_s",
     "GRADUS_API_SHUTDOWN_S": "shutdown_grace_s",
 }
-"""Old names of variables, accepted for one release, with the fields that they set unless the new name does."""
+"""Old names of variables, accepted for one release, with the fields that they set unless the new
+name does."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ApiSettings(BaseSettings):
-    """Every field can be set as `GRADUS_API_<FIELD>`; a name with that prefix which is no field is refused."""
+    """Every field can be set as `GRADUS_API_<FIELD>`; a name with that prefix which is no field is
+    refused."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """0: any free port."""
     key_hashes: Annotated[tuple[KeyHash, ...], NoDecode] = ()
-    """SHA-256 of API keys without a name, each for every grader, as 64 hex digits with commas between."""
+    """SHA-256 of API keys without a name, each for every grader, as 64 hex digits with commas
+    between."""
     keys: str = ""
     """Keys as lines of `services.api.api_keys`, or with semicolons between."""
     keys_file: Path | None = None
-    """A file with such lines, read again when it changes. No key in any of the three: none is required."""
+    """A file with such lines, read again when it changes. No key in any of the three: none is
+    required."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    """Names that may stand in the header `Host`, without port, with commas between. Empty: on a loopback address
-    without keys only names of this machine, else any."""
+    """Names that may stand in the header `Host`, without port, with commas between. Empty: on a
+    loopback address without keys only names of this machine, else any."""
     adapters: Annotated[tuple[str, ...], NoDecode] = ()
-    """Protocols of other trainers to serve (`services.api.adapters.ADAPTERS`), with commas between."""
+    """Protocols of other trainers to serve (`services.api.adapters.ADAPTERS`), with commas
+    between."""
     tasks: Annotated[tuple[tuple[GraderName, Path], ...], NoDecode] = ()
-    """Files of tasks that clients of adapters name by id: `story=train.jsonl`, with commas between."""
+    """Files of tasks that clients of adapters name by id: `story=train.jsonl`, with commas
+    between."""
     nemo_gym_ports: Annotated[tuple[tuple[GraderName, Port], ...], NoDecode] = ()
-    """Ports that serve a grader's `nemo_gym` adapter at their root: `story=8101`, with commas between."""
+    """Ports that serve a grader's `nemo_gym` adapter at their root: `story=8101`, with commas
+    between."""
     grader_secrets_file: Path | None = None
-    """A file of `services.broker.signing`. With it, results without the signature of their grader are faults."""
+    """A file of `services.broker.signing`. With it, results without the signature of their grader
+    are faults."""
     allow_anonymous: bool = False
-    """Serve without keys on an address that others can reach: only inside a network that is closed already."""
+    """Serve without keys on an address that others can reach: only inside a network that is closed
+    already."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
     max_bytes_in_flight: Annotated[int, Field(gt=0)] = 256 * 2**20
-    """Bytes of all requests that are read or unanswered; past it 429. The process needs about twice as much."""
+    """Bytes of all requests that are read or unanswered; past it 429. The process needs about twice
+    as much."""
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds in which the body of a request must arrive."""
     header_timeout_s: Annotated[float, Field(gt=0)] = 10.0
@@ -68,22 +81,28 @@ class ApiSettings(BaseSettings):
     send_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which a client that acknowledges nothing of its response is disconnected."""
     heartbeat_s: Annotated[float, Field(gt=0)] = 5.0
-    """Seconds between keep-alive lines on an idle NDJSON stream. Clients use them to detect a dead server."""
+    """Seconds between keep-alive lines on an idle NDJSON stream. Clients use them to detect a dead
+    server."""
     registry_ttl_s: Annotated[float, Field(ge=0)] = 1.0
     """Seconds for which the list of live graders is cached."""
     worker_grace_s: Annotated[float, Field(ge=0)] = 12.0
-    """A grader without a live worker for this long is answered for with faults, without waiting for the deadline.
+    """A grader without a live worker for this long is answered for with faults, without waiting for
+    the deadline.
 
-    Longer than a worker may need to register anew after a failover: a call that hangs for 5 s, and a heartbeat's 5 s.
+    Longer than a worker may need to register anew after a failover: a call that hangs for 5 s, and
+    a heartbeat's 5 s.
     """
     required_graders: Annotated[tuple[GraderName, ...], NoDecode] = ()
-    """Graders without which this service is not ready, with commas between. Empty: any one will do."""
+    """Graders without which this service is not ready, with commas between. Empty: any one will
+    do."""
     ready_stall_timeout_s: Annotated[float, Field(gt=0)] = 300.0
-    """Seconds without a result of a grader, while a submission waits for it, after which the service is not ready."""
+    """Seconds without a result of a grader, while a submission waits for it, after which the
+    service is not ready."""
     retry_after_s: Annotated[int, Field(ge=1)] = 5
     """What a 503 advises; a 429 advises what the broker says."""
     callback_origins: Annotated[tuple[str, ...], NoDecode] = ()
-    """Origins (`https://host:port`) to which results of asynchronous jobs may be sent, with commas between."""
+    """Origins (`https://host:port`) to which results of asynchronous jobs may be sent, with commas
+    between."""
     callback_secret_file: Path | None = None
     """A file with `whsec_` and base64: signs callbacks."""
     job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
@@ -91,33 +110,55 @@ class ApiSettings(BaseSettings):
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
 
-    @field_validator("key_hashes", "required_graders", "allowed_hosts", "callback_origins", mode="before")
+    @field_validator(
+        "key_hashes", "required_graders", "allowed_hosts", "callback_origins", mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return (
+            [part.strip().lower() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
 
     @field_validator("adapters", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return (
+            [part.strip() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
 
     @field_validator("tasks", "nemo_gym_ports", mode="before")
     @classmethod
     def _split_pairs(cls, value: Any) -> Any:
-        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        parts = (
+            [part.strip() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
         return [part.split("=", 1) if isinstance(part, str) else part for part in parts]
 
     @model_validator(mode="before")
     @classmethod
     def _check_names(cls, values: Any) -> Any:
-        # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would be used in silence.
+        # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would
+        # be used in silence.
         known = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
         for name in os.environ:
             if (field := RENAMED.get(name.upper())) and os.environ[name]:
                 values.setdefault(field, os.environ[name])
-            elif name.upper().startswith(PREFIX) and name.upper() not in known | OF_CLIENTS | RENAMED.keys():
+            elif (
+                name.upper().startswith(PREFIX)
+                and name.upper() not in known | OF_CLIENTS | RENAMED.keys()
+            ):
                 close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
-                hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
+                hint = (
+                    f"; did you mean {close[0]}?"
+                    if close
+                    else f"; there are: {', '.join(sorted(known))}"
+                )
                 raise ValueError(f"the environment variable {name} is no setting{hint}")
         return values
 

@@ -1,4 +1,5 @@
-"""ASGI middleware: a span around every request for work, if tracing is configured. Probes and scrapes get none."""
+"""ASGI middleware: a span around every request for work, if tracing is configured. Probes and
+scrapes get none."""
 
 from __future__ import annotations
 
@@ -36,4 +37,6 @@ class TracingMiddleware:
                 method = scope["method"] if scope["method"] in METHODS else "_OTHER"
                 span.update_name(f"{method} {route_of(scope)}")
                 span.set_attributes({"http.request.method": method, "http.route": route_of(scope)})
-                span.set_attributes({f"gradus.{name}": value for name, value in fields_of(scope).items()})
+                span.set_attributes(
+                    {f"gradus.{name}": value for name, value in fields_of(scope).items()}
+                )

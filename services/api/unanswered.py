@@ -1,4 +1,5 @@
-"""What becomes of submissions that have no result at their deadline, or when their client has left."""
+"""What becomes of submissions that have no result at their deadline, or when their client has
+left."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Unanswered:
         self._withdrawing: set[asyncio.Task[None]] = set()
 
     async def withdraw(self, grader: str, job_ids: list[str]) -> None:
-        """Withdraw the jobs; returns after `LAST_WORD_S` at the latest, and the withdrawal ends in its own time."""
+        """Withdraw the jobs; returns after `LAST_WORD_S` at the latest, and the withdrawal ends in
+        its own time."""
 
         async def cancel() -> None:
             with suppress(QueueFault):
@@ -37,9 +39,15 @@ class Unanswered:
             async with asyncio.timeout(LAST_WORD_S):
                 if await self._registry.is_absent(grader):
                     command = f"gradus worker {grader} --redis redis://..."
-                    return FaultKind.QUEUE, f"no {grader} grader is running: start one with `{command}`"
+                    return (
+                        FaultKind.QUEUE,
+                        f"no {grader} grader is running: start one with `{command}`",
+                    )
                 depth = await self._broker.depth(grader)
         except (TimeoutError, QueueFault):
-            return FaultKind.QUEUE, f"the queue did not answer at the deadline, after {deadline_s:g} s"
+            return (
+                FaultKind.QUEUE,
+                f"the queue did not answer at the deadline, after {deadline_s:g} s",
+            )
         seen = f"no verdict within {deadline_s:g} s; the queue holds {depth} jobs"
         return FaultKind.DEADLINE, f"{seen}: allow more time or add workers"

@@ -1,7 +1,7 @@
 """Corpora of hostile answers: where a grader's corpus is, and what `gradus attack` needs of one.
 
-The corpus is the folder `attacks` beside the module of the grader. Those of the shipped graders are in `tests/attack/`
-of the checkout.
+The corpus is the folder `attacks` beside the module of the grader. Those of the shipped graders are
+in `tests/attack/` of the checkout.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def corpus_folder(grader: str) -> Path:
     folders = [Path(__file__).parents[2] / "tests" / "attack" / grader]
     if point := installed().get(grader):
         package = find_spec(point.module.rpartition(".")[0])
-        folders += [Path(place) / "attacks" for place in (package and package.submodule_search_locations) or ()]
+        folders += [
+            Path(place) / "attacks"
+            for place in (package and package.submodule_search_locations) or ()
+        ]
     for folder in folders:
         if folder.is_dir():
             return folder
@@ -54,7 +57,8 @@ def corpus_folder(grader: str) -> Path:
 
 
 def load_corpus(grader: str) -> Corpus:
-    """A folder with `corpus.yaml` holds attacks on one task, any other one attacks on the shipped story tasks.
+    """A folder with `corpus.yaml` holds attacks on one task, any other one attacks on the shipped
+    story tasks.
 
     Raises Misuse when there is no corpus, and for a file that cannot be read.
     """

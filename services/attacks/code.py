@@ -1,16 +1,18 @@
-"""Corpora of hostile answers to one task, which no attack answers honestly: reads them, and says what got through.
+"""Corpora of hostile answers to one task, which no attack answers honestly: reads them, and says
+what got through.
 
-`corpus.yaml` has the task, its right answer, the number of its `tests`, and `unearned`, the most reward of an answer
-that passes none of them. An attack is an entry of its list `attacks`, with `name` and `completion`, or a file beside it
-(`files: {suffix, comment}`), whose first comment has one `key: value` on a line. It says what must not happen (`must
-not`) and what differs from the usual:
+`corpus.yaml` has the task, its right answer, the number of its `tests`, and `unearned`, the most
+reward of an answer that passes none of them. An attack is an entry of its list `attacks`, with
+`name` and `completion`, or a file beside it (`files: {suffix, comment}`), whose first comment has
+one `key: value` on a line. It says what must not happen (`must not`) and what differs from the
+usual:
   earned     tests that it passes by honest means (0)
   stage      stages that it may reach (tests)
   flags      flags of the verdict
   wall_s     wall limit of the run, for tests with a grader of their own
   suite      tests, in place of the corpus's `suite`
-and the fields of the task that `fields` names, each as text, words or JSON.
-`@CANARY@`, `@PORT@`, `@PID@` and `@MARKER@` stand for things of the host that tests watch, `@3 times a#;@` for
+and the fields of the task that `fields` names, each as text, words or JSON. `@CANARY@`, `@PORT@`,
+`@PID@` and `@MARKER@` stand for things of the host that tests watch, `@3 times a#;@` for
 `a0;a1;a2;`.
 """
 
@@ -77,10 +79,13 @@ class Attack:
         """This attack, or another completion, with further fields of the task."""
         text = fill_placeholders(self.source) if completion is None else completion
         kind: type[Submission] = SUBMISSIONS.get(self.corpus.grader, RawSubmission)
-        return kind.model_validate({"id": self.name, "completion": text, "task": {**self.task, **task}})
+        return kind.model_validate(
+            {"id": self.name, "completion": text, "task": {**self.task, **task}}
+        )
 
     def got_through(self, result: Graded | Faulted) -> str | None:
-        """What the attack achieved that it must not; None when it was held. A fault is an achievement."""
+        """What the attack achieved that it must not; None when it was held. A fault is an
+        achievement."""
         about = self.corpus.about
         if isinstance(result, Faulted):
             return f"a fault in place of a verdict: {result.fault.message}"
@@ -117,7 +122,9 @@ class CodeCorpus:
         corpus = cls(grader, about, {})
         entries = {f"{folder / FILE}: {said.get('name')}": said for said in about.attacks}
         if about.files:
-            line = re.compile(rf"^(?://)?\s*({'|'.join((*_KEYS, *about.fields))}):\s*(.*?)\s*$", re.MULTILINE)
+            line = re.compile(
+                rf"^(?://)?\s*({'|'.join((*_KEYS, *about.fields))}):\s*(.*?)\s*$", re.MULTILINE
+            )
             for path in sorted(folder.glob(f"*{about.files.suffix}")):
                 source = path.read_text()
                 head = re.compile(about.files.comment, re.DOTALL).match(source)
@@ -125,19 +132,28 @@ class CodeCorpus:
                 entries[str(path)] = {"name": path.stem, "completion": source, **said}
         for where, said in entries.items():
             if not {"name", "completion", "must not"} <= said.keys():
-                raise Misuse(f"{where}: gives no name or completion, or does not say what must not happen (`must not`)")
+                raise Misuse(
+                    f"{where}: gives no name or completion, or does not say what must not happen"
+                    " (`must not`)"
+                )
             corpus.attacks[said["name"]] = corpus.attack(said)
         return corpus
 
     def attack(self, said: Mapping[str, Any]) -> Attack:
         """The attack of which an entry, or the head of a file, says so much."""
-        task = {key: _PARSERS[kind](said[key]) for key, kind in self.about.fields.items() if key in said}
+        task = {
+            key: _PARSERS[kind](said[key]) for key, kind in self.about.fields.items() if key in said
+        }
         return Attack(
             corpus=self,
             name=said["name"],
             source=said["completion"],
             task=self.about.task | task,
-            suite=self.about.suite_around.replace("@CASES@", said["suite"]) if "suite" in said else self.about.suite,
+            suite=(
+                self.about.suite_around.replace("@CASES@", said["suite"])
+                if "suite" in said
+                else self.about.suite
+            ),
             must_not=said["must not"],
             earned=int(said.get("earned", 0)),
             stages=frozenset(said.get("stage", "tests").split()),
@@ -156,14 +172,25 @@ class CodeCorpus:
     def lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
         for one, result in zip(self.attacks.values(), results, strict=True):
             problem = one.got_through(result)
-            seen = f"{result.stage:8} {result.reward:.2f}" if isinstance(result, Graded) else "fault        "
+            seen = (
+                f"{result.stage:8} {result.reward:.2f}"
+                if isinstance(result, Graded)
+                else "fault        "
+            )
             text = f"{seen}  {one.name:32} must not {one.must_not}"
             yield Line("THROUGH", text, f"got {problem}") if problem else Line("held", text, None)
 
 
 def fill_placeholders(source: str, things: Mapping[str, object] | None = None) -> str:
     """`source` with the things of a host in it; without any, with things that are not there."""
-    usual: Mapping[str, object] = {"CANARY": "/nowhere", "PORT": 9, "PID": os.getpid(), "MARKER": "marker"}
+    usual: Mapping[str, object] = {
+        "CANARY": "/nowhere",
+        "PORT": 9,
+        "PID": os.getpid(),
+        "MARKER": "marker",
+    }
     for name, value in (things or usual).items():
         source = source.replace(f"@{name}@", str(value))
-    return _TIMES.sub(lambda found: "".join(found[2].replace("#", str(n)) for n in range(int(found[1]))), source)
+    return _TIMES.sub(
+        lambda found: "".join(found[2].replace("#", str(n)) for n in range(int(found[1]))), source
+    )

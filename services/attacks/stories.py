@@ -1,10 +1,12 @@
-"""The corpus of dishonest answers to story tasks: reads it, and says of results which attacks paid. Runs nothing.
+"""The corpus of dishonest answers to story tasks: reads it, and says of results which attacks paid.
+Runs nothing.
 
-A file holds the attacks on one task of `configs/tasks/story.jsonl`: `task`, its id, and `attacks`, each with its
-`class` and `completion` (`@60 times line #@` as in the other corpora). The honest answer is the task's `solution`. An
-attack is held when it earns less than that answer with half of its stories missing; there are two such halves, the
-stories with odd and those with even numbers, and what counts is the mean of what they earn. `exceptions.yaml` beside
-the files names the attacks that are known to earn more, with what they earned, what the halves earned, and why.
+A file holds the attacks on one task of `configs/tasks/story.jsonl`: `task`, its id, and `attacks`,
+each with its `class` and `completion` (`@60 times line #@` as in the other corpora). The honest
+answer is the task's `solution`. An attack is held when it earns less than that answer with half of
+its stories missing; there are two such halves, the stories with odd and those with even numbers,
+and what counts is the mean of what they earn. `exceptions.yaml` beside the files names the attacks
+that are known to earn more, with what they earned, what the halves earned, and why.
 """
 
 from __future__ import annotations
@@ -103,7 +105,8 @@ class Outcome:
 
 
 def halves(stories: Sequence[str]) -> tuple[str, str]:
-    """The two answers in which half of the stories are missing; of an odd number the smaller half stays in each."""
+    """The two answers in which half of the stories are missing; of an odd number the smaller half
+    stays in each."""
     kept = len(stories) // 2 * 2
     return "\n".join(stories[0:kept:2]), "\n".join(stories[1:kept:2])
 
@@ -116,12 +119,15 @@ def story_rows() -> dict[str, dict[str, Any]]:
 
 def sprint_of(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = ()) -> Sprint:
     """A sprint from a row of the shipped tasks."""
-    task = StoryTask.model_validate({name: row[name] for name in StoryTask.model_fields if name in row})
+    task = StoryTask.model_validate(
+        {name: row[name] for name in StoryTask.model_fields if name in row}
+    )
     return Sprint(name, task, tuple(row["solution"].splitlines()), tried)
 
 
 def load_sprints() -> tuple[Sprint, ...]:
-    """The corpus, in the order of its files' names. Raises Misuse naming the file that cannot be read."""
+    """The corpus, in the order of its files' names. Raises Misuse naming the file that cannot be
+    read."""
     rows = story_rows()
     sprints = []
     for path in sorted(corpus_folder("story").glob("*.yaml")):
@@ -162,11 +168,14 @@ def submissions_of(sprints: Iterable[Sprint]) -> Iterator[Submission]:
     """What to grade: for each sprint its two halves, then its attacks."""
     for sprint in sprints:
         texts = [*halves(sprint.honest), *(attack.text for attack in sprint.attacks)]
-        yield from (sprint.submission(text, f"{sprint.name}.{number}") for number, text in enumerate(texts))
+        yield from (
+            sprint.submission(text, f"{sprint.name}.{number}") for number, text in enumerate(texts)
+        )
 
 
 def outcomes(sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]) -> Iterator[Outcome]:
-    """One outcome per attack, from the results of `submissions_of` in their order. Raises Misuse for a faulted half."""
+    """One outcome per attack, from the results of `submissions_of` in their order. Raises Misuse
+    for a faulted half."""
     waiting = iter(results)
     for sprint in sprints:
         both = [next(waiting), next(waiting)]
@@ -178,8 +187,11 @@ def outcomes(sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]) -> 
             yield Outcome(sprint, attack, next(waiting), half)
 
 
-def verdict_on(outcome: Outcome, exceptions: dict[tuple[str, str], KnownException]) -> tuple[str, str | None]:
-    """`held`, `known` or `THROUGH`, and what is wrong, if anything; an exception must still be one."""
+def verdict_on(
+    outcome: Outcome, exceptions: dict[tuple[str, str], KnownException]
+) -> tuple[str, str | None]:
+    """`held`, `known` or `THROUGH`, and what is wrong, if anything; an exception must still be
+    one."""
     known = exceptions.get((outcome.sprint.name, outcome.attack.kind))
     if outcome.is_held:
         return "held", STALE if known and outcome.reward < outcome.half - FIGURE_TOLERANCE else None
@@ -189,7 +201,13 @@ def verdict_on(outcome: Outcome, exceptions: dict[tuple[str, str], KnownExceptio
         return "THROUGH", f"earns {outcome.reward:.2f}, half of an honest answer {outcome.half:.2f}"
     off = max(abs(known.reward - outcome.reward), abs(known.half - outcome.half))
     if off > FIGURE_TOLERANCE:
-        return "known", f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}, which is not what is listed"
+        return (
+            "known",
+            (
+                f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}, which is not what"
+                " is listed"
+            ),
+        )
     return "known", None
 
 
@@ -206,4 +224,6 @@ class StoryCorpus:
         for one in outcomes(self._sprints, results):
             word, problem = verdict_on(one, self._exceptions)
             place = f"{one.sprint.name}: {one.attack.kind}"
-            yield Line(word, f"{one.reward:.2f}  {place:60} must earn less than {one.half:.2f}", problem)
+            yield Line(
+                word, f"{one.reward:.2f}  {place:60} must earn less than {one.half:.2f}", problem
+            )

@@ -1,9 +1,9 @@
 """The broker's contract: submit, claim, finish, wait. Payloads and results are opaque JSON.
 
-Two implementations pass one behavioural test suite (`tests/contract/`): `memory.MemoryBroker` for one process,
-`streams.StreamsBroker` on Redis Streams for any number. A worker claims a job under a lease. A lease that is not
-renewed lapses and another worker claims the job, so a crash loses nothing. A job is finished exactly once: a second
-`finish` changes nothing and returns False.
+Two implementations pass one behavioural test suite (`tests/contract/`): `memory.MemoryBroker` for
+one process, `streams.StreamsBroker` on Redis Streams for any number. A worker claims a job under a
+lease. A lease that is not renewed lapses and another worker claims the job, so a crash loses
+nothing. A job is finished exactly once: a second `finish` changes nothing and returns False.
 """
 
 from __future__ import annotations
@@ -41,27 +41,35 @@ __all__ = [
 MAX_DELIVERIES = 3
 """Permitted starts of a job. A job that was started this often without a result kills its workers.
 
-Finish a claim with more `deliveries` at once, with a fault and `dead_letter=True`. The last permitted start is claimed
-by itself, by a worker that holds nothing else: that tells the killer from jobs that only shared its workers.
+Finish a claim with more `deliveries` at once, with a fault and `dead_letter=True`. The last
+permitted start is claimed by itself, by a worker that holds nothing else: that tells the killer
+from jobs that only shared its workers.
 """
 
 
 RENEW_S = 1.0
-"""Seconds between renewals of a worker's leases, a quarter of the lease if that is less: its heartbeat."""
+"""Seconds between renewals of a worker's leases, a quarter of the lease if that is less: its
+heartbeat."""
 DEAD_AFTER_S = 2.5
-"""Seconds without a renewal after which a worker counts as dead, and others claim its jobs before their leases lapse.
+"""Seconds without a renewal after which a worker counts as dead, and others claim its jobs before
+their leases lapse.
 
-Only where Redis and some worker were up all the while. After an outage the whole lease counts, without the outage.
+Only where Redis and some worker were up all the while. After an outage the whole lease counts,
+without the outage.
 """
 
 PUT_OFF_TURNS = 1000
-"""Turns of each other run that go before a job which was put off: it also starts under endless load."""
+"""Turns of each other run that go before a job which was put off: it also starts under endless
+load."""
 TRAINING_PART = 5
-"""Training gets a fifth of the jobs that are claimed while jobs of both priorities wait, evaluation the rest."""
+"""Training gets a fifth of the jobs that are claimed while jobs of both priorities wait, evaluation
+the rest."""
 RESERVED_PART = 16
-"""A run may queue a sixteenth of the bound (`max_depth`) whatever others have queued, up to twice the bound in all."""
+"""A run may queue a sixteenth of the bound (`max_depth`) whatever others have queued, up to twice
+the bound in all."""
 MAX_FAIR_SHARES = 1000
-"""Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are forgotten."""
+"""Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are
+forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,8 @@ class BrokerSettings:
     result_ttl_s: float = 3600.0
     """Seconds to keep cached results (verdicts)."""
     uncached_ttl_s: float = 300.0
-    """Seconds to keep results that are not cached (faults), so that waiting clients can still read them."""
+    """Seconds to keep results that are not cached (faults), so that waiting clients can still read
+    them."""
     max_dead_letters: int = 100
     """Dead letters kept per grader."""
     dead_letter_ttl_s: float = 7 * 86_400.0
@@ -89,7 +98,8 @@ class DeadLetter:
 
     job: Job
     history: tuple[str, ...]
-    """Ends of the starts before the last: `<unix seconds> <worker> let its lease lapse`, or `... gave it back`."""
+    """Ends of the starts before the last: `<unix seconds> <worker> let its lease lapse`, or `...
+    gave it back`."""
 
 
 class QueueState(StrEnum):
@@ -126,31 +136,39 @@ class UnfinishedJob:
 
 
 class Broker(Protocol):
-    """Every method raises QueueFault when the store stays unreachable for longer than its retries last."""
+    """Every method raises QueueFault when the store stays unreachable for longer than its retries
+    last."""
 
     @property
     def lease_s(self) -> float:
-        """Seconds after which an unrenewed claim can be claimed by another worker. Renew as `RENEW_S` says."""
+        """Seconds after which an unrenewed claim can be claimed by another worker. Renew as
+        `RENEW_S` says."""
 
-    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
+    async def submit(
+        self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE
+    ) -> dict[str, str]:
         """Queue those of `jobs` (of one grader) that are neither queued, running nor answered.
 
-        Returns the cached results, by job id. A job that another run queued already moves up if this fair share's next
-        turn is sooner. Raises QueueFull when the queue would pass its bound, or its store has little memory left; then
-        nothing was queued.
+        Returns the cached results, by job id. A job that another run queued already moves up if
+        this fair share's next turn is sooner. Raises QueueFull when the queue would pass its bound,
+        or its store has little memory left; then nothing was queued.
         """
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        """Yield (job id, result) as each of these submitted jobs is finished, each id once, in order of completion.
+        """Yield (job id, result) as each of these submitted jobs is finished, each id once, in
+        order of completion.
 
-        Ends when all are yielded or after `timeout_s`; ids that were not yielded have no result yet.
+        Ends when all are yielded or after `timeout_s`; ids that were not yielded have no result
+        yet.
         """
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """The stored results, by job id. An unfinished job has none, nor one whose result's time to live is over."""
+        """The stored results, by job id. An unfinished job has none, nor one whose result's time to
+        live is over."""
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
-        """Store a text under `key`, in a name space of its own: the jobs of a request, a description.
+        """Store a text under `key`, in a name space of its own: the jobs of a request, a
+        description.
 
         Without `replace` a text that is there already stays.
         """
@@ -159,40 +177,49 @@ class Broker(Protocol):
         """The texts of `put_note`, by key; none after its time to live."""
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        """Withdraw one `submit` of each of these unfinished jobs; a queued job without any left is dropped.
+        """Withdraw one `submit` of each of these unfinished jobs; a queued job without any left is
+        dropped.
 
-        Of a running one `renew` reports to the worker that it is unwanted; if that worker dies it is not restarted.
+        Of a running one `renew` reports to the worker that it is unwanted; if that worker dies it
+        is not restarted.
         """
 
     async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
-        """Up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the order of their turns."""
+        """Up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the order of
+        their turns."""
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        """End unfinished jobs for all clients: each gets the result `signing.CANCELLED`. Returns their number.
+        """End unfinished jobs for all clients: each gets the result `signing.CANCELLED`. Returns
+        their number.
 
-        A queued job is dropped, a running one becomes unwanted, as by `cancel`. `run`: only jobs that this run alone
-        waits for.
+        A queued job is dropped, a running one becomes unwanted, as by `cancel`. `run`: only jobs
+        that this run alone waits for.
         """
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
-        """Claim up to `limit` jobs, lapsed leases of other workers included; wait up to `wait_s` for the first.
+        """Claim up to `limit` jobs, lapsed leases of other workers included; wait up to `wait_s`
+        for the first.
 
-        Each claim counts as a start. Let a call run to its end: the jobs of a cancelled one stay claimed until their
-        leases lapse.
+        Each claim counts as a start. Let a call run to its end: the jobs of a cancelled one stay
+        claimed until their leases lapse.
         """
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         """Restart the leases of `claims`; returns those whose job is unwanted."""
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
-        """Deliver the result to every waiting client. `cache` keeps it for later ones (verdicts yes, faults no).
+    async def finish(
+        self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
+    ) -> bool:
+        """Deliver the result to every waiting client. `cache` keeps it for later ones (verdicts
+        yes, faults no).
 
-        `dead_letter` keeps the job among the dead letters. False: the claim had lapsed and another worker finished the
-        job; nothing was changed.
+        `dead_letter` keeps the job among the dead letters. False: the claim had lapsed and another
+        worker finished the job; nothing was changed.
         """
 
     async def release(self, claim: Claim, *, put_off: bool = False) -> None:
-        """Return the job unfinished to its old place in the queue, or behind `PUT_OFF_TURNS` turns of the others.
+        """Return the job unfinished to its old place in the queue, or behind `PUT_OFF_TURNS` turns
+        of the others.
 
         An unwanted job is dropped.
         """
@@ -201,7 +228,8 @@ class Broker(Protocol):
         """Register a live worker and its grader for `ttl_s`. ttl_s = 0 removes it."""
 
     async def graders(self) -> list[GraderInfo]:
-        """The graders of live workers, one entry per grader revision, with `workers` and `slots` summarize_workers."""
+        """The graders of live workers, one entry per grader revision, with `workers` and `slots`
+        summarize_workers."""
 
     async def depth(self, grader: str) -> int:
         """Jobs queued or running."""
@@ -209,7 +237,8 @@ class Broker(Protocol):
     async def queue_stats(self, grader: str) -> QueueStats: ...
 
     async def memory_fill(self) -> float:
-        """The used share of the memory that the store may use, at most a few seconds old; 0 without a limit."""
+        """The used share of the memory that the store may use, at most a few seconds old; 0 without
+        a limit."""
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The newest `max_dead_letters` dead letters, oldest first."""

@@ -35,8 +35,11 @@ class JobPayload(BaseModel):
     deadline: Annotated[float, Field(allow_inf_nan=False)]
     """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
     grader: str | None = None
-    """name@revision by which the job's id was made; only its verdicts are cached. None in jobs of release 0.1.0."""
-    traceparent: Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
+    """name@revision by which the job's id was made; only its verdicts are cached. None in jobs of
+    release 0.1.0."""
+    traceparent: (
+        Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None
+    ) = None
     """W3C trace context of the request that queued the job, when requests are traced."""
 
     def encode(self) -> str:
@@ -45,7 +48,8 @@ class JobPayload(BaseModel):
 
 
 class Priority(StrEnum):
-    """Class of jobs within a grader's queue: evaluation comes first, but for the part that is training's."""
+    """Class of jobs within a grader's queue: evaluation comes first, but for the part that is
+    training's."""
 
     EVALUATION = "evaluation"
     TRAINING = "training"
@@ -53,7 +57,8 @@ class Priority(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """Fair-queuing key of a submission. Within a priority, runs take turns job by job, whatever their backlogs."""
+    """Fair-queuing key of a submission. Within a priority, runs take turns job by job, whatever
+    their backlogs."""
 
     run: str = "default"
     priority: Priority = Priority.TRAINING
@@ -70,14 +75,17 @@ class Claim:
     token: str
     """Opaque; identifies the lease in `renew`, `finish` and `release`."""
     deliveries: int
-    """Starts of the job, this one included: 1 at first, more after a worker died or released it. See MAX_DELIVERIES."""
+    """Starts of the job, this one included: 1 at first, more after a worker died or released it.
+    See MAX_DELIVERIES."""
 
 
 class QueueFull(Exception):
     """The queue of this grader is at its bound: submit again after `retry_after_s`."""
 
     def __init__(self, grader: str, retry_after_s: float) -> None:
-        super().__init__(f"the queue of grader {grader!r} is full; try again in {retry_after_s:.0f} s")
+        super().__init__(
+            f"the queue of grader {grader!r} is full; try again in {retry_after_s:.0f} s"
+        )
         self.retry_after_s = retry_after_s
 
 

@@ -1,4 +1,5 @@
-"""The queue of one process, for `gradus serve` without Redis and for tests. Nothing survives the process.
+"""The queue of one process, for `gradus serve` without Redis and for tests. Nothing survives the
+process.
 
 Leases, redelivery and dead letters work as in `streams`.
 """
@@ -27,7 +28,15 @@ from services.broker import (
     QueueStats,
     UnfinishedJob,
 )
-from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.jobs import (
+    DEFAULT_FAIR_SHARE,
+    Claim,
+    FairShare,
+    Job,
+    Priority,
+    QueueFull,
+    grader_of,
+)
 from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
@@ -75,16 +84,20 @@ def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
 class _FairQueue:
     """The queued jobs of one grader under start-time fair queuing.
 
-    A run's next job gets the virtual time after that of its last one, or after that of the job claimed last, whichever
-    is later: runs alternate, and a late one neither waits for another's backlog nor catches up on its own.
+    A run's next job gets the virtual time after that of its last one, or after that of the job
+    claimed last, whichever is later: runs alternate, and a late one neither waits for another's
+    backlog nor catches up on its own.
     """
 
     entries: dict[str, _Entry] = field(default_factory=dict)
     """By job id."""
-    _heaps: dict[Priority, list[tuple[bool, int, str]]] = field(default_factory=lambda: {one: [] for one in Priority})
+    _heaps: dict[Priority, list[tuple[bool, int, str]]] = field(
+        default_factory=lambda: {one: [] for one in Priority}
+    )
     """Include old places of entries that moved or were removed, which `_pop` skips."""
     _n_claimed: int = 0
-    """Jobs that were claimed while evaluation alone would have been claimed and more jobs waited."""
+    """Jobs that were claimed while evaluation alone would have been claimed and more jobs
+    waited."""
     _now: dict[Priority, int] = field(default_factory=dict)
     _last: dict[FairShare, int] = field(default_factory=dict)
 
@@ -94,7 +107,11 @@ class _FairQueue:
     def join(self, entry: _Entry, fair_share: FairShare) -> None:
         entry.priority, entry.virtual_time = fair_share.priority, self.next_virtual_time(fair_share)
         if len(self._last) > MAX_FAIR_SHARES:
-            self._last = {one: time for one, time in self._last.items() if time > self._now.get(one.priority, 0)}
+            self._last = {
+                one: time
+                for one, time in self._last.items()
+                if time > self._now.get(one.priority, 0)
+            }
         self._last[fair_share] = entry.virtual_time
         self.put(entry)
 
@@ -109,15 +126,24 @@ class _FairQueue:
     def move_up(self, job_id: str, fair_share: FairShare) -> None:
         """Give the job the fair share's next virtual time if that is earlier than its own."""
         entry = self.entries.get(job_id)
-        if entry is not None and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]:
+        if (
+            entry is not None
+            and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]
+        ):
             self.join(entry, fair_share)
 
     def reset_if_empty(self) -> None:
         if not self.entries:
-            self._heaps, self._now, self._last, self._n_claimed = {one: [] for one in Priority}, {}, {}, 0
+            self._heaps, self._now, self._last, self._n_claimed = (
+                {one: [] for one in Priority},
+                {},
+                {},
+                0,
+            )
 
     def backlog(self, fair_share: FairShare) -> int:
-        """Jobs of this fair share that are queued, and those that it cancelled since the queue was last empty."""
+        """Jobs of this fair share that are queued, and those that it cancelled since the queue was
+        last empty."""
         return max(0, self._last.get(fair_share, 0) - self._now.get(fair_share.priority, 0))
 
     def take(self, limit: int) -> list[_Entry]:
@@ -127,7 +153,9 @@ class _FairQueue:
         n_training = limit - len(taken)
         if 0 < limit == len(taken) < n_queued:
             self._n_claimed += limit
-            n_training = self._n_claimed // TRAINING_PART - (self._n_claimed - limit) // TRAINING_PART
+            n_training = (
+                self._n_claimed // TRAINING_PART - (self._n_claimed - limit) // TRAINING_PART
+            )
         training = self._pop(Priority.TRAINING, n_training)
         for entry in taken[limit - len(training) :]:
             self.put(entry)
@@ -219,7 +247,8 @@ class _Queue:
         return entry if entry is not None and entry.starts == claim.deliveries else None
 
     async def rest(self, until: float) -> None:
-        """Wait until there may be something to take: a change, a lapsing lease, or `until` is over."""
+        """Wait until there may be something to take: a change, a lapsing lease, or `until` is
+        over."""
         self.changed.clear()
         first = next(iter(self.leases.values()), None)
         wake_at = until if first is None else min(until, first.leased_until)
@@ -257,7 +286,8 @@ class _ResultCache:
 
 
 class MemoryBroker:
-    """See `services.broker.Broker`. Belongs to one event loop; nothing in it awaits but `wait` and `claim`."""
+    """See `services.broker.Broker`. Belongs to one event loop; nothing in it awaits but `wait` and
+    `claim`."""
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         self._settings = settings or BrokerSettings()
@@ -277,9 +307,11 @@ class MemoryBroker:
             self._queues[grader] = _Queue(self._settings, self._entries, letters)
         return self._queues[grader]
 
-    # ------------------------------------------------------------------------------------------------- producer
+    # ------------------------------------------------------------------------------------ producer
 
-    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
+    async def submit(
+        self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE
+    ) -> dict[str, str]:
         if not jobs:
             return {}
         answered = {job.id: text for job in jobs if (text := self._cached.get(job.id)) is not None}
@@ -287,7 +319,10 @@ class MemoryBroker:
         new = [job for job in wanted.values() if job.id not in self._entries]
         queue = self._queue(grader := grader_of(jobs))
         bound, depth = self._settings.max_depth, len(queue) + len(new)
-        may_pass = queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART and depth <= 2 * bound
+        may_pass = (
+            queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART
+            and depth <= 2 * bound
+        )
         if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
             raise QueueFull(grader, self._settings.retry_after_s)
         queue.queued.reset_if_empty()
@@ -299,7 +334,9 @@ class MemoryBroker:
         for job in new:
             self._uncached.drop(job.id)
             serial = str(next(self._serials))
-            self._entries[job.id] = _Entry(job, serial, fair_share.priority, 0, runs={fair_share.run})
+            self._entries[job.id] = _Entry(
+                job, serial, fair_share.priority, 0, runs={fair_share.run}
+            )
             queue.queued.join(self._entries[job.id], fair_share)
         queue.changed.set()
         return answered
@@ -313,7 +350,12 @@ class MemoryBroker:
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         caches = (self._uncached, self._cached)
-        return {job_id: text for cache in caches for job_id in job_ids if (text := cache.get(job_id)) is not None}
+        return {
+            job_id: text
+            for cache in caches
+            for job_id in job_ids
+            if (text := cache.get(job_id)) is not None
+        }
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         now = time.monotonic()
@@ -350,8 +392,12 @@ class MemoryBroker:
         ]
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        found = [entry for job_id in job_ids if (entry := self._entries.get(job_id)) and entry.wishes]
-        found = [one for one in found if one.job.grader == grader and (not run or one.runs == {run})]
+        found = [
+            entry for job_id in job_ids if (entry := self._entries.get(job_id)) and entry.wishes
+        ]
+        found = [
+            one for one in found if one.job.grader == grader and (not run or one.runs == {run})
+        ]
         for entry in found:
             self._uncached.put(entry.job.id, CANCELLED)
             self._waiters.deliver(entry.job.id, CANCELLED)
@@ -366,12 +412,14 @@ class MemoryBroker:
         queue = self._queue(grader)
         running = [*queue.returned.values(), *queue.leases.values()]
         restarted = sum(entry.starts > 1 for entry in running)
-        return QueueStats(len(queue.queued.entries), len(running), restarted, len(queue.dead_letters))
+        return QueueStats(
+            len(queue.queued.entries), len(running), restarted, len(queue.dead_letters)
+        )
 
     async def memory_fill(self) -> float:
         return 0.0
 
-    # ------------------------------------------------------------------------------------------------- consumer
+    # ------------------------------------------------------------------------------------ consumer
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         queue = self._queue(grader)
@@ -385,13 +433,16 @@ class MemoryBroker:
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         return [claim for claim in claims if not self._queue(claim.job.grader).renew(claim)]
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
+    async def finish(
+        self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
+    ) -> bool:
         job, queue = claim.job, self._queue(claim.job.grader)
         entry = self._entries.get(job.id)
         if entry is None or entry.serial != claim.token.split(" ")[0]:
             return False
         queue.remove(entry)
-        queue.changed.set()  # a job that must run alone may have waited for this worker to hold nothing
+        # a job that must run alone may have waited for this worker to hold nothing
+        queue.changed.set()
         del self._entries[job.id]
         if dead_letter:
             queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
@@ -410,7 +461,9 @@ class MemoryBroker:
             del self._entries[claim.job.id]
             return
         entry.end_start("put it off" if put_off else "gave it back")
-        entry.serial = str(next(self._serials))  # the worker that released it can no longer finish it
+        entry.serial = str(
+            next(self._serials)
+        )  # the worker that released it can no longer finish it
         if entry.last_start_is_next:
             queue.returned[entry.serial] = entry
         elif put_off:
@@ -442,7 +495,9 @@ class MemoryBroker:
 
     async def graders(self) -> list[GraderInfo]:
         now = time.monotonic()
-        self._workers = {worker: (info, until) for worker, (info, until) in self._workers.items() if until > now}
+        self._workers = {
+            worker: (info, until) for worker, (info, until) in self._workers.items() if until > now
+        }
         return summarize_workers((worker, info) for worker, (info, _) in self._workers.items())
 
     async def close(self) -> None:

@@ -1,4 +1,5 @@
-"""What operators do with a queue, from the command line and over REST: counts, cancelling, dead letters."""
+"""What operators do with a queue, from the command line and over REST: counts, cancelling, dead
+letters."""
 
 from __future__ import annotations
 
@@ -24,22 +25,32 @@ class UnknownDeadLetter(Misuse):
 
 
 async def counts(broker: Broker, graders: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """By grader, those with a live worker included: live workers, their slots, jobs by state, state of the queue."""
+    """By grader, those with a live worker included: live workers, their slots, jobs by state, state
+    of the queue."""
     live = await broker.graders()
     found: dict[str, dict[str, Any]] = {}
     for name in sorted({*graders, *(info.name for info in live)}):
         own = [info for info in live if info.name == name]
-        workers = {"workers": sum(info.workers for info in own), "slots": sum(info.slots for info in own)}
+        workers = {
+            "workers": sum(info.workers for info in own),
+            "slots": sum(info.slots for info in own),
+        }
         stats = asdict(await broker.queue_stats(name))
         found[name] = workers | stats | {"state": (await broker.queue_state(name)).value}
     return found
 
 
 async def cancel(broker: Broker, grader: str, jobs: Sequence[str], run: str) -> int:
-    """Cancel `jobs`, or all jobs that `run` alone waits for. Returns their number. Raises Misuse."""
+    """Cancel `jobs`, or all jobs that `run` alone waits for. Returns their number. Raises
+    Misuse."""
     if bool(jobs) == bool(run):
-        raise Misuse("name either jobs or a run: `gradus queue jobs` and `GET /v1/queues/{grader}/jobs` list both")
-    return await broker.revoke(grader, jobs or [job.id for job in await broker.unfinished(grader)], run)
+        raise Misuse(
+            "name either jobs or a run: `gradus queue jobs` and `GET /v1/queues/{grader}/jobs` list"
+            " both"
+        )
+    return await broker.revoke(
+        grader, jobs or [job.id for job in await broker.unfinished(grader)], run
+    )
 
 
 async def dead_letter(broker: Broker, grader: str, job: str) -> DeadLetter:
@@ -48,7 +59,8 @@ async def dead_letter(broker: Broker, grader: str, job: str) -> DeadLetter:
         if letter.job.id == job:
             return letter
     raise UnknownDeadLetter(
-        "there is no dead letter of this job; `gradus queue dead-letters list` prints those there are"
+        "there is no dead letter of this job; `gradus queue dead-letters list` prints those"
+        " there are"
     )
 
 

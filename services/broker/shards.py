@@ -1,11 +1,13 @@
 """One queue over several Redis servers, its shards, for more jobs than one Redis carries.
 
-Each job lies in one shard, from `submit` to `finish`: the one that the hash of its id chooses among those with live
-workers of its grader, in proportion to their slots. Each worker serves one shard, which the hash of its name chooses.
-So an operator starts workers as before, and identical work meets in one place while the shares of the shards stand.
+Each job lies in one shard, from `submit` to `finish`: the one that the hash of its id chooses among
+those with live workers of its grader, in proportion to their slots. Each worker serves one shard,
+which the hash of its name chooses. So an operator starts workers as before, and identical work
+meets in one place while the shares of the shards stand.
 
-A shard that does not answer for `LOOK_S` seconds is down: its part of new jobs goes to the others, its workers serve
-them until it is back, and after `MOVE_AFTER_S` seconds jobs that wait in it are submitted to the others as well.
+A shard that does not answer for `LOOK_S` seconds is down: its part of new jobs goes to the others,
+its workers serve them until it is back, and after `MOVE_AFTER_S` seconds jobs that wait in it are
+submitted to the others as well.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class _Shard:
         self.fault, self.infos = fault, []
 
     def distance(self, name: str, weight: float) -> float:
-        """The shard with the least distance has the job: of equal weights each is the nearest for as many names."""
+        """The shard with the least distance has the job: of equal weights each is the nearest for
+        as many names."""
         digest = hashlib.blake2b(f"{self.number} {name}".encode(), digest_size=7).digest()
         return -math.log((int.from_bytes(digest) + 1) / 2**56) / weight
 
@@ -115,7 +118,9 @@ class ShardedBroker:
     async def _each(self, ask: Callable[[StreamsBroker], Awaitable[T]]) -> list[T]:
         """The replies of the shards that answer. Raises the fault of one when none does."""
         shards = self._up()
-        replies = await asyncio.gather(*(ask(shard.broker) for shard in shards), return_exceptions=True)
+        replies = await asyncio.gather(
+            *(ask(shard.broker) for shard in shards), return_exceptions=True
+        )
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, QueueFault):
                 shard.is_down(reply)
@@ -124,34 +129,48 @@ class ShardedBroker:
         self._up()
         return [reply for reply in replies if not isinstance(reply, BaseException)]
 
-    # ------------------------------------------------------------------------------------------------- producer
+    # ------------------------------------------------------------------------------------ producer
 
     async def graders(self) -> list[GraderInfo]:
         """See `Broker.graders`. Those of the shards that answer within `LOOK_S` seconds."""
         looks = [(shard, shard.look(shard.list_graders)) for shard in self._shards]
         await asyncio.wait(
-            [look for shard, look in looks if shard.fault is None] or [look for _, look in looks], timeout=LOOK_S
+            [look for shard, look in looks if shard.fault is None] or [look for _, look in looks],
+            timeout=LOOK_S,
         )
         for shard, look in looks:
             if not look.done():
-                shard.is_down(QueueFault(f"shard {shard.number + 1} of the queue did not answer within {LOOK_S} s"))
+                shard.is_down(
+                    QueueFault(
+                        f"shard {shard.number + 1} of the queue did not answer within {LOOK_S} s"
+                    )
+                )
         shards = self._up()
         await self._move_jobs()
-        return summarize_workers((f"{shard.number}", info) for shard in shards for info in shard.infos)
+        return summarize_workers(
+            (f"{shard.number}", info) for shard in shards for info in shard.infos
+        )
 
     async def _move_jobs(self) -> None:
-        """Submit what waits in shards that are down to the others too; the first result of each job counts."""
+        """Submit what waits in shards that are down to the others too; the first result of each job
+        counts."""
         for shard in self._shards:
             if shard.fault is not None and time.monotonic() - shard.down_since > MOVE_AFTER_S:
                 shard.down_since = math.inf
                 waiting: dict[tuple[str, FairShare], list[Job]] = {}
                 for pending in shard.broker.pending.values():
-                    waiting.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
+                    waiting.setdefault((pending.job.grader, pending.fair_share), []).append(
+                        pending.job
+                    )
                 for (_, fair_share), jobs in waiting.items():
-                    with suppress(QueueFull, QueueFault):  # the request waits until its deadline, as for any fault
+                    with suppress(
+                        QueueFull, QueueFault
+                    ):  # the request waits until its deadline, as for any fault
                         await self.submit(jobs, fair_share)
 
-    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
+    async def submit(
+        self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE
+    ) -> dict[str, str]:
         """See `Broker.submit`. The bound of the queue holds for each shard."""
         answered: dict[str, str] = {}
         left = list(jobs)
@@ -181,16 +200,24 @@ class ShardedBroker:
         if not any(shard.infos for shard in self._shards):
             await self.graders()
         up = self._up()
-        slots = {shard: sum(info.slots for info in shard.infos if info.name == grader) for shard in up}
-        weights = {shard: number for shard, number in slots.items() if number} or dict.fromkeys(up, 1)
+        slots = {
+            shard: sum(info.slots for info in shard.infos if info.name == grader) for shard in up
+        }
+        weights = {shard: number for shard, number in slots.items() if number} or dict.fromkeys(
+            up, 1
+        )
         parts: dict[_Shard, list[Job]] = {}
         for job in jobs:
-            parts.setdefault(min(weights, key=lambda shard: shard.distance(job.id, weights[shard])), []).append(job)
+            parts.setdefault(
+                min(weights, key=lambda shard: shard.distance(job.id, weights[shard])), []
+            ).append(job)
         return list(parts.items())
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         ids = list(job_ids)
-        parts = [(shard, [one for one in ids if one in shard.broker.pending]) for shard in self._shards]
+        parts = [
+            (shard, [one for one in ids if one in shard.broker.pending]) for shard in self._shards
+        ]
         asked = (shard.broker.cancel(grader, part) for shard, part in parts if part)
         for reply in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(reply, BaseException):
@@ -200,7 +227,9 @@ class ShardedBroker:
         return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
 
     async def _deliver_stored(self, job_ids: list[str]) -> None:
-        if unknown := [one for one in job_ids if not any(one in shard.broker.pending for shard in self._shards)]:
+        if unknown := [
+            one for one in job_ids if not any(one in shard.broker.pending for shard in self._shards)
+        ]:
             await self._each(lambda broker: broker.deliver_stored(unknown))
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
@@ -210,7 +239,8 @@ class ShardedBroker:
         return found
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
-        """See `Broker.put_note`. In every shard that answers, so that any of the others may be lost."""
+        """See `Broker.put_note`. In every shard that answers, so that any of the others may be
+        lost."""
         await self._each(lambda broker: broker.put_note(key, text, ttl_s, replace=replace))
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
@@ -219,7 +249,7 @@ class ShardedBroker:
             found |= texts
         return found
 
-    # ------------------------------------------------------------------------------------------------- consumer
+    # ------------------------------------------------------------------------------------ consumer
 
     def _near(self, grader: str, worker: str) -> list[_Shard]:
         """The shards that answered last, the worker's own first; all of them when none did."""
@@ -230,9 +260,11 @@ class ShardedBroker:
         return [shard for shard in near if shard.fault is None] or near
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
-        """See `Broker.claim`. Jobs of the worker's own shard; every `LOOK_AROUND_S` seconds first of the others.
+        """See `Broker.claim`. Jobs of the worker's own shard; every `LOOK_AROUND_S` seconds first
+        of the others.
 
-        So no job stays in a shard without workers. What must run alone does so among the jobs of its shard only.
+        So no job stays in a shard without workers. What must run alone does so among the jobs of
+        its shard only.
         """
         own, *others = self._near(grader, worker)
         if time.monotonic() >= self._look_around_at.get(worker, 0.0):
@@ -242,7 +274,9 @@ class ShardedBroker:
                     return claims
         return await self._claim(own, grader, worker, limit, wait_s)
 
-    async def _claim(self, shard: _Shard, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+    async def _claim(
+        self, shard: _Shard, grader: str, worker: str, limit: int, wait_s: float
+    ) -> list[Claim]:
         try:
             claims = await shard.broker.claim(grader, worker, limit, wait_s)
         except QueueFault as fault:
@@ -259,20 +293,30 @@ class ShardedBroker:
         asked = (shard.broker.renew(part) for shard, part in parts.items())
         replies = await asyncio.gather(*asked, return_exceptions=True)
         for reply in replies:
-            if isinstance(reply, BaseException) and (len(replies) == 1 or not isinstance(reply, QueueFault)):
+            if isinstance(reply, BaseException) and (
+                len(replies) == 1 or not isinstance(reply, QueueFault)
+            ):
                 raise reply
-        return [claim for reply in replies if not isinstance(reply, BaseException) for claim in reply]
+        return [
+            claim for reply in replies if not isinstance(reply, BaseException) for claim in reply
+        ]
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
+    async def finish(
+        self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
+    ) -> bool:
         if claim not in self._holders:  # finished already
             return False
         shard, is_first = self._holders[claim], False
         try:
-            is_first = await shard.broker.finish(claim, result, cache=cache, dead_letter=dead_letter)
+            is_first = await shard.broker.finish(
+                claim, result, cache=cache, dead_letter=dead_letter
+            )
         except QueueFault as fault:
             shard.is_down(fault)
             if time.monotonic() - shard.down_since < self.lease_s:
-                raise  # past the lease the job is another worker's, and the slot is needed for the other shards
+                # past the lease the job is another worker's, and the slot is needed for the other
+                # shards
+                raise
         self._holders.pop(claim, None)
         return is_first
 
@@ -284,7 +328,7 @@ class ShardedBroker:
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         await self._near(info.name, worker)[0].broker.heartbeat(worker, info, ttl_s)
 
-    # ------------------------------------------------------------------------------------------------ operators
+    # ----------------------------------------------------------------------------------- operators
 
     async def depth(self, grader: str) -> int:
         return sum(await self._each(lambda broker: broker.depth(grader)))
@@ -311,7 +355,11 @@ class ShardedBroker:
         return sum(await self._each(lambda broker: broker.revoke(grader, ids, run)))
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
-        return [one for letters in await self._each(lambda broker: broker.dead_letters(grader)) for one in letters]
+        return [
+            one
+            for letters in await self._each(lambda broker: broker.dead_letters(grader))
+            for one in letters
+        ]
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
         ids = list(job_ids)
@@ -323,4 +371,6 @@ class ShardedBroker:
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
         """See `Broker.set_queue_state`. Raises QueueFault when a shard cannot be told."""
-        await asyncio.gather(*(shard.broker.set_queue_state(grader, state) for shard in self._shards))
+        await asyncio.gather(
+            *(shard.broker.set_queue_state(grader, state) for shard in self._shards)
+        )

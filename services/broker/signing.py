@@ -1,7 +1,9 @@
-"""Signatures of results: with the secrets of graders, an API accepts a result only from a worker of its grader.
+"""Signatures of results: with the secrets of graders, an API accepts a result only from a worker of
+its grader.
 
-Secrets are lines `NAME SECRET` in a file: the API has all of them, a worker its own. A signed result is the signature
-in hex, a space and the result's JSON; the signature covers the job's id, so that no result serves for another job.
+Secrets are lines `NAME SECRET` in a file: the API has all of them, a worker its own. A signed
+result is the signature in hex, a space and the result's JSON; the signature covers the job's id, so
+that no result serves for another job.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from gradus.errors import FaultKind, Misuse
 MIN_CHARS = 32
 """Shortest secret, in characters."""
 
-CANCELLED = faulted("-", FaultKind.QUEUE, "cancelled by an operator", retryable=False).model_dump_json()
+CANCELLED = faulted(
+    "-", FaultKind.QUEUE, "cancelled by an operator", retryable=False
+).model_dump_json()
 """The result of a job that an operator cancelled: a fault, which needs no signature."""
 
 Secrets = Mapping[str, bytes]
@@ -30,9 +34,13 @@ def secrets_in(file: Path | None) -> Secrets | None:
     try:
         lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"the file with the secrets of graders, {file}, cannot be read: {type(error).__name__}") from None
+        raise Misuse(
+            f"the file with the secrets of graders, {file}, cannot be read: {type(error).__name__}"
+        ) from None
     if any(len(line) != 2 or len(line[1]) < MIN_CHARS for line in lines):
-        raise Misuse(f"{file}: a line is `NAME SECRET`, with a secret of at least {MIN_CHARS} characters")
+        raise Misuse(
+            f"{file}: a line is `NAME SECRET`, with a secret of at least {MIN_CHARS} characters"
+        )
     return {name: secret.encode() for name, secret in lines}
 
 
@@ -41,7 +49,8 @@ def signed(result: str, job_id: str, secret: bytes) -> str:
 
 
 def verified(text: str, job_id: str, secrets: Secrets | None) -> str | None:
-    """The result in `text`; None where `secrets` are in use and it has no signature of the job's grader.
+    """The result in `text`; None where `secrets` are in use and it has no signature of the job's
+    grader.
 
     A forged `CANCELLED` gives what a forged line gives anyway: a fault.
     """
@@ -49,7 +58,9 @@ def verified(text: str, job_id: str, secrets: Secrets | None) -> str | None:
     if secrets is None or text == CANCELLED:
         return result
     secret = secrets.get(job_id.partition(":")[0])
-    if secret is None or not hmac.compare_digest(signature.encode(), _signature(result, job_id, secret).encode()):
+    if secret is None or not hmac.compare_digest(
+        signature.encode(), _signature(result, job_id, secret).encode()
+    ):
         return None
     return result
 

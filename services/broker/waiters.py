@@ -18,13 +18,19 @@ class ResultWaiters:
         return set(self._by_job)
 
     async def wait(
-        self, job_ids: Iterable[str], timeout_s: float, deliver_stored: Callable[[list[str]], Awaitable[object]]
+        self,
+        job_ids: Iterable[str],
+        timeout_s: float,
+        deliver_stored: Callable[[list[str]], Awaitable[object]],
     ) -> AsyncIterator[tuple[str, str]]:
-        """See `Broker.wait`. `deliver_stored` delivers the results that exist before the wait began."""
+        """See `Broker.wait`. `deliver_stored` delivers the results that exist before the wait
+        began."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         missing = dict.fromkeys(job_ids)
-        inbox: asyncio.Queue[tuple[str, str] | QueueFault | None] = asyncio.Queue()  # None: the time is over
+        inbox: asyncio.Queue[tuple[str, str] | QueueFault | None] = (
+            asyncio.Queue()
+        )  # None: the time is over
         for job_id in missing:
             self._by_job.setdefault(job_id, []).append(inbox)
         try:
@@ -37,7 +43,9 @@ class ResultWaiters:
                 yield answer
         finally:
             for job_id in missing:
-                if others := [other for other in self._by_job.pop(job_id, ()) if other is not inbox]:
+                if others := [
+                    other for other in self._by_job.pop(job_id, ()) if other is not inbox
+                ]:
                     self._by_job[job_id] = others
 
     def deliver(self, job_id: str, result: str) -> None:
@@ -46,7 +54,8 @@ class ResultWaiters:
             inbox.put_nowait((job_id, result))
 
     def fail(self, message: str) -> None:
-        """End every wait with a QueueFault that is not retryable: this process will deliver nothing any more."""
+        """End every wait with a QueueFault that is not retryable: this process will deliver nothing
+        any more."""
         for inbox in {inbox for inboxes in self._by_job.values() for inbox in inboxes}:
             inbox.put_nowait(QueueFault(message, retryable=False))
         self._by_job.clear()

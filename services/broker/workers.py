@@ -1,4 +1,5 @@
-"""Registrations of live workers and the descriptions of their graders: workers keep them alive, the API reads them."""
+"""Registrations of live workers and the descriptions of their graders: workers keep them alive, the
+API reads them."""
 
 from __future__ import annotations
 
@@ -26,14 +27,17 @@ LEAVE_S = 1.0
 async def registered(
     broker: Broker, worker: str, info: GraderInfo, description: GraderDescription
 ) -> AsyncIterator[None]:
-    """Register a worker and describe its grader while the block runs; remove the worker at its end."""
+    """Register a worker and describe its grader while the block runs; remove the worker at its
+    end."""
 
     async def keep_alive() -> None:
         while True:
             pause_s = HEARTBEAT_TTL_S / 3
             try:
                 await broker.heartbeat(worker, info, HEARTBEAT_TTL_S)
-                await broker.put_note(f"grader:{info.grader}", description.model_dump_json(), 2 * HEARTBEAT_TTL_S)
+                await broker.put_note(
+                    f"grader:{info.grader}", description.model_dump_json(), 2 * HEARTBEAT_TTL_S
+                )
             except QueueFault as fault:
                 log.warning("cannot send a heartbeat, trying again: %s", fault.message)
                 pause_s = RETRY_S  # the registration may be over when the queue is back
@@ -50,17 +54,21 @@ async def registered(
 
 
 def summarize_workers(registrations: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
-    """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up, sorted by revision."""
+    """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up,
+    sorted by revision."""
     summary: dict[str, GraderInfo] = {}
     for _, info in sorted(registrations, key=lambda pair: (pair[1].grader, pair[0])):
         if known := summary.get(info.grader):
-            info = info.model_copy(update={"workers": known.workers + info.workers, "slots": known.slots + info.slots})
+            info = info.model_copy(
+                update={"workers": known.workers + info.workers, "slots": known.slots + info.slots}
+            )
         summary[info.grader] = info
     return list(summary.values())
 
 
 async def recall_description(broker: Broker, grader: str) -> GraderDescription | None:
-    """The description of name@revision; None where none is kept, or one that this release cannot read.
+    """The description of name@revision; None where none is kept, or one that this release cannot
+    read.
 
     Raises QueueFault.
     """

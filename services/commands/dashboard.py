@@ -14,16 +14,26 @@ from gradus.wings import loaded_from
 
 
 def dashboard(
-    runs: Annotated[Path, typer.Option(help="Folder of runs and evaluations, or one of them")] = Path("runs"),
+    runs: Annotated[
+        Path, typer.Option(help="Folder of runs and evaluations, or one of them")
+    ] = Path("runs"),
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one")] = 8080,
-    token_file: Annotated[Path | None, typer.Option(help="File with the token that viewers need")] = None,
-    api: Annotated[str | None, typer.Option(help="Show and change the queues of the Gradus API at this URL")] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one")
+    ] = 8080,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that viewers need")
+    ] = None,
+    api: Annotated[
+        str | None, typer.Option(help="Show and change the queues of the Gradus API at this URL")
+    ] = None,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with an API key whose line has role=operator, for --api")
+        Path | None,
+        typer.Option(help="File with an API key whose line has role=operator, for --api"),
     ] = None,
 ) -> None:
-    """Serve a live page of runs and evaluations, and their newest values for Prometheus at /metrics.
+    """Serve a live page of runs and evaluations, and their newest values for Prometheus at
+    /metrics.
 
     A public address requires a token, from --token-file or GRADUS_DASHBOARD_TOKEN.
 
@@ -32,7 +42,7 @@ def dashboard(
     gradus dashboard --runs /data/runs
     gradus dashboard --host 0.0.0.0 --token-file token.txt
     gradus dashboard --api http://127.0.0.1:8000 --api-key-file operator.key
-    """
+    """  # noqa: E501
     from services.dashboard.app import serve
     from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
     from services.dashboard.queues import queues_of
@@ -60,7 +70,8 @@ def dashboard(
 
 
 def _installed_compare(before: Path, after: Path) -> Sequence[dict[str, Any]]:
-    """Comparisons by the installed wing for them; empty without it or without the packages that it needs."""
+    """Comparisons by the installed wing for them; empty without it or without the packages that it
+    needs."""
     try:
         found = loaded_from("gradus.comparisons")
     except ImportError as error:

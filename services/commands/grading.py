@@ -1,4 +1,5 @@
-"""Commands that grade files: `gradus grade`, and `gradus attack` with the corpus of hostile answers."""
+"""Commands that grade files: `gradus grade`, and `gradus attack` with the corpus of hostile
+answers."""
 
 from __future__ import annotations
 
@@ -19,10 +20,14 @@ def grade(
     grader: Grader,
     submissions: Annotated[
         str,
-        typer.Argument(metavar="SUBMISSIONS", help="JSONL file with one submission per line; - reads standard input"),
+        typer.Argument(
+            metavar="SUBMISSIONS",
+            help="JSONL file with one submission per line; - reads standard input",
+        ),
     ],
     rubric: Annotated[
-        str | None, typer.Option(help="Rubric, GRADER/NAME@VERSION", show_default="the grader's first")
+        str | None,
+        typer.Option(help="Rubric, GRADER/NAME@VERSION", show_default="the grader's first"),
     ] = None,
     url: Url = None,
     deadline_s: Annotated[
@@ -37,12 +42,13 @@ def grade(
 ) -> None:
     """Grade a file of submissions. Prints one result per line, in the same order.
 
-    Needs no server and no Redis. Exit status 0 when all were graded, 3 when any was faulted, 2 for misuse.
+    Needs no server and no Redis. Exit status 0 when all were graded, 3 when any was faulted, 2 for
+    misuse.
 
     \b
     gradus grade story submissions.jsonl > results.jsonl
     echo '{"id":"1","completion":"As a cook, I want a menu","task":{"references":["a menu"]}}' | gradus grade story -
-    """
+    """  # noqa: E501
     from gradus.descriptions import grader_named
 
     name = grader_named(grader) if url is None else grader
@@ -53,12 +59,15 @@ def grade(
         print(result.model_dump_json(), flush=True)
         faults += result.status == "faulted"
     if faults:
-        log_line(f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`")
+        log_line(
+            f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`"
+        )
         raise typer.Exit(EXIT_FAULT)
 
 
 def _submissions(name: GraderName, path: str) -> list[Submission]:
-    """The submissions of a file. Raises Misuse naming file and line for the first that cannot be used."""
+    """The submissions of a file. Raises Misuse naming file and line for the first that cannot be
+    used."""
     from pydantic import ValidationError
 
     from gradus.contract import submission_class
@@ -73,7 +82,9 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
         except ValidationError as error:
             raise Misuse(f"{row.where}: {explain(error)}") from None
         if submission.id in seen:
-            raise Misuse(f"{row.where}: id: {submission.id!r} occurs twice, first at {seen[submission.id]}")
+            raise Misuse(
+                f"{row.where}: id: {submission.id!r} occurs twice, first at {seen[submission.id]}"
+            )
         seen[submission.id] = row.where
         found.append(submission)
     return found
@@ -89,7 +100,8 @@ def _graded(
     rubric: str | None = None,
     config: Path | None = None,
 ) -> Iterable[Graded | Faulted]:
-    """Results in order, of this machine as they become known, or of the service at `url` all at once."""
+    """Results in order, of this machine as they become known, or of the service at `url` all at
+    once."""
     if url is None:
         from services.local_grading import open_local
 
@@ -101,7 +113,9 @@ def _graded(
     async def run() -> list[Graded | Faulted]:
         # a person waits: report an unreachable service soon, not at the deadline
         async with RewardClient(url, api_key=api_key, attempts=10) as client:
-            return await client.grade(await client.known(name), asked, rubric=rubric, deadline_s=deadline_s)
+            return await client.grade(
+                await client.known(name), asked, rubric=rubric, deadline_s=deadline_s
+            )
 
     return asyncio.run(run())
 
@@ -120,7 +134,8 @@ def attack(
 ) -> None:
     """Grade the corpus of hostile answers, on this machine or on the service at --url.
 
-    Prints a table. Exit status 1 when an attack got credit that it did not earn, or broke the grader.
+    Prints a table. Exit status 1 when an attack got credit that it did not earn, or broke the
+    grader.
     """
     from gradus.descriptions import grader_named
     from services.attacks import load_corpus

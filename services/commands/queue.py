@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 queue_app = typer.Typer(help="Inspect and control the queue in Redis.", no_args_is_help=True)
-letters_app = typer.Typer(help="Handle submissions that killed their workers.", no_args_is_help=True)
+letters_app = typer.Typer(
+    help="Handle submissions that killed their workers.", no_args_is_help=True
+)
 queue_app.add_typer(letters_app, name="dead-letters")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
@@ -31,7 +33,9 @@ def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
     from services.broker.from_url import open_broker
 
     if redis is None:
-        raise Misuse("these commands need the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
+        raise Misuse(
+            "these commands need the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)"
+        )
 
     async def run() -> T:
         broker = open_broker(redis)
@@ -47,7 +51,8 @@ def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
 
 @queue_app.command()
 def show(redis: Redis = None, as_json: Json = False) -> None:
-    """Show each grader's queue: live workers, slots, queued and running jobs, dead letters, state."""
+    """Show each grader's queue: live workers, slots, queued and running jobs, dead letters,
+    state."""
     from gradus.tasks import TASKS
     from services.broker.queue_commands import counts
 
@@ -106,15 +111,22 @@ def list_jobs(
 def cancel(
     grader: Grader,
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOBS", help="Ids of jobs, as `gradus queue jobs` prints them")
+        list[str] | None,
+        typer.Argument(metavar="JOBS", help="Ids of jobs, as `gradus queue jobs` prints them"),
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Cancel all jobs that this run alone waits for")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Cancel all jobs that this run alone waits for")
+    ] = None,
     redis: Redis = None,
 ) -> None:
-    """Cancel unfinished jobs of GRADER. Their clients get a fault that is not retryable; boxes that run are killed."""
+    """Cancel unfinished jobs of GRADER. Their clients get a fault that is not retryable; boxes that
+    run are killed."""
     from services.broker.queue_commands import cancel as end
 
-    log_line(f"gradus: {on_broker(redis, lambda broker: end(broker, grader, jobs or [], run or ''))} jobs cancelled")
+    log_line(
+        f"gradus: {on_broker(redis, lambda broker: end(broker, grader, jobs or [], run or ''))}"
+        " jobs cancelled"
+    )
 
 
 @queue_app.command()
@@ -147,7 +159,8 @@ def show_letter(grader: Grader, job: JobId, redis: Redis = None) -> None:
 
 @letters_app.command()
 def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
-    """Queue a dead letter again, for an hour. Its verdict is cached for clients that send the submission again."""
+    """Queue a dead letter again, for an hour. Its verdict is cached for clients that send the
+    submission again."""
     from services.broker.queue_commands import requeue as again
 
     on_broker(redis, lambda broker: again(broker, grader, job))
@@ -160,4 +173,6 @@ def purge(grader: Grader, redis: Redis = None) -> None:
 
     from services.broker.queue_commands import purge as delete
 
-    log_line(f"gradus: {on_broker(redis, lambda broker: delete(broker, grader))} dead letters deleted")
+    log_line(
+        f"gradus: {on_broker(redis, lambda broker: delete(broker, grader))} dead letters deleted"
+    )

@@ -15,20 +15,33 @@ if TYPE_CHECKING:
     from services.graders.base import Grader as LoadedGrader
 
 ResultTtl = Annotated[
-    int, typer.Option(min=60, envvar="GRADUS_QUEUE_RESULT_TTL_S", help="Seconds to keep verdicts for later requests")
+    int,
+    typer.Option(
+        min=60,
+        envvar="GRADUS_QUEUE_RESULT_TTL_S",
+        help="Seconds to keep verdicts for later requests",
+    ),
 ]
 keys_app = typer.Typer(help="Create API keys.", no_args_is_help=True)
 
 
 def serve(
     redis: Redis = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on", show_default="127.0.0.1")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on", show_default="127.0.0.1")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one", show_default="8000")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on; 0 takes any free one", show_default="8000"
+        ),
     ] = None,
     graders: Annotated[
         str | None,
-        typer.Option(help="Graders to run without --redis, separated by commas", show_default="all that start"),
+        typer.Option(
+            help="Graders to run without --redis, separated by commas",
+            show_default="all that start",
+        ),
     ] = None,
     slots: Slots = None,
     max_depth: Annotated[
@@ -41,16 +54,20 @@ def serve(
     ] = 20_000,
     result_ttl: ResultTtl = 3600,
     adapters: Annotated[
-        str | None, typer.Option(help="Protocols of other trainers to serve too, separated by commas")
+        str | None,
+        typer.Option(help="Protocols of other trainers to serve too, separated by commas"),
     ] = None,
     tasks: Annotated[
-        list[str] | None, typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id")
+        list[str] | None,
+        typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id"),
     ] = None,
     nemo_gym_port: Annotated[
-        list[str] | None, typer.Option(metavar="GRADER=PORT", help="Port that serves this grader to NeMo Gym")
+        list[str] | None,
+        typer.Option(metavar="GRADER=PORT", help="Port that serves this grader to NeMo Gym"),
     ] = None,
 ) -> None:
-    """Serve the REST API: without --redis in one process with queue and graders, with --redis alone.
+    """Serve the REST API: without --redis in one process with queue and graders, with --redis
+    alone.
 
     \b
     gradus serve                                   # API, queue and graders here, no Redis
@@ -84,11 +101,22 @@ def serve(
 
     names = None if graders is None else graders.replace(",", " ").split()
     loaded = _load_available_graders() if names is None else [load(name) for name in names]
-    run(serve_embedded(loaded, host, port, slots=slots, settings=settings, broker_settings=terms, on_ready=ready))
+    run(
+        serve_embedded(
+            loaded,
+            host,
+            port,
+            slots=slots,
+            settings=settings,
+            broker_settings=terms,
+            on_ready=ready,
+        )
+    )
 
 
 def _load_available_graders() -> list[LoadedGrader]:
-    """All graders whose toolchain is installed; logs what the others lack. Raises Fault if there is none.
+    """All graders whose toolchain is installed; logs what the others lack. Raises Fault if there is
+    none.
 
     Graders that need a model which no configuration names are skipped without a message.
     """
@@ -115,25 +143,36 @@ def vllm(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 8001,
     device: Annotated[str, typer.Option(help="Device: auto, cuda or cpu")] = "auto",
     dtype: Annotated[
-        str, typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's")
+        str,
+        typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's"),
     ] = "auto",
     max_model_len: Annotated[
         int | None,
-        typer.Option(min=1, help="Most tokens of prompt and completion together", show_default="the model's"),
+        typer.Option(
+            min=1, help="Most tokens of prompt and completion together", show_default="the model's"
+        ),
     ] = None,
-    lora_rank: Annotated[int | None, typer.Option(min=1, help="Highest rank of LoRA adapters to serve")] = None,
-    sync: Annotated[str, typer.Option(help="Transport of new weights: file, or nccl between CUDA cards")] = "file",
+    lora_rank: Annotated[
+        int | None, typer.Option(min=1, help="Highest rank of LoRA adapters to serve")
+    ] = None,
+    sync: Annotated[
+        str, typer.Option(help="Transport of new weights: file, or nccl between CUDA cards")
+    ] = "file",
     exposed: Annotated[
-        bool, typer.Option("--trust-network", help="Listen on a public address; the network must keep others away")
+        bool,
+        typer.Option(
+            "--trust-network", help="Listen on a public address; the network must keep others away"
+        ),
     ] = False,
     start_timeout: Annotated[
-        float, typer.Option("--start-timeout-s", min=1, help="Seconds until the server must be healthy")
+        float,
+        typer.Option("--start-timeout-s", min=1, help="Seconds until the server must be healthy"),
     ] = 600.0,
 ) -> None:
     """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
 
-    Starts vLLM's own server on loopback, with log-probabilities of sampled tokens and replaceable weights and adapters.
-    Options that are not listed go to vLLM. Requires vLLM in this environment.
+    Starts vLLM's own server on loopback, with log-probabilities of sampled tokens and replaceable
+    weights and adapters. Options that are not listed go to vLLM. Requires vLLM in this environment.
 
     \b
     gradus vllm Qwen/Qwen2.5-1.5B-Instruct
@@ -162,31 +201,55 @@ def worker(
     redis: Redis = None,
     slots: Slots = None,
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="Name of this worker", show_default="host and process")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of this worker", show_default="host and process")
+    ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of /metrics for Prometheus", show_default="no metrics")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of /metrics for Prometheus", show_default="no metrics"
+        ),
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics")] = "127.0.0.1",
     secrets_file: Annotated[
         Path | None,
-        typer.Option(envvar="GRADUS_GRADER_SECRETS_FILE", help="File with a line GRADER SECRET, which signs results"),
+        typer.Option(
+            envvar="GRADUS_GRADER_SECRETS_FILE",
+            help="File with a line GRADER SECRET, which signs results",
+        ),
     ] = None,
     lease: Annotated[
         int,
-        typer.Option(min=5, envvar="GRADUS_QUEUE_LEASE_S", help="Seconds without a renewal until a job is redelivered"),
+        typer.Option(
+            min=5,
+            envvar="GRADUS_QUEUE_LEASE_S",
+            help="Seconds without a renewal until a job is redelivered",
+        ),
     ] = 30,
     result_ttl: ResultTtl = 3600,
     fault_ttl: Annotated[
         int,
-        typer.Option(min=10, envvar="GRADUS_QUEUE_FAULT_TTL_S", help="Seconds to keep faults for clients that wait"),
+        typer.Option(
+            min=10,
+            envvar="GRADUS_QUEUE_FAULT_TTL_S",
+            help="Seconds to keep faults for clients that wait",
+        ),
     ] = 300,
     max_dead_letters: Annotated[
-        int, typer.Option(min=1, envvar="GRADUS_QUEUE_MAX_DEAD_LETTERS", help="Dead letters kept per grader")
+        int,
+        typer.Option(
+            min=1, envvar="GRADUS_QUEUE_MAX_DEAD_LETTERS", help="Dead letters kept per grader"
+        ),
     ] = 100,
     dead_letter_ttl: Annotated[
-        int, typer.Option(min=60, envvar="GRADUS_QUEUE_DEAD_LETTER_TTL_S", help="Seconds to keep dead letters")
+        int,
+        typer.Option(
+            min=60, envvar="GRADUS_QUEUE_DEAD_LETTER_TTL_S", help="Seconds to keep dead letters"
+        ),
     ] = 7 * 86_400,
-    supervised: Annotated[bool, typer.Option("--supervise", help="Restart the worker when it dies")] = False,
+    supervised: Annotated[
+        bool, typer.Option("--supervise", help="Restart the worker when it dies")
+    ] = False,
 ) -> None:
     """Grade queued jobs from Redis. Start any number of workers on any number of machines.
 
@@ -218,7 +281,8 @@ def worker(
     if secrets is not None and grader not in secrets:
         raise Misuse(f"{secrets_file} has no secret of the grader {grader}")
     raise_open_files()
-    require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
+    # every Worker does; here before a grader is made, which may load a model for minutes
+    require_container_hardening()
 
     async def serve_jobs() -> None:
         with stopped_by_signals() as stop:
@@ -233,14 +297,23 @@ def worker(
             metrics = WorkerMetrics()
             traced = spans("gradus-worker")
             if metrics_port is not None:
-                print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
+                print(
+                    f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}",
+                    file=sys.stderr,
+                )
             try:
                 loaded = load(grader, config=config)
                 number = slots or default_slots(loaded)
                 secret = secrets[loaded.info().name] if secrets else None
-                await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced, secret=secret).run(
-                    stop
-                )
+                await Worker(
+                    loaded,
+                    broker,
+                    slots=number,
+                    name=name,
+                    metrics=metrics,
+                    spans=traced,
+                    secret=secret,
+                ).run(stop)
             finally:
                 await broker.close()
                 if traced:
@@ -252,25 +325,36 @@ def worker(
 
 @keys_app.command("new")
 def new_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key in the service's log")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the key in the service's log")
+    ],
     graders: Annotated[
-        str, typer.Option(help="Graders that the key may use, separated by commas", show_default="all")
+        str,
+        typer.Option(help="Graders that the key may use, separated by commas", show_default="all"),
     ] = "",
     expires: Annotated[
-        str, typer.Option(metavar="YYYY-MM-DD", help="Last day of the key, UTC", show_default="never")
+        str,
+        typer.Option(metavar="YYYY-MM-DD", help="Last day of the key, UTC", show_default="never"),
     ] = "",
     per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Most submissions a minute, for each API process", show_default="no limit")
+        int | None,
+        typer.Option(
+            min=1, help="Most submissions a minute, for each API process", show_default="no limit"
+        ),
     ] = None,
     training_only: Annotated[
         bool, typer.Option("--training-only", help="Refuse requests with the priority evaluation")
     ] = False,
     operator: Annotated[
         bool,
-        typer.Option("--operator", help="Allow the key to pause and drain queues, cancel jobs and handle dead letters"),
+        typer.Option(
+            "--operator",
+            help="Allow the key to pause and drain queues, cancel jobs and handle dead letters",
+        ),
     ] = False,
 ) -> None:
-    """Create an API key. Its line for the service goes to standard output, the key itself to standard error, once.
+    """Create an API key. Its line for the service goes to standard output, the key itself to
+    standard error, once.
 
     \b
     gradus keys new trainer --graders story,preference >> keys.txt

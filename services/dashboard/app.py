@@ -1,4 +1,5 @@
-"""`serve` and `create_app`: the routes of the dashboard. They read files; `queues` passes requests of operators on."""
+"""`serve` and `create_app`: the routes of the dashboard. They read files; `queues` passes requests
+of operators on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from services.dashboard.auth import (
@@ -59,9 +66,9 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    Readers need `token`. `compare` computes what changed between two evaluations. With `queues`, the page shows and
-    changes them. `on_ready` is called with the URL once it is listening. Raises Misuse for an open address without a
-    token, and when it cannot listen.
+    Readers need `token`. `compare` computes what changed between two evaluations. With `queues`,
+    the page shows and changes them. `on_ready` is called with the URL once it is listening. Raises
+    Misuse for an open address without a token, and when it cannot listen.
     """
     refuse_open_page(host, token, allow_anonymous=allow_anonymous)
     watch = Runs(runs)
@@ -124,7 +131,10 @@ def create_app(
         routes.append(Route("/api/queues{path:path}", queues.answer, methods=METHODS))
     entrance = Middleware(AuthMiddleware, verifier=verifier, only_this_machine=only_this_machine)
     return Starlette(
-        routes=routes, middleware=[entrance], lifespan=lifespan, exception_handlers={HTTPException: refused}
+        routes=routes,
+        middleware=[entrance],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: refused},
     )
 
 
@@ -134,7 +144,9 @@ class _AsciiJson(JSONResponse):
 
 
 class _Dashboard:
-    def __init__(self, watch: Runs, verifier: TokenVerifier, compare: Compare | None, *, has_queues: bool) -> None:
+    def __init__(
+        self, watch: Runs, verifier: TokenVerifier, compare: Compare | None, *, has_queues: bool
+    ) -> None:
         self.watch = watch
         self.verifier = verifier
         self.compare = compare
@@ -151,7 +163,9 @@ class _Dashboard:
                 response = RedirectResponse("/", 303)
                 # Browsers add no header to event streams, but cookies.
                 session = self.verifier.session
-                response.set_cookie(COOKIE, session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict")
+                response.set_cookie(
+                    COOKIE, session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict"
+                )
                 return response
             await asyncio.sleep(WRONG_TOKEN_S)
             trouble, status = "That is not the token.", 401
@@ -160,7 +174,11 @@ class _Dashboard:
     async def runs(self, request: Request) -> Response:
         now, runs = time.time(), self.watch
         rows = [summary_of(run, now) for run in runs.all()]
-        folder = {"folder": runs.confined.root.name, "left_out": runs.left_out, "has_queues": self.has_queues}
+        folder = {
+            "folder": runs.confined.root.name,
+            "left_out": runs.left_out,
+            "has_queues": self.has_queues,
+        }
         return _AsciiJson({"now": now, **folder, "runs": rows})
 
     async def run(self, request: Request) -> Response:
@@ -171,16 +189,23 @@ class _Dashboard:
 
     async def changes(self, request: Request) -> Response:
         runs = [self._run_in(request, name) for name in ("before", "after")]
-        sides = [replace(one[-1], name=run.id) for run in runs if (one := run.evaluations.in_order())]
+        sides = [
+            replace(one[-1], name=run.id) for run in runs if (one := run.evaluations.in_order())
+        ]
         if len(sides) < len(runs):
             raise HTTPException(404, "there is nothing measured to compare")
         async with self.comparing:
-            return _AsciiJson(await asyncio.to_thread(changes_of, self.watch.confined, sides, self.compare))
+            return _AsciiJson(
+                await asyncio.to_thread(changes_of, self.watch.confined, sides, self.compare)
+            )
 
     async def group(self, request: Request) -> Response:
         run = self._run_in(request)
         given = [request.query_params.get(name) for name in ("number", "step")]
-        if not all(text is None or (text.isascii() and text.isdigit() and len(text) <= 15) for text in given):
+        if not all(
+            text is None or (text.isascii() and text.isdigit() and len(text) <= 15)
+            for text in given
+        ):
             raise HTTPException(422, "number and step are whole numbers")
         number, step = (None if text is None else int(text) for text in given)
         with_signal = request.query_params.get("signal") == "1"
@@ -201,7 +226,11 @@ class _Dashboard:
 
         async def events() -> AsyncIterator[bytes]:
             async for news in self.watch.news():
-                yield f"data: {escaped_json(news)}\n\n".encode() if news else b": alive\nretry: 2000\n\n"
+                yield (
+                    f"data: {escaped_json(news)}\n\n".encode()
+                    if news
+                    else b": alive\nretry: 2000\n\n"
+                )
 
         return StreamingResponse(events(), media_type="text/event-stream")
 

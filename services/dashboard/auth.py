@@ -1,6 +1,8 @@
-"""Access to the dashboard: open on the loopback address, a token everywhere else; and security headers.
+"""Access to the dashboard: open on the loopback address, a token everywhere else; and security
+headers.
 
-There is one token and there are no users. The token gives access to everything, also to queues where they are shown.
+There is one token and there are no users. The token gives access to everything, also to queues
+where they are shown.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ ENTER = "/enter"
 OPEN_PATHS = frozenset({"/healthz", ENTER, "/style.css"})
 """Paths that need no token."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
+    " data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for"
+    " 'script'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -41,7 +44,8 @@ HEADERS = {
 
 
 def checked_token(text: str, where: str) -> str:
-    """The token that a file or a variable holds. Raises Misuse that names `where` and repeats nothing of it."""
+    """The token that a file or a variable holds. Raises Misuse that names `where` and repeats
+    nothing of it."""
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
         raise Misuse(f"{where}: a token is printable ASCII without spaces")
@@ -54,7 +58,8 @@ def checked_token(text: str, where: str) -> str:
 
 
 def token_of_file(path: Path) -> str:
-    """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make the page public."""
+    """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make
+    the page public."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -67,10 +72,10 @@ def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> 
     if token or allow_anonymous or is_loopback(host):
         return
     raise Misuse(
-        f"refusing to serve on {host or 'every address'} without a token: every client could read "
-        f"completions and settings. Name a file that holds one with --token-file, or set {TOKEN_VARIABLE}, or bind to "
-        "127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
-        f"{OPEN_VARIABLE}=true"
+        f"refusing to serve on {host or 'every address'} without a token: every client could read"
+        " completions and settings. Name a file that holds one with --token-file, or set"
+        f" {TOKEN_VARIABLE}, or bind to 127.0.0.1, or, inside a network that is closed already (a"
+        f" compose network without published ports), set {OPEN_VARIABLE}=true"
     )
 
 
@@ -80,7 +85,9 @@ class TokenVerifier:
     def __init__(self, token: str | None) -> None:
         self._token = token
         # The cookie on a disk does not reveal the token, and a new token ends all sessions.
-        self.session = hmac.new((token or "").encode(), b"gradus dashboard session", hashlib.sha256).hexdigest()
+        self.session = hmac.new(
+            (token or "").encode(), b"gradus dashboard session", hashlib.sha256
+        ).hexdigest()
 
     @property
     def is_open(self) -> bool:
@@ -100,15 +107,18 @@ class TokenVerifier:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self.session.encode())
+        return cookie is not None and hmac.compare_digest(
+            cookie.value.encode(), self.session.encode()
+        )
 
 
 class AuthMiddleware:
-    """Refuses requests without the token or a session cookie, and adds the security headers to every response."""
+    """Refuses requests without the token or a session cookie, and adds the security headers to
+    every response."""
 
     def __init__(self, app: ASGIApp, verifier: TokenVerifier, *, only_this_machine: bool) -> None:
-        """`only_this_machine`: without a token, refuse names other than this machine's in `Host`, which a page
-        elsewhere could have made to lead here."""
+        """`only_this_machine`: without a token, refuse names other than this machine's in `Host`,
+        which a page elsewhere could have made to lead here."""
         self._app = app
         self._verifier = verifier
         self._checks_host = only_this_machine and verifier.is_open
@@ -133,12 +143,17 @@ class AuthMiddleware:
         host = headers.get("host", "")
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self._checks_host and not is_loopback(name):
-            return problem(403, "this address is only for this machine; ask for 127.0.0.1 or localhost")
+            return problem(
+                403, "this address is only for this machine; ask for 127.0.0.1 or localhost"
+            )
         if path in OPEN_PATHS or self._verifier.admits(headers):
             return None
         if path == "/" and scope["method"] in ("GET", "HEAD"):
             return RedirectResponse(ENTER, 303)
-        refusal = problem(401, "send the token in the header `Authorization: Bearer <token>`, or enter it at /enter")
+        refusal = problem(
+            401,
+            "send the token in the header `Authorization: Bearer <token>`, or enter it at /enter",
+        )
         refusal.headers["www-authenticate"] = "Bearer"
         return refusal
 

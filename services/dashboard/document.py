@@ -1,6 +1,7 @@
 """The page as documents: what the server sends, and one file with styles, script and data in it.
 
-Its modules are sent as one script, in their order and without `import` and `export`, so that a file needs no other.
+Its modules are sent as one script, in their order and without `import` and `export`, so that a file
+needs no other.
 """
 
 from __future__ import annotations
@@ -48,17 +49,25 @@ def live_page() -> str:
 def standalone_page(title: str, data: Mapping[str, Any]) -> str:
     """A file that needs nothing else: `data` are answers by address, and `start` and `made`.
 
-    A content security policy lets no other script run and nothing load. Data is JSON that no HTML parser ends.
+    A content security policy lets no other script run and nothing load. Data is JSON that no HTML
+    parser ends.
     """
     own_style, own_script = page_file("page.css"), script()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{_digest(own_script)}'; style-src 'sha256-{_digest(own_style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+        f"default-src 'none'; script-src 'sha256-{_digest(own_script)}'; style-src"
+        f" 'sha256-{_digest(own_style)}'; img-src data:; base-uri 'none'; form-action 'none';"
+        " require-trusted-types-for 'script'"
     )
-    text = escaped_json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    body = f'<script type="application/json" id="data">{text}</script>\n<script>{own_script}</script>'
+    text = (
+        escaped_json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    )
+    body = (
+        f'<script type="application/json" id="data">{text}</script>\n<script>{own_script}</script>'
+    )
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    return _filled(title=html.escape(title), policy=meta, head=f"<style>{own_style}</style>", body=body)
+    return _filled(
+        title=html.escape(title), policy=meta, head=f"<style>{own_style}</style>", body=body
+    )
 
 
 def escaped_json(content: Any) -> str:

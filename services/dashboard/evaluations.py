@@ -78,12 +78,17 @@ class Evaluations:
         """Paths below the folder."""
 
     def look(self) -> tuple[bool, bool]:
-        """Read a few files that are new or changed; whether anything changed, and whether there are more to read."""
+        """Read a few files that are new or changed; whether anything changed, and whether there are
+        more to read."""
         there: dict[str, tuple[int, ...]] = {}
         for path in figure_files(self._folder):
             with suppress(OSError):
                 status = os.stat(path)
-                there[path.relative_to(self._folder).as_posix()] = (status.st_ino, status.st_size, status.st_mtime_ns)
+                there[path.relative_to(self._folder).as_posix()] = (
+                    status.st_ino,
+                    status.st_size,
+                    status.st_mtime_ns,
+                )
         gone = self._seen.keys() - there.keys()
         changed = [name for name, seen in there.items() if self._seen.get(name) != seen]
         for name in [*gone, *changed[:FILES_AT_ONCE]]:
@@ -104,7 +109,10 @@ class Evaluations:
 
     def in_order(self) -> list[Evaluation]:
         """By step, the one without a step last."""
-        return sorted(self._found.values(), key=lambda one: (one.step is None, one.step or 0, one.created, one.name))
+        return sorted(
+            self._found.values(),
+            key=lambda one: (one.step is None, one.step or 0, one.created, one.name),
+        )
 
     def before_and_after(self) -> list[Evaluation]:
         """The first and the last, or the only one: those of these names where there are any."""
@@ -118,12 +126,15 @@ class Evaluations:
 
 
 def figure_files(folder: Path) -> list[Path]:
-    """Files of figures: `results.json` of `gradus eval`, a run's `eval/*.json`, `gradus eval` into a run's `eval/`."""
+    """Files of figures: `results.json` of `gradus eval`, a run's `eval/*.json`, `gradus eval` into
+    a run's `eval/`."""
     try:
         inside = sorted((folder / "eval").iterdir())[:MAX_FILES]
     except OSError:
         inside = []
-    found = [path for path in inside if path.suffix == ".json"] + [path / "results.json" for path in inside]
+    found = [path for path in inside if path.suffix == ".json"] + [
+        path / "results.json" for path in inside
+    ]
     return [path for path in (folder / "results.json", *found) if path.is_file()]
 
 
@@ -140,7 +151,13 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
         description = description_of(str(given.get("grader"))).model_dump(mode="json")
     stages = [str(stage) for stage in description.get("stages") or ()]
     whole = {
-        **bounded({key: value for key, value in given.items() if key not in ("measurements", "grader_description")}),
+        **bounded(
+            {
+                key: value
+                for key, value in given.items()
+                if key not in ("measurements", "grader_description")
+            }
+        ),
         **{key: texts_in(given.get(key)) for key in ("graders", "rubrics", "toolchains")},
         "machine": bounded(machine) if isinstance(machine := given.get("machine"), Mapping) else {},
         "name": name,
@@ -152,11 +169,14 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
         "measurements": [_measurement(one) for one in measured],
     }
     created = str(given.get("created") or "")[:40]
-    return Evaluation(name, created, step_of(name), tuple(_figures(one) for one in measured), whole, file)
+    return Evaluation(
+        name, created, step_of(name), tuple(_figures(one) for one in measured), whole, file
+    )
 
 
 def bounded(value: Any, depth: int = 8) -> Any:
-    """A value of a file, with long texts, lists and objects cut and numbers that are not finite left out."""
+    """A value of a file, with long texts, lists and objects cut and numbers that are not finite
+    left out."""
     if isinstance(value, str):
         return value[:MAX_CHARS]
     if isinstance(value, Mapping):
@@ -172,9 +192,21 @@ def _measurement(given: Mapping[str, Any]) -> Json:
     tasks = given.get("problems")
     tasks = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
     kept = bounded({key: value for key, value in given.items() if key != "problems"})
-    objects = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns", "mean_reward")
+    objects = (
+        "pass_at",
+        "stopped_at",
+        "components",
+        "flags",
+        "faults",
+        "details",
+        "turns",
+        "mean_reward",
+    )
     kept |= {name: None for name in objects if not isinstance(kept.get(name), Mapping)}
-    kept |= {name: finite(kept.get(name)) or 0 for name in ("graded", "faulted", "passed", "samples", "temperature")}
+    kept |= {
+        name: finite(kept.get(name)) or 0
+        for name in ("graded", "faulted", "passed", "samples", "temperature")
+    }
     # Counts by kind of task, for files of earlier versions.
     kinds: dict[str, Counter[str]] = {}
     for one in tasks:

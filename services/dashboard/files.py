@@ -1,7 +1,8 @@
-"""Files below one folder, out of which no link leads; JSONL files are followed by offset, as `tail -f` does.
+"""Files below one folder, out of which no link leads; JSONL files are followed by offset, as `tail
+-f` does.
 
-A file that was cut, replaced, deleted or written anew is read from its beginning. A last line that is still being
-written waits for its end; lines that are no JSON objects are counted and left out.
+A file that was cut, replaced, deleted or written anew is read from its beginning. A last line that
+is still being written waits for its end; lines that are no JSON objects are counted and left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 """A longer line is skipped. The longest completion that graders take has a million characters."""
 MARK_BYTES = 64
-"""Remembered of what was read last, to notice a file that was written anew under the same name and inode."""
+"""Remembered of what was read last, to notice a file that was written anew under the same name and
+inode."""
 
 
 class ConfinedDirectory:
@@ -47,7 +49,8 @@ class ConfinedDirectory:
             return None
         status = os.fstat(descriptor)
         try:
-            # Checked after opening: a folder on the way may have been exchanged for a link in between.
+            # Checked after opening: a folder on the way may have been exchanged for a link in
+            # between.
             is_inside = self.holds(target) and os.path.samestat(os.lstat(target), status)
         except OSError:
             is_inside = False
@@ -138,7 +141,9 @@ class JsonlTail:
         identity = (status.st_dev, status.st_ino)
         file.seek(self._offset - len(self._mark))
         is_continued = (
-            identity == self._identity and status.st_size >= self._offset and file.read(len(self._mark)) == self._mark
+            identity == self._identity
+            and status.st_size >= self._offset
+            and file.read(len(self._mark)) == self._mark
         )
         from_start = self._identity is not None and not is_continued
         if from_start:

@@ -1,7 +1,8 @@
-"""Where each group of completions lies in `completions.jsonl`, so that one can be shown without reading the file again.
+"""Where each group of completions lies in `completions.jsonl`, so that one can be shown without
+reading the file again.
 
-It keeps offsets and no texts. Counted of every completion, by step: outcomes, shares of tests passed, parts of the
-reward, repeats; and over all steps: flags and faults.
+It keeps offsets and no texts. Counted of every completion, by step: outcomes, shares of tests
+passed, parts of the reward, repeats; and over all steps: flags and faults.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Group:
 
 
 class Faults:
-    """Faults by place, kind and message (of the first in full); digits and quoted names in messages do not count."""
+    """Faults by place, kind and message (of the first in full); digits and quoted names in messages
+    do not count."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, str], Json] = {}
@@ -88,7 +90,11 @@ def bucket_of(tests: Any) -> str | None:
     if passed in (0, total):
         return BUCKETS[-1 if passed else 0]
     share = passed / total
-    return next(name for name, most in zip(BUCKETS[1:5], (0.25, 0.5, 0.75, 1.0), strict=True) if share <= most)
+    return next(
+        name
+        for name, most in zip(BUCKETS[1:5], (0.25, 0.5, 0.75, 1.0), strict=True)
+        if share <= most
+    )
 
 
 def is_verdict(record: Json) -> bool:
@@ -99,7 +105,9 @@ def is_verdict(record: Json) -> bool:
 def numbers_in(given: Any, most: int = 24) -> dict[str, float]:
     """The finite numbers of what should be an object: components of a reward."""
     items = list(given.items())[:most] if isinstance(given, Mapping) else []
-    return {str(name)[:60]: number for name, value in items if (number := finite(value)) is not None}
+    return {
+        str(name)[:60]: number for name, value in items if (number := finite(value)) is not None
+    }
 
 
 def texts_in(given: Any, most: int = 24) -> list[str]:
@@ -118,7 +126,8 @@ class Groups:
     """The groups of one `completions.jsonl`, in the order in which they stand there."""
 
     def __init__(self, group_size: int | None = None) -> None:
-        """`group_size`: how many completions of a prompt are one group, so that a prompt drawn twice is two."""
+        """`group_size`: how many completions of a prompt are one group, so that a prompt drawn
+        twice is two."""
         self.group_size = group_size
         self.outcomes = Binned()
         self.buckets = Binned()
@@ -162,13 +171,20 @@ class Groups:
         group.least, group.most = min(group.least, reward), max(group.most, reward)
         self.passed += passed
         self.components.add(step, numbers_in(record.get("components")))
-        named = (self.flags, texts_in(record.get("flags"))), (self.graders, [str(record.get("grader"))])
+        named = (
+            (self.flags, texts_in(record.get("flags"))),
+            (self.graders, [str(record.get("grader"))]),
+        )
         for counter, names in named:
-            counter.update(name[:100] for name in names if name in counter or len(counter) < MAX_NAMES)
+            counter.update(
+                name[:100] for name in names if name in counter or len(counter) < MAX_NAMES
+            )
         if step != self._step:
             self._step, self._written = step, set()
         text = hash((str(record.get("prompt_id")), str(record.get("completion"))))
-        how = REPEATED if text in self._written else CACHED if record.get("cached") is True else FIRST
+        how = (
+            REPEATED if text in self._written else CACHED if record.get("cached") is True else FIRST
+        )
         self._written.add(text)
         self.repeats.add(step, {how: 1.0})
 
@@ -194,7 +210,8 @@ class Groups:
         return self._by_number.get(number)
 
     def beside(self, number: int, by: int, *, with_signal: bool = False) -> int | None:
-        """The nearest group before (`by` -1) or after (1) that number, if wanted the nearest with a signal."""
+        """The nearest group before (`by` -1) or after (1) that number, if wanted the nearest with a
+        signal."""
         while (group := self._by_number.get(number := number + by)) is not None:
             if group.has_signal or not with_signal:
                 return number
@@ -210,7 +227,8 @@ class Groups:
 
 
 def records_of(confined: ConfinedDirectory, path: Path, group: Group) -> list[Json]:
-    """The lines of a group as they stand in the file now; lines that are no longer there are left out."""
+    """The lines of a group as they stand in the file now; lines that are no longer there are left
+    out."""
     file = confined.open(path)
     if file is None:
         return []

@@ -1,6 +1,7 @@
 """The newest training values of every run, for Prometheus (docs/operate/monitor.md).
 
-They are computed for each scrape. Label values are names from run folders: about a dozen flags, stages and components.
+They are computed for each scrape. Label values are names from run folders: about a dozen flags,
+stages and components.
 """
 
 from __future__ import annotations
@@ -21,8 +22,19 @@ MAX_LABEL_VALUES = 60
 """Values of one label of one run that are exported."""
 METRICS = read_mapping(Path(__file__).with_name("prometheus_metrics.yaml"))
 """Tables of metrics by name, with the key of each one in a run's files."""
-_MEANING_AT = {"computed": 1, "newest": 1, "latest": 1, "warm_start": 1, "labelled": 1, "families": 2}
-MEANINGS = {name: entry[_MEANING_AT[table]] for table, entries in METRICS.items() for name, entry in entries.items()}
+_MEANING_AT = {
+    "computed": 1,
+    "newest": 1,
+    "latest": 1,
+    "warm_start": 1,
+    "labelled": 1,
+    "families": 2,
+}
+MEANINGS = {
+    name: entry[_MEANING_AT[table]]
+    for table, entries in METRICS.items()
+    for name, entry in entries.items()
+}
 """Metric without `gradus_train_` -> its description."""
 
 
@@ -43,9 +55,14 @@ class _Values(Collector):
         for run in self._runs:
             for name, value, labels in _samples_of(run, self._now):
                 if value is not None:
-                    made = GaugeMetricFamily(f"gradus_train_{name}", MEANINGS[name], labels=("run", *labels))
+                    made = GaugeMetricFamily(
+                        f"gradus_train_{name}", MEANINGS[name], labels=("run", *labels)
+                    )
                     # Names of files that are not UTF-8 would make the whole response unreadable.
-                    texts = [text.encode("utf-8", "replace").decode() for text in (run.id, *labels.values())]
+                    texts = [
+                        text.encode("utf-8", "replace").decode()
+                        for text in (run.id, *labels.values())
+                    ]
                     metrics.setdefault(name, made).add_metric(texts, value)
         return metrics.values()
 
@@ -74,7 +91,11 @@ def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, float | Non
         for key in known[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
             yield name, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
     for evaluation in run.evaluations.in_order()[-1:]:
-        yield "held_out_step", evaluation.step if evaluation.step is not None else run.metrics.step, {}
+        yield (
+            "held_out_step",
+            evaluation.step if evaluation.step is not None else run.metrics.step,
+            {},
+        )
         for mode in MODES:
             if (figures := evaluation.of(mode)) is not None:
                 yield "held_out_pass_rate", figures.pass_rate, {"mode": mode}

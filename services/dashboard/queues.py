@@ -1,4 +1,5 @@
-"""The queues on the page: passes an operator's requests on to the API, with the dashboard's key for it."""
+"""The queues on the page: passes an operator's requests on to the API, with the dashboard's key for
+it."""
 
 from __future__ import annotations
 
@@ -46,27 +47,37 @@ class Queues:
         except (httpx.HTTPError, OSError) as error:
             raise HTTPException(502, f"the API does not answer: {type(error).__name__}") from None
         if found.status_code in (401, 403):  # the page takes a 401 for its own
-            raise HTTPException(502, "the API refuses the dashboard's key: its line needs `role=operator`")
-        return Response(found.content, found.status_code, media_type=found.headers.get("content-type"))
+            raise HTTPException(
+                502, "the API refuses the dashboard's key: its line needs `role=operator`"
+            )
+        return Response(
+            found.content, found.status_code, media_type=found.headers.get("content-type")
+        )
 
 
 def refuse_foreign_page(request: Request) -> None:
-    """Raises HTTPException (403) for a request that a page from elsewhere made; browsers name its origin."""
+    """Raises HTTPException (403) for a request that a page from elsewhere made; browsers name its
+    origin."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise HTTPException(403, "this request comes from a page of another origin")
 
 
 def queues_of(api: str | None, key_file: Path | None) -> Queues | None:
-    """None without an API. Raises Misuse for one without a key, and for a file that cannot be used."""
+    """None without an API. Raises Misuse for one without a key, and for a file that cannot be
+    used."""
     if api is None:
         return None
     if key_file is None:
-        raise Misuse("--api needs --api-key-file, a file with an API key whose line has `role=operator`")
+        raise Misuse(
+            "--api needs --api-key-file, a file with an API key whose line has `role=operator`"
+        )
     try:
         key = key_file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise Misuse(f"--api-key-file {key_file} cannot be read: {type(error).__name__}") from None
     if not key or not key.isprintable() or " " in key:
-        raise Misuse(f"--api-key-file {key_file}: one API key is wanted, such as `gradus keys new` prints")
+        raise Misuse(
+            f"--api-key-file {key_file}: one API key is wanted, such as `gradus keys new` prints"
+        )
     return Queues(api, key)

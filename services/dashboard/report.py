@@ -1,4 +1,5 @@
-"""Reports: the page of a run, of an evaluation or of a comparison as one file, from the folders' files alone."""
+"""Reports: the page of a run, of an evaluation or of a comparison as one file, from the folders'
+files alone."""
 
 from __future__ import annotations
 
@@ -19,15 +20,18 @@ from services.dashboard.samples import samples_of
 from services.dashboard.views import detail_of, examples_of, summary_of
 
 Compare = Callable[[Path, Path], Sequence[Json]]
-"""From two files of figures to comparisons (`gradus/comparison@1`), one for each way of sampling that both have."""
+"""From two files of figures to comparisons (`gradus/comparison@1`), one for each way of sampling
+that both have."""
 
 
 def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Path:
-    """Write the page of one folder, or of a comparison of two evaluations, at once or not at all; returns `out`.
+    """Write the page of one folder, or of a comparison of two evaluations, at once or not at all;
+    returns `out`.
 
-    The folders are those of runs and of `gradus eval`; of a comparison they may be files of figures. A run's
-    measurements before and after are compared too, and what was found stays beside a report in the run's folder, for
-    the dashboard. Files that are missing or torn are named on the page. Raises Misuse when there is no such folder.
+    The folders are those of runs and of `gradus eval`; of a comparison they may be files of
+    figures. A run's measurements before and after are compared too, and what was found stays beside
+    a report in the run's folder, for the dashboard. Files that are missing or torn are named on the
+    page. Raises Misuse when there is no such folder.
     """
     data = report_data(out, folders, compare)
     write_text(out, standalone_page(data["title"], data))
@@ -52,12 +56,23 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
             write_text(folder / COMPARISONS, escaped_json({"comparisons": run.comparisons}) + "\n")
     now = time.time()
     answers = {
-        "/api/runs": {"now": now, "folder": "", "left_out": False, "has_queues": False, "runs": [summary_of(run, now)]},
+        "/api/runs": {
+            "now": now,
+            "folder": "",
+            "left_out": False,
+            "has_queues": False,
+            "runs": [summary_of(run, now)],
+        },
         answer_key("/api/run", id=run.id): detail_of(run, now),
         answer_key("/api/samples", id=run.id): examples_of(run),
     }
     kind = "evaluation report" if run.is_evaluation else "training report"
-    return {"made": made, "start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}
+    return {
+        "made": made,
+        "start": ["run", run.id],
+        "title": f"{run.id}: {kind}",
+        "answers": answers,
+    }
 
 
 def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
@@ -65,7 +80,9 @@ def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
     for path in paths:
         file = (path / "results.json" if path.is_dir() else path).resolve()
         name = file.parent.name if file.name == "results.json" else file.stem
-        found = evaluation_of(name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file)
+        found = evaluation_of(
+            name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file
+        )
         if found is None:
             raise Misuse(f"{file}: is no evaluation")
         sides.append(found)
@@ -73,14 +90,19 @@ def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
     if names[0] == names[1]:
         names = [f"{names[0]} (before)", f"{names[1]} (after)"]
         sides = [replace(one, name=name) for one, name in zip(sides, names, strict=True)]
-    confined = ConfinedDirectory(Path(os.path.commonpath([one.file.parent for one in sides if one.file is not None])))
+    confined = ConfinedDirectory(
+        Path(os.path.commonpath([one.file.parent for one in sides if one.file is not None]))
+    )
     title = f"{names[0]} and {names[1]}"
     answers = {"/api/changes": changes_of(confined, sides, compare)}
     return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
 
 
-def changes_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], compare: Compare | None) -> Json:
-    """Two evaluations that were read from files, what changed between them, and completions of both."""
+def changes_of(
+    confined: ConfinedDirectory, sides: Sequence[Evaluation], compare: Compare | None
+) -> Json:
+    """Two evaluations that were read from files, what changed between them, and completions of
+    both."""
     files = [one.file for one in sides if one.file is not None]
     comparisons = list(compare(files[0], files[1])) if compare is not None else []
     modes = [str(one["mode"]) for one in comparisons] or MODES[::-1]

@@ -1,4 +1,5 @@
-"""One folder of a run or of `gradus eval`, followed: logs, completions, evaluations, settings, state."""
+"""One folder of a run or of `gradus eval`, followed: logs, completions, evaluations, settings,
+state."""
 
 from __future__ import annotations
 
@@ -24,16 +25,28 @@ MARKERS = (*LOGS, "completions.jsonl", PLAN, *FIGURES)
 UNGRADED = ("sft", "dpo", "reward", "pretrain")
 """Stages that learn from rows or texts: they have no completions and pass no tasks."""
 COMPARISONS = "comparison.json"
-"""What `gradus report` found when it compared the measurements before and after, for each way of sampling."""
-SMALL_FILES = ("config.resolved.json", "environment.json", PLAN, COMPARISONS, "training.log", "final", *FIGURES)
-"""Files that are read whole, again when they change; of the figures and the final model only the date counts."""
+"""What `gradus report` found when it compared the measurements before and after, for each way of
+sampling."""
+SMALL_FILES = (
+    "config.resolved.json",
+    "environment.json",
+    PLAN,
+    COMPARISONS,
+    "training.log",
+    "final",
+    *FIGURES,
+)
+"""Files that are read whole, again when they change; of the figures and the final model only the
+date counts."""
 STALLED_AFTER_S = 300.0
-"""Without a new line for so long, or for so many times the time of a step, a run is said to be stalled."""
+"""Without a new line for so long, or for so many times the time of a step, a run is said to be
+stalled."""
 STALLED_AFTER_STEPS = 10
 LOCKS = (".lock", ".completions.jsonl.lock")
 """Held by `gradus train` and by `gradus eval` while they write."""
 ENDED_AFTER_S = 10.0
-"""Seconds without a new line before a lock that is not held counts: results are written after the lock is released."""
+"""Seconds without a new line before a lock that is not held counts: results are written after the
+lock is released."""
 MAX_CONFIG_BYTES = 2 << 20
 LOG_BYTES = 8 << 10
 LOG_LINES = 20
@@ -75,10 +88,12 @@ class FollowedRun:
         names = "metrics.jsonl", "sft_metrics.jsonl", "completions.jsonl"
         self._followed = [JsonlTail(confined, path / name) for name in names]
         self._small: dict[str, tuple[int, ...]] = {}
-        """Inode, size and date in nanoseconds of each of SMALL_FILES; empty for one that is not there."""
+        """Inode, size and date in nanoseconds of each of SMALL_FILES; empty for one that is not
+        there."""
 
     def look(self) -> tuple[bool, bool]:
-        """Read on, at most a chunk of each file; whether anything changed, and whether there is more to read."""
+        """Read on, at most a chunk of each file; whether anything changed, and whether there is
+        more to read."""
         small = [self._look_at_small_file(name) for name in SMALL_FILES]
         metrics, warm_start, completions = (file.look() for file in self._followed)
         if metrics.from_start:
@@ -138,7 +153,9 @@ class FollowedRun:
 
     def _written_at(self, *names: str) -> float:
         """Unix time of the newest of these small files; 0 while there is none."""
-        return max((found[2] / 1e9 for name in names if (found := self._small.get(name))), default=0.0)
+        return max(
+            (found[2] / 1e9 for name in names if (found := self._small.get(name))), default=0.0
+        )
 
     @property
     def is_set_aside(self) -> bool:
@@ -181,16 +198,24 @@ class FollowedRun:
     @property
     def model(self) -> str:
         """The model that was measured in an evaluation, else the one that is trained."""
-        return str((self._evaluated("model") if self.is_evaluation else self._setting("model", "name")) or "")[:200]
+        return str(
+            (self._evaluated("model") if self.is_evaluation else self._setting("model", "name"))
+            or ""
+        )[:200]
 
     def _evaluated(self, name: str) -> Any:
         found = self.evaluations.in_order()
         return (found[-1].given if found else self.plan).get(name)
 
     def _positive_option(self, name: str, most: int) -> int | None:
-        """An option of the stage; those of a reward model are not in `reward`, which is about grading."""
-        given = (finite(self._setting(section, name)) for section in (self.stage, f"{self.stage}_model"))
-        return next((int(value) for value in given if value is not None and 1 <= value <= most), None)
+        """An option of the stage; those of a reward model are not in `reward`, which is about
+        grading."""
+        given = (
+            finite(self._setting(section, name)) for section in (self.stage, f"{self.stage}_model")
+        )
+        return next(
+            (int(value) for value in given if value is not None and 1 <= value <= most), None
+        )
 
     def _setting(self, *names: str) -> Any:
         value: Any = self.config
@@ -218,7 +243,10 @@ class FollowedRun:
         if silent_s > ENDED_AFTER_S and self._is_abandoned():
             if self.is_evaluation:
                 return State.STOPPED, "its process ended; the same command resumes from here"
-            return State.CRASHED, "its process ended without a message, as after SIGKILL or without memory"
+            return (
+                State.CRASHED,
+                "its process ended without a message, as after SIGKILL or without memory",
+            )
         step_s = self.metrics.latest.get("step_time", 0.0)
         if silent_s > max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s):
             return State.STALLED, "it has written nothing for a long time"
@@ -235,34 +263,50 @@ class FollowedRun:
     def missing(self) -> list[str]:
         """What is not there, and what is therefore unknown, in sentences."""
         if self.is_evaluation:
-            return [] if self.evaluations.in_order() else ["results.json is not there: nothing was measured yet."]
+            return (
+                []
+                if self.evaluations.in_order()
+                else ["results.json is not there: nothing was measured yet."]
+            )
         found = []
         if not self.config:
-            found.append("config.resolved.json is not there or cannot be read: the settings are unknown.")
+            found.append(
+                "config.resolved.json is not there or cannot be read: the settings are unknown."
+            )
         if not self.metrics.logged and not self.warm_start.logged:
-            found.append("metrics.jsonl is not there or holds no steps: there are no training curves.")
+            found.append(
+                "metrics.jsonl is not there or holds no steps: there are no training curves."
+            )
         if self.stage not in UNGRADED:
             if not self.groups.completions:
                 unknown = "parts of the reward, flags and faults of the training steps are unknown."
                 found.append(f"completions.jsonl is not there or empty: {unknown}")
             measured = self.evaluations.before_and_after()
             if not measured:
-                found.append("eval/ holds no evaluation: what the model can do on held-out tasks was not measured.")
+                found.append(
+                    "eval/ holds no evaluation: what the model can do on held-out tasks was not"
+                    " measured."
+                )
             elif len(measured) == 1:
-                found.append("eval/ holds only one evaluation: there is nothing to compare it with.")
+                found.append(
+                    "eval/ holds only one evaluation: there is nothing to compare it with."
+                )
         for name, lines in self.unreadable.items():
             what = f"{lines} of its lines" if name.endswith(".jsonl") else "it"
             found.append(f"{name}: {what} could not be read and is left out.")
         return found
 
     def settings(self) -> list[tuple[str, str]]:
-        """The resolved configuration, flat: dotted names and values, without what URLs say of users."""
+        """The resolved configuration, flat: dotted names and values, without what URLs say of
+        users."""
         found: list[tuple[str, str]] = []
         waiting: list[tuple[str, Any]] = [("", self.config)]
         while waiting and len(found) < MAX_SETTINGS:
             name, value = waiting.pop(0)
             if isinstance(value, Mapping) and value:
-                waiting = [(f"{name}.{key}" if name else str(key), part) for key, part in value.items()] + waiting
+                waiting = [
+                    (f"{name}.{key}" if name else str(key), part) for key, part in value.items()
+                ] + waiting
             elif name:
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                 found.append((name[:200], USER_IN_URL.sub("…@", text)[:MAX_VALUE_CHARS]))

@@ -1,4 +1,5 @@
-"""Alerts of a run: rules over its metrics. The text of an alert names the values that were compared."""
+"""Alerts of a run: rules over its metrics. The text of an alert names the values that were
+compared."""
 
 from __future__ import annotations
 
@@ -37,27 +38,34 @@ LEVELS = (
         "frac_reward_zero_std",
         0.8,
         "Most groups carry no signal",
-        "In {level} of the groups all completions earned the same, so nothing can be learned from them ({basis}). "
-        "Tasks are too easy or too hard, or sampling is too cold.",
+        (
+            "In {level} of the groups all completions earned the same, so nothing can be learned"
+            " from them ({basis}). Tasks are too easy or too hard, or sampling is too cold."
+        ),
     ),
     (
         Rule.CLIPPED,
         "completions/clipped_ratio",
         0.2,
         "Completions are cut off",
-        "{level} of the completions reached the length limit ({basis}). Raise max_completion_length, or find out why "
-        "the model does not end.",
+        (
+            "{level} of the completions reached the length limit ({basis}). Raise"
+            " max_completion_length, or find out why the model does not end."
+        ),
     ),
     (
         Rule.FAULTS,
         "gradus/faulted",
         0.05,
         "Completions are not graded",
-        "{level} of the completions could not be judged ({basis}). That is the graders' failure: look at them, not at "
-        "the model.",
+        (
+            "{level} of the completions could not be judged ({basis}). That is the graders'"
+            " failure: look at them, not at the model."
+        ),
     ),
 )
-"""Rules that compare the mean of the last few logged steps with a limit: rule, metric, limit, title, detail."""
+"""Rules that compare the mean of the last few logged steps with a limit: rule, metric, limit,
+title, detail."""
 
 
 def alerts_of(log: StepLog, evaluations: Sequence[Evaluation]) -> list[RunAlert]:
@@ -72,7 +80,8 @@ def alerts_of(log: StepLog, evaluations: Sequence[Evaluation]) -> list[RunAlert]
 
 
 def _halves(log: StepLog) -> tuple[list[Row], list[Row]] | None:
-    """The rows before the newest window, and that window; None before there are two of the same length."""
+    """The rows before the newest window, and that window; None before there are two of the same
+    length."""
     count = min(WINDOW, len(log.recent) // 2)
     if count < SHORT:
         return None
@@ -83,14 +92,16 @@ def _entropy_falls(log: StepLog) -> Iterator[RunAlert]:
     halves = _halves(log)
     if halves is None:
         return
-    (before, now), (earned, earns) = ([mean_of(half, name) for half in halves] for name in (ENTROPY, REWARD))
+    (before, now), (earned, earns) = (
+        [mean_of(half, name) for half in halves] for name in (ENTROPY, REWARD)
+    )
     if before is None or now is None or earned is None or earns is None:
         return
     if now < 0.5 * before and earns > earned + 0.02:
         detail = (
-            f"Entropy fell from {before:.3g} to {now:.3g} while the reward rose from {earned:.3g} to {earns:.3g} "
-            f"(the last {len(halves[1])} logged steps against as many before). The model narrows to few answers; watch "
-            "what it writes, and the held-out tasks."
+            f"Entropy fell from {before:.3g} to {now:.3g} while the reward rose from {earned:.3g}"
+            f" to {earns:.3g} (the last {len(halves[1])} logged steps against as many before). The"
+            " model narrows to few answers; watch what it writes, and the held-out tasks."
         )
         yield RunAlert(Rule.ENTROPY_FALLS, "Entropy falls while the reward rises", detail)
 
@@ -105,8 +116,9 @@ def _flags_double(log: StepLog) -> Iterator[RunAlert]:
         before, now = (share_of(half, name) for half in halves)
         if now >= 0.02 and now >= 2 * before:
             detail = (
-                f"{now:.1%} of the verdicts carry the flag {name.removeprefix(FLAG)}, {before:.1%} did before (the "
-                f"last {len(halves[1])} logged steps against as many before). The model may have found something out."
+                f"{now:.1%} of the verdicts carry the flag {name.removeprefix(FLAG)}, {before:.1%}"
+                f" did before (the last {len(halves[1])} logged steps against as many before). The"
+                " model may have found something out."
             )
             yield RunAlert(Rule.FLAG_DOUBLES, f"A flag doubles: {name.removeprefix(FLAG)}", detail)
 
@@ -119,11 +131,17 @@ def _held_out_flat(log: StepLog, evaluations: Sequence[Evaluation]) -> Iterator[
             continue
         (first, before), (second, after) = rated
         earned, earns = (_reward_near(log, one.step) for one in (first, second))
-        if earned is not None and earns is not None and earns > earned + 0.05 and after < before + 0.01:
+        if (
+            earned is not None
+            and earns is not None
+            and earns > earned + 0.05
+            and after < before + 0.01
+        ):
             detail = (
-                f"From “{first.name}” to “{second.name}” the reward in training rose from {earned:.3g} to {earns:.3g}, "
-                f"and the pass rate on held-out tasks went from {before:.1%} to {after:.1%}. What is learned does not "
-                "carry over, or earns reward without being right."
+                f"From “{first.name}” to “{second.name}” the reward in training rose from"
+                f" {earned:.3g} to {earns:.3g}, and the pass rate on held-out tasks went from"
+                f" {before:.1%} to {after:.1%}. What is learned does not carry over, or earns"
+                " reward without being right."
             )
             yield RunAlert(Rule.HELD_OUT_FLAT, "Reward rises, held-out tasks do not", detail)
         return
@@ -136,4 +154,6 @@ def _reward_near(log: StepLog, step: int | None) -> float | None:
     if not known:
         return None
     wanted = known[-1][0] if step is None else step
-    return fmean(mean for _, mean in sorted(known, key=lambda point: abs(point[0] - wanted))[:SHORT])
+    return fmean(
+        mean for _, mean in sorted(known, key=lambda point: abs(point[0] - wanted))[:SHORT]
+    )

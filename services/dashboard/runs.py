@@ -1,4 +1,5 @@
-"""Run folders, found, followed and polled. Files are read in chunks, so that requests are answered in between."""
+"""Run folders, found, followed and polled. Files are read in chunks, so that requests are answered
+in between."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class PollResult(NamedTuple):
 
 
 class Runs:
-    """The runs below a folder, which may be one itself, and the clients that listen to their changes."""
+    """The runs below a folder, which may be one itself, and the clients that listen to their
+    changes."""
 
     def __init__(self, folder: Path) -> None:
         self.confined = ConfinedDirectory(folder)
@@ -68,7 +70,8 @@ class Runs:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Look at everything again and again inside the block; it begins when every run was looked at once."""
+        """Look at everything again and again inside the block; it begins when every run was looked
+        at once."""
         await self.look()
         task = asyncio.create_task(self._poll())
         try:
@@ -126,7 +129,8 @@ class Runs:
         return len(self._listeners) >= MAX_LISTENERS
 
     async def news(self) -> AsyncIterator[Json]:
-        """What changes, as it does; an empty one at once and from time to time. Ends with the process."""
+        """What changes, as it does; an empty one at once and from time to time. Ends with the
+        process."""
         listener: asyncio.Queue[Json] = asyncio.Queue(maxsize=32)
         self._listeners.add(listener)
         try:
@@ -149,13 +153,17 @@ class Runs:
             found.setdefault(run_id, path)
         gone = [run_id for run_id in self._runs if run_id not in found]
         known = self._runs
-        self._runs = {one: known.get(one) or FollowedRun(self.confined, path, one) for one, path in found.items()}
+        self._runs = {
+            one: known.get(one) or FollowedRun(self.confined, path, one)
+            for one, path in found.items()
+        }
         self._searched_at = time.monotonic()
         return gone
 
 
 def _run_folders(confined: ConfinedDirectory) -> Iterator[tuple[str, Path]]:
-    """Ids and paths, in order of names; links that lead out of the folder or to one that was seen are left out."""
+    """Ids and paths, in order of names; links that lead out of the folder or to one that was seen
+    are left out."""
     seen: set[tuple[int, int]] = set()
     entries = MAX_ENTRIES
     waiting = [(confined.root, 0)]
@@ -172,13 +180,21 @@ def _run_folders(confined: ConfinedDirectory) -> Iterator[tuple[str, Path]]:
         evaluations = (path for path in _entries(folder / "eval") if path.suffix == ".json")
         is_run = any((folder / name).is_file() for name in MARKERS) or any(evaluations)
         if is_run:
-            name = confined.root.name if folder == confined.root else folder.relative_to(confined.root).as_posix()
+            name = (
+                confined.root.name
+                if folder == confined.root
+                else folder.relative_to(confined.root).as_posix()
+            )
             # Ids are put into addresses: what is no UTF-8 in them is replaced.
             yield os.fsencode(name).decode("utf-8", "replace"), folder
         if depth < MAX_DEPTH:
-            names = (path for path in _entries(folder) if not path.name.startswith((".", "checkpoint-")))
+            names = (
+                path for path in _entries(folder) if not path.name.startswith((".", "checkpoint-"))
+            )
             only_set_aside = is_run and folder != confined.root
-            inside = [path for path in names if path.name.startswith("previous-") or not only_set_aside]
+            inside = [
+                path for path in names if path.name.startswith("previous-") or not only_set_aside
+            ]
             inside = sorted((path for path in inside if path.is_dir()), reverse=True)
             entries -= len(inside)
             waiting += [(path, depth + 1) for path in inside]
@@ -187,6 +203,8 @@ def _run_folders(confined: ConfinedDirectory) -> Iterator[tuple[str, Path]]:
 def _entries(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            return [folder / entry.name for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)]
+            return [
+                folder / entry.name for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)
+            ]
     except OSError:
         return []

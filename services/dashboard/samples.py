@@ -1,6 +1,8 @@
-"""Completions as the page shows them, and which of an evaluation are shown, by a rule that does not read them.
+"""Completions as the page shows them, and which of an evaluation are shown, by a rule that does not
+read them.
 
-Of each task it is the middle one by how far they came, then by reward, in the order of the file of completions.
+Of each task it is the middle one by how far they came, then by reward, in the order of the file of
+completions.
 """
 
 from __future__ import annotations
@@ -45,11 +47,15 @@ def cut(text: str, chars: int, lines: int | None = None) -> tuple[str, int]:
     return kept, len(text) - len(kept)
 
 
-def sample_of(record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None = MAX_COMPLETION_LINES) -> Json:
+def sample_of(
+    record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None = MAX_COMPLETION_LINES
+) -> Json:
     """One completion with what was said of it."""
     completion, left_out = cut(text_of(record.get("completion")), chars, lines)
     given = record.get("diagnostics")
-    diagnostics = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    diagnostics = (
+        [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    )
     tests = numbers_in(record.get("tests"))
     passed, total = tests.get("passed"), tests.get("total")
     fault = record.get("fault")
@@ -61,7 +67,9 @@ def sample_of(record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None
         "passed": record.get("passed") is True,
         "stage": str(record.get("stage") or "")[:40],
         "components": numbers_in(record.get("components")),
-        "tests": None if passed is None or total is None else {"passed": int(passed), "total": int(total)},
+        "tests": None
+        if passed is None or total is None
+        else {"passed": int(passed), "total": int(total)},
         "flags": texts_in(record.get("flags")),
         "diagnostics": [
             {
@@ -80,29 +88,49 @@ def sample_of(record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None
     }
 
 
-def samples_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: Sequence[str] = MODES[::-1]) -> Json:
-    """Examples of one evaluation, or of the same tasks in two, in the first of the modes that all have; and faults."""
+def samples_of(
+    confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: Sequence[str] = MODES[::-1]
+) -> Json:
+    """Examples of one evaluation, or of the same tasks in two, in the first of the modes that all
+    have; and faults."""
     faults = Faults()
     if not sides:
         return {"groups": [], "faults": []}
     records = [list(_records(confined, one, faults)) for one in sides]
     chosen: list[dict[str, Json]] = [{} for _ in sides]
     for mode in modes:
-        chosen = [_middle(given, mode, one.stages) for given, one in zip(records, sides, strict=True)]
+        chosen = [
+            _middle(given, mode, one.stages) for given, one in zip(records, sides, strict=True)
+        ]
         if all(chosen):
             break
     names = [one.name for one in sides]
     tasks = [task for task in chosen[0] if all(task in side for side in chosen)]
     groups = []
     for title, passes, most in PAIRED if len(sides) == 2 else SINGLE:
-        found = [task for task in tasks if tuple(side[task].get("passed") is True for side in chosen) == passes]
+        found = [
+            task
+            for task in tasks
+            if tuple(side[task].get("passed") is True for side in chosen) == passes
+        ]
         cards = []
         for task in varied(found, chosen[-1], most):
             last = chosen[-1][task]
             prompt, left_out = cut(text_of(last.get("prompt")), MAX_PROMPT_CHARS, 24)
-            shown = [{"name": name, **sample_of(side[task])} for name, side in zip(names, chosen, strict=True)]
+            shown = [
+                {"name": name, **sample_of(side[task])}
+                for name, side in zip(names, chosen, strict=True)
+            ]
             kind = str(last.get("kind") or "")[:100]
-            cards.append({"task": task, "kind": kind, "prompt": prompt, "prompt_left_out": left_out, "sides": shown})
+            cards.append(
+                {
+                    "task": task,
+                    "kind": kind,
+                    "prompt": prompt,
+                    "prompt_left_out": left_out,
+                    "sides": shown,
+                }
+            )
         if cards:
             groups.append({"title": title, "tasks": len(found), "cards": cards})
     return {"groups": groups, "faults": faults.most_frequent()}
@@ -133,14 +161,21 @@ def _middle(records: Sequence[Json], mode: str, stages: Sequence[str]) -> dict[s
 
     def key(record: Json) -> tuple[int, float]:
         stage = str(record.get("stage"))
-        rank = len(stages) if record.get("passed") is True else stages.index(stage) if stage in stages else -1
+        rank = (
+            len(stages)
+            if record.get("passed") is True
+            else stages.index(stage)
+            if stage in stages
+            else -1
+        )
         return rank, finite(record.get("reward")) or 0.0
 
     return {task: sorted(found, key=key)[(len(found) - 1) // 2] for task, found in by_task.items()}
 
 
 def varied(tasks: Sequence[str], records: Mapping[str, Json], most: int) -> list[str]:
-    """Up to `most` of them, in their order, but the first of every kind of task before the second of any."""
+    """Up to `most` of them, in their order, but the first of every kind of task before the second
+    of any."""
     counts: Counter[str] = Counter()
     ranked = []
     for place, task in enumerate(tasks):

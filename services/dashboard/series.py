@@ -1,4 +1,5 @@
-"""What was logged step by step, in a bounded space: means in bins, the last steps, the newest values.
+"""What was logged step by step, in a bounded space: means in bins, the last steps, the newest
+values.
 
 A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand.
 """
@@ -54,7 +55,8 @@ class _Bin:
 
 
 class Binned:
-    """Sums and counts of many quantities over steps. Bins double in width when there are too many of them."""
+    """Sums and counts of many quantities over steps. Bins double in width when there are too many
+    of them."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -66,7 +68,11 @@ class Binned:
         found = self._bins.setdefault(step // self.width, _Bin(step))
         found.step = max(found.step, step)
         for name, value in values.items():
-            if name not in self.names and len(self.names) < MAX_NAMES and len(name) <= MAX_NAME_CHARS:
+            if (
+                name not in self.names
+                and len(self.names) < MAX_NAMES
+                and len(name) <= MAX_NAME_CHARS
+            ):
                 self.names[name] = None
             if name in self.names:
                 found.add(name, value, 1)
@@ -89,7 +95,9 @@ class Binned:
 
     def means(self, name: str) -> list[float | None]:
         """By bin, in the order of `steps`."""
-        return [sums[0] / sums[1] if (sums := one.sums.get(name)) else None for one in self._ordered()]
+        return [
+            sums[0] / sums[1] if (sums := one.sums.get(name)) else None for one in self._ordered()
+        ]
 
     def totals(self, name: str) -> list[float]:
         """By bin, in the order of `steps`."""
@@ -114,7 +122,9 @@ class StepLog:
         step = step_in(record)
         if step is None:
             return
-        values = {name: number for name, value in record.items() if (number := finite(value)) is not None}
+        values = {
+            name: number for name, value in record.items() if (number := finite(value)) is not None
+        }
         values.pop("step", None)
         if self.recent and step < self.recent[-1][0]:
             self.binned.forget_from(step)
@@ -139,7 +149,8 @@ class StepLog:
         return self.recent[-1][1] if self.recent else {}
 
     def last_rows(self, count: int = WINDOW, before: int = 0) -> list[Row]:
-        """Up to `count` of the newest rows, those `before` the very newest ones left out; oldest first."""
+        """Up to `count` of the newest rows, those `before` the very newest ones left out; oldest
+        first."""
         rows = list(self.recent)
         end = len(rows) - before
         return rows[max(0, end - count) : max(0, end)]

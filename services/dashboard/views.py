@@ -21,7 +21,8 @@ MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
 MAX_SAME_PROMPT = 200
 MAX_LISTED_SETTINGS, MAX_LISTED_CHARS = 100, 60
-"""Limits of the settings that the list of runs compares: their number, and characters of each value."""
+"""Limits of the settings that the list of runs compares: their number, and characters of each
+value."""
 NOT_COMPARED = ("output_dir", "model.name", "reward.grader", "reward.urls", "generation.url")
 
 
@@ -35,8 +36,13 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         for mode in MODES
         if (found := one.of(mode)) is not None and found.pass_rate is not None
     ]
-    held_out = [{**asdict(found), "name": one.name, "tasks": str(one.given.get("tasks") or "")} for one, found in rated]
-    kept = [(name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED]
+    held_out = [
+        {**asdict(found), "name": one.name, "tasks": str(one.given.get("tasks") or "")}
+        for one, found in rated
+    ]
+    kept = [
+        (name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED
+    ]
     is_warming = log.step is None and run.warm_start.step is not None
     return {
         "id": run.id,
@@ -70,11 +76,17 @@ def _best(binned: Binned, held_out: Sequence[Json]) -> Json | None:
         return {"what": "pass rate", "value": best["pass_rate"], "at": best["name"]}
     for name, choose in (("reward", max), ("eval_loss", min), ("loss", min)):
         known = [
-            (mean, step) for step, mean in zip(binned.steps(), binned.means(name), strict=True) if mean is not None
+            (mean, step)
+            for step, mean in zip(binned.steps(), binned.means(name), strict=True)
+            if mean is not None
         ]
         if known:
             value, step = choose(known, key=lambda pair: pair[0])
-            return {"what": name.replace("eval_loss", "held-out loss"), "value": _rounded(value), "at": f"step {step}"}
+            return {
+                "what": name.replace("eval_loss", "held-out loss"),
+                "value": _rounded(value),
+                "at": f"step {step}",
+            }
     return None
 
 
@@ -85,7 +97,8 @@ def detail_of(run: FollowedRun, now: float) -> Json:
     sides = [(one.name, one.created) for one in run.evaluations.before_and_after()]
     compared = [(one, [one.get("before"), one.get("after")]) for one in run.comparisons]
     made = [
-        (one, [(at.get("name"), at.get("created")) for at in of if isinstance(at, Mapping)]) for one, of in compared
+        (one, [(at.get("name"), at.get("created")) for at in of if isinstance(at, Mapping)])
+        for one, of in compared
     ]
     return {
         **summary_of(run, now),
@@ -105,8 +118,11 @@ def detail_of(run: FollowedRun, now: float) -> Json:
             }
             for one in measured
         ],
-        # In the order in which an answer reaches them: the grader's, as far as an evaluation tells, then all others.
-        "stages": measured[-1].stages if measured else list(dict.fromkeys((*own, *map(str, Stage)))),
+        # In the order in which an answer reaches them: the grader's, as far as an evaluation tells,
+        # then all others.
+        "stages": measured[-1].stages
+        if measured
+        else list(dict.fromkeys((*own, *map(str, Stage)))),
         "measured": [one.given for one in run.evaluations.before_and_after()],
         "evaluation_s": sum(finite(one.given.get("duration_s")) or 0.0 for one in measured),
         # Only comparisons of those two evaluations that are there now.
@@ -137,11 +153,17 @@ def _rounded(value: float | None) -> float | None:
 
 def _columns(log: StepLog) -> Json:
     steps, width = log.binned.steps(), log.binned.width
-    return {"steps": steps, "steps_per_point": width, "logged": log.logged, "values": _values(log.binned)}
+    return {
+        "steps": steps,
+        "steps_per_point": width,
+        "logged": log.logged,
+        "values": _values(log.binned),
+    }
 
 
 def _values(binned: Binned) -> dict[str, list[float | None]]:
-    """Means by name; `time`, of which six digits say little, in seconds since the first logged step."""
+    """Means by name; `time`, of which six digits say little, in seconds since the first logged
+    step."""
     means = {name: binned.means(name) for name in binned.names}
     start = next((value for value in means.get("time", ()) if value is not None), 0.0)
     if "time" in means:
@@ -154,18 +176,29 @@ def _tallies(binned: Binned, names: Sequence[str]) -> Json:
     columns = {name: binned.totals(name) for name in names}
     sums = [sum(column[n] for column in columns.values()) for n in range(len(binned.steps()))]
     shares = {
-        name: [_rounded(count / total) if total else None for count, total in zip(column, sums, strict=True)]
+        name: [
+            _rounded(count / total) if total else None
+            for count, total in zip(column, sums, strict=True)
+        ]
         for name, column in columns.items()
     }
     counts = {name: [int(count) for count in column] for name, column in columns.items()}
-    return {"steps": binned.steps(), "steps_per_point": binned.width, "shares": shares, "counts": counts}
+    return {
+        "steps": binned.steps(),
+        "steps_per_point": binned.width,
+        "shares": shares,
+        "counts": counts,
+    }
 
 
-# ------------------------------------------------------------------------------------------------------------ groups
+# ------------------------------------------------------------------------------------------ groups
 
 
-def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, with_signal: bool = False) -> Json:
-    """One group with its completions, as they stand in the file now. `with_signal`: which neighbours are named."""
+def group_of(
+    confined: ConfinedDirectory, run: FollowedRun, group: Group, *, with_signal: bool = False
+) -> Json:
+    """One group with its completions, as they stand in the file now. `with_signal`: which
+    neighbours are named."""
     records = records_of(confined, run.completions_path, group)
     known = run.groups.of_prompt(group.prompt_id)[-MAX_SAME_PROMPT:]
     prompt, left_out = cut(text_of(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS)
@@ -196,7 +229,8 @@ def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, wit
 def wanted_group(
     groups: Groups, number: int | None = None, step: int | None = None, *, with_signal: bool = False
 ) -> Group | None:
-    """The group of that number, or the first of that step, or the newest, if wanted the newest with a signal."""
+    """The group of that number, or the first of that step, or the newest, if wanted the newest with
+    a signal."""
     if step is not None:
         return groups.at_step(step)
     numbers = groups.numbers

@@ -1,7 +1,8 @@
-"""A vLLM weight-transfer engine that takes weights from a safetensors file or from a URL of one; CPU included.
+"""A vLLM weight-transfer engine that takes weights from a safetensors file or from a URL of one;
+CPU included.
 
-Runs inside vLLM's worker processes. vLLM's own engines move tensors between GPUs; where there is none, or no network
-between them, a file does. Knows nothing of training.
+Runs inside vLLM's worker processes. vLLM's own engines move tensors between GPUs; where there is
+none, or no network between them, a file does. Knows nothing of training.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
             self._repack_embeddings()
 
     def _repack_embeddings(self) -> None:
-        """vLLM 0.32 keeps a packed copy of `lm_head` for the CPU; tied embeddings are reloaded without it."""
+        """vLLM 0.32 keeps a packed copy of `lm_head` for the CPU; tied embeddings are reloaded
+        without it."""
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
         from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
@@ -84,7 +86,9 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
 def _tensors(info: FileUpdateInfo) -> Iterator[tuple[str, torch.Tensor]]:
     """One after the other and off the device, which has no room for a second copy of all."""
     if info.url:
-        with urllib.request.urlopen(info.url, timeout=FETCH_S) as response:  # http and https only, see above
+        with urllib.request.urlopen(
+            info.url, timeout=FETCH_S
+        ) as response:  # http and https only, see above
             yield from load(response.read()).items()
         return
     with safe_open(info.path, framework="pt") as file:

@@ -6,8 +6,11 @@ ENGINE = "file"
 
 
 def register() -> None:
-    """Make `--weight-transfer-config '{"backend":"file"}'` known. vLLM may call this several times."""
+    """Make `--weight-transfer-config '{"backend":"file"}'` known. vLLM may call this several
+    times."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     if ENGINE not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(ENGINE, "services.generation.file_engine", "FileEngine")
+        WeightTransferEngineFactory.register_engine(
+            ENGINE, "services.generation.file_engine", "FileEngine"
+        )

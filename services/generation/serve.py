@@ -1,7 +1,7 @@
 """`gradus vllm`: vLLM's own server with the options that training needs, checked once it is up.
 
-Clients of its port can replace its weights, so it listens on loopback, and it ends if it can be reached from
-elsewhere. Needs vLLM in this environment.
+Clients of its port can replace its weights, so it listens on loopback, and it ends if it can be
+reached from elsewhere. Needs vLLM in this environment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class VllmServerOptions:
     lora_rank: int | None = None
     """The largest rank of adapters; None: no adapters."""
     sync: str = DEFAULT_BACKEND
-    """How the server takes new weights: `file`, which every run can send, or `nccl` between CUDA cards."""
+    """How the server takes new weights: `file`, which every run can send, or `nccl` between CUDA
+    cards."""
     exposed: bool = False
     """Other hosts are kept off its port by other means."""
     start_s: float = 600.0
@@ -72,12 +73,14 @@ class VllmServerOptions:
 
 
 def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[str]:
-    """How vLLM is started. Its module and not its script: the script looks for a package that its CPU build lacks."""
+    """How vLLM is started. Its module and not its script: the script looks for a package that its
+    CPU build lacks."""
     dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
     command += ["--host", options.host, "--port", str(options.port), "--dtype", dtype]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
-    # without it, vLLM samples with the model's own top_k and repetition_penalty where a request is silent
+    # without it, vLLM samples with the model's own top_k and repetition_penalty where a request is
+    # silent
     command += ["--generation-config", "vllm"]
     command += ["--weight-transfer-config", json.dumps({"backend": options.sync})]
     if options.max_model_len is not None:
@@ -90,7 +93,9 @@ def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[
         command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
-    elif (share := memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ)) is not None:
+    elif (
+        share := memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ)
+    ) is not None:
         command += ["--gpu-memory-utilization", str(share)]
     return [*command, *options.extra]
 
@@ -100,13 +105,14 @@ def environment_of() -> dict[str, str]:
 
 
 def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
-    """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault when it is unfit."""
+    """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault
+    when it is unfit."""
     _refuse_unusable(options)
     device, cards = _device(options), _cards()
     if memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ) is not None:
         say(
-            f"gradus: this machine has one card, which a trainer needs too: vLLM takes {SHARED_CARD:.0%} of its memory "
-            "(--gpu-memory-utilization takes more)"
+            "gradus: this machine has one card, which a trainer needs too: vLLM takes"
+            f" {SHARED_CARD:.0%} of its memory (--gpu-memory-utilization takes more)"
         )
     with subprocess.Popen(
         command_of(options, device, cards), env=environment_of(), preexec_fn=_dies_with_us()
@@ -123,26 +129,33 @@ def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
 
 
 def _refuse_unusable(options: VllmServerOptions) -> None:
-    for name, value, known in (("--device", options.device, DEVICES), ("--sync", options.sync, BACKENDS)):
+    for name, value, known in (
+        ("--device", options.device, DEVICES),
+        ("--sync", options.sync, BACKENDS),
+    ):
         if value not in known:
             raise Misuse(f"{name} {value}: it is one of {', '.join(known)}")
     if importlib.util.find_spec("vllm") is None:
         raise Misuse(
-            "this environment has no vLLM. Use one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
-            "pip install 'gradus-rl[vllm]' into a fresh environment"
+            "this environment has no vLLM. Use one of its own: `make vllm` makes .venv-vllm for a"
+            " CPU; with CUDA, pip install 'gradus-rl[vllm]' into a fresh environment"
         )
     if options.host not in LOOPBACK and not options.exposed:
         raise Misuse(
-            f"--host {options.host}: clients of that port can replace the model's weights. Keep it on 127.0.0.1, or "
-            "add --trust-network where something else keeps others away, such as a network of its own"
+            f"--host {options.host}: clients of that port can replace the model's weights. Keep it"
+            " on 127.0.0.1, or add --trust-network where something else keeps others away, such as"
+            " a network of its own"
         )
 
 
 def _dies_with_us() -> Callable[[], Any] | None:
-    """preexec function of the child: it gets SIGTERM when `gradus vllm` is killed and cannot pass a signal on."""
+    """preexec function of the child: it gets SIGTERM when `gradus vllm` is killed and cannot pass a
+    signal on."""
     if sys.platform != "linux":
         return None
-    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM))  # looked up before the fork
+    return partial(
+        ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM)
+    )  # looked up before the fork
 
 
 def _device(options: VllmServerOptions) -> str:
@@ -172,7 +185,10 @@ def _await_health(options: VllmServerOptions, server: subprocess.Popen[bytes]) -
     give_up_at = time.monotonic() + options.start_s
     while time.monotonic() < give_up_at:
         if (status := server.poll()) is not None:
-            raise InternalFault(f"vLLM ended with status {status} before it served; it said why above", retryable=False)
+            raise InternalFault(
+                f"vLLM ended with status {status} before it served; it said why above",
+                retryable=False,
+            )
         try:
             if httpx.get(f"{options.url}/health", timeout=5).status_code == 200:
                 return
@@ -188,10 +204,13 @@ def _self_test(options: VllmServerOptions) -> None:
     settings: Any = info.json()["vllm_config"] if info.status_code == 200 else {}
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
     if mode != "processed_logprobs":
-        raise InternalFault(f"vLLM came up with logprobs mode {mode}, not processed_logprobs", retryable=False)
+        raise InternalFault(
+            f"vLLM came up with logprobs mode {mode}, not processed_logprobs", retryable=False
+        )
     if not options.exposed and (reached := reachable_from_outside(options.port)):
         raise InternalFault(
-            f"vLLM's port answers on {', '.join(reached)}: its clients can replace the model's weights",
+            f"vLLM's port answers on {', '.join(reached)}: its clients can replace the model's"
+            " weights",
             retryable=False,
         )
 

@@ -1,1 +1,2 @@
-"""Graders: `base` is what they share, and each other folder is one grader. They are found by entry points."""
+"""Graders: `base` is what they share, and each other folder is one grader. They are found by entry
+points."""

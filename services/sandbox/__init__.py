@@ -1,10 +1,13 @@
-"""The Box contract: one place where untrusted code runs once. Knows no language, no test and no reward.
+"""The Box contract: one place where untrusted code runs once. Knows no language, no test and no
+reward.
 
-`Sandbox.run(Command)` makes a fresh box, runs one command in it, kills and wipes everything and returns an `Outcome`.
-`bubblewrap.Bubblewrap` is the implementation; `probe.probe()` attacks it at start-up.
+`Sandbox.run(Command)` makes a fresh box, runs one command in it, kills and wipes everything and
+returns an `Outcome`. `bubblewrap.Bubblewrap` is the implementation; `probe.probe()` attacks it at
+start-up.
 
-What a box does *not* protect against: bugs of the kernel; hardware side channels; a command that talks over its own
-report channel (so nothing unauthenticated on it is evidence); a machine that is starved as a whole (see `ExitReason`).
+What a box does *not* protect against: bugs of the kernel; hardware side channels; a command that
+talks over its own report channel (so nothing unauthenticated on it is evidence); a machine that is
+starved as a whole (see `ExitReason`).
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ class Limits:
     """What one box may use. CPU counts all its processes; memory is address space, per process."""
 
     cpu_s: int | None = 5
-    """None: no limit of the box's own. For persistent boxes, which set one for each of their children."""
+    """None: no limit of the box's own. For persistent boxes, which set one for each of their
+    children."""
     wall_s: float = 20.0
     idle_s: float | None = None
-    """Seconds without progress of any thread in the box after which it is stopped. None: `wall_s` alone counts."""
+    """Seconds without progress of any thread in the box after which it is stopped. None: `wall_s`
+    alone counts."""
     memory_mb: int = 512
     processes: int = 16
     """Processes and threads at one time."""
@@ -32,8 +37,9 @@ class Limits:
     scratch_mb: int = 64
     """Size of the box's only writable place, /tmp. 0: nothing can be written anywhere."""
     scratch_files: int | None = 4096
-    """Files, folders and links in /tmp at one time: each costs the kernel memory that no rlimit counts.
-    None: not counted, which is cheaper, for commands that make no files at an answer's word, such as compilers."""
+    """Files, folders and links in /tmp at one time: each costs the kernel memory that no rlimit
+    counts. None: not counted, which is cheaper, for commands that make no files at an answer's
+    word, such as compilers."""
     output_kb: int = 256
     """Kept of stdout and of stderr each; past twice that the box is killed."""
     report_kb: int = 1024
@@ -51,9 +57,11 @@ class Command:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Absolute path in the box -> content; read-only."""
     programs: Mapping[str, bytes] = field(default_factory=dict)
-    """Absolute path in the box -> a program that can be run and not read: it may hold more than it says."""
+    """Absolute path in the box -> a program that can be run and not read: it may hold more than it
+    says."""
     binds: tuple[str, ...] = ()
-    """Paths of the host that the box sees, read-only, in the same place. Missing ones are left out."""
+    """Paths of the host that the box sees, read-only, in the same place. Missing ones are left
+    out."""
     mounts: Mapping[str, str] = field(default_factory=dict)
     """Path of the host -> path in the box, read-only."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -64,10 +72,12 @@ class ExitReason(StrEnum):
     """Why the command is no longer running."""
 
     EXITED = "exited"
-    """By itself, or by a signal that was not ours; `exit_code` is 128 + signal then. Never evidence of anything."""
+    """By itself, or by a signal that was not ours; `exit_code` is 128 + signal then. Never evidence
+    of anything."""
     CPU_LIMIT = "cpu_limit"
     WALL_IDLE = "wall_idle"
-    """Wall or idle limit, while it waited of its own will (asleep, deadlocked, reading): the program's doing."""
+    """Wall or idle limit, while it waited of its own will (asleep, deadlocked, reading): the
+    program's doing."""
     WALL_STARVED = "wall_starved"
     """Wall limit, while it wanted a CPU and did not get one: the machine's doing."""
     OUTPUT_LIMIT = "output_limit"
@@ -87,7 +97,8 @@ class Outcome:
 
 
 class BoxLost(Exception):
-    """A persistent box is gone: it died, spoke out of turn, or did not answer in time. The next one is a new one."""
+    """A persistent box is gone: it died, spoke out of turn, or did not answer in time. The next one
+    is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,8 @@ class Exchange:
 class PersistentBox(Protocol):
     """A box whose command serves many questions, each in a child that it confines and outlives.
 
-    The command says "0 ready" once it can serve. A reply is "<length> <words>\\n" and `length` bytes.
+    The command says "0 ready" once it can serve. A reply is "<length> <words>\\n" and `length`
+    bytes.
     """
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
@@ -121,9 +133,9 @@ class Sandbox(Protocol):
     def run(self, command: Command) -> Outcome:
         """Run `command` in a fresh box; blocks. Calls may overlap.
 
-        Raises SandboxFault when no box could be made, and when the attempt was stopped (`stop`). That the command ran
-        at all is for the caller to prove from the report channel: a box that broke while it was being made looks like
-        a command that exited.
+        Raises SandboxFault when no box could be made, and when the attempt was stopped (`stop`).
+        That the command ran at all is for the caller to prove from the report channel: a box that
+        broke while it was being made looks like a command that exited.
         """
         ...
 
@@ -132,5 +144,6 @@ class Sandbox(Protocol):
         ...
 
     def unfiltered(self) -> Sandbox:
-        """These boxes without the seccomp filter, so that the probe can test the layers below it."""
+        """These boxes without the seccomp filter, so that the probe can test the layers below
+        it."""
         ...

@@ -1,7 +1,9 @@
-"""Boxes made by bubblewrap: own mount, PID, network, IPC and UTS namespaces, a read-only root, no /proc, rlimits.
+"""Boxes made by bubblewrap: own mount, PID, network, IPC and UTS namespaces, a read-only root, no
+/proc, rlimits.
 
-As root, bubblewrap sets the box up and the command then becomes an unprivileged user of its own; as anybody else the
-box lives in a user namespace of its own. Does not talk to the command beyond its pipes and does not judge.
+As root, bubblewrap sets the box up and the command then becomes an unprivileged user of its own; as
+anybody else the box lives in a user namespace of its own. Does not talk to the command beyond its
+pipes and does not judge.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
 
 _FIRST_UID = 1 << 28
-"""As root, every box has a user of its own: process limits count per user, over all boxes of this machine. No
-distribution assigns numbers of this size to people, packages or containers by default."""
+"""As root, every box has a user of its own: process limits count per user, over all boxes of this
+machine. No distribution assigns numbers of this size to people, packages or containers by
+default."""
 _BOXES = count()
 """Numbers of the boxes of this process, which may have several sandboxes."""
 REPORT_FD = 3
@@ -42,15 +45,19 @@ _FIRST_FILE_FD = 6
 _KILLED = 128 + signal.SIGKILL
 _TOOLS = ("bwrap", "prlimit", "unshare", "mount", "sh")
 _SCRATCH = "/sys"
-"""Where the scratch of a box is mounted before the box is made: a folder that every machine has and no box shows."""
-_WITH_SCRATCH = f'LIBMOUNT_FORCE_MOUNT2=always "$0" -t tmpfs -o "$1" gradus {_SCRATCH} && shift && exec "$@"'
-"""bubblewrap bounds the size of what it mounts, not how many files it holds: so we mount it, in a namespace around
-bubblewrap's. By the old system call: containers refuse the new ones."""
+"""Where the scratch of a box is mounted before the box is made: a folder that every machine has and
+no box shows."""
+_WITH_SCRATCH = (
+    f'LIBMOUNT_FORCE_MOUNT2=always "$0" -t tmpfs -o "$1" gradus {_SCRATCH} && shift && exec "$@"'
+)
+"""bubblewrap bounds the size of what it mounts, not how many files it holds: so we mount it, in a
+namespace around bubblewrap's. By the old system call: containers refuse the new ones."""
 
 
 @dataclass
 class _Capture:
-    """One pipe read from a box: `limit` bytes are kept, and past `kill_at` the box has said enough."""
+    """One pipe read from a box: `limit` bytes are kept, and past `kill_at` the box has said
+    enough."""
 
     limit: int
     kill_at: int
@@ -70,22 +77,30 @@ class Bubblewrap:
     def __init__(self, *, filtered: bool = True) -> None:
         self.privileged = os.geteuid() == 0
         needed = _TOOLS + (("setpriv",) if self.privileged else ())
-        found = {tool: shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin") for tool in needed}
+        found = {
+            tool: shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin")
+            for tool in needed
+        }
         missing = [tool for tool, path in found.items() if path is None]
         if missing:
             raise SandboxFault(
-                f"the sandbox needs {', '.join(missing)}: install the packages bubblewrap, util-linux and mount "
-                "(Debian, Ubuntu: apt-get install bubblewrap util-linux mount)",
+                f"the sandbox needs {', '.join(missing)}: install the packages bubblewrap,"
+                " util-linux and mount (Debian, Ubuntu: apt-get install bubblewrap util-linux"
+                " mount)",
                 retryable=False,
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
         self._groups = CgroupManager()
-        # --die-with-parent means the parent *thread*: persistent boxes are children of one that lives as long as we do
+        # --die-with-parent means the parent *thread*: persistent boxes are children of one that
+        # lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
-        # What Python opens is closed in children, but what this process itself inherited is not, until now.
+        # What Python opens is closed in children, but what this process itself inherited is not,
+        # until now.
         for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):  # the listing's own descriptor is gone
+            if int(name) > 2 and os.path.exists(
+                f"/proc/self/fd/{name}"
+            ):  # the listing's own descriptor is gone
                 os.set_inheritable(int(name), False)
         if self.privileged:
             kill_orphans(_FIRST_UID)
@@ -93,11 +108,15 @@ class Bubblewrap:
     def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
             stdin = stack.enter_context(_sealed_file(command.stdin))
-            files = [stack.enter_context(_sealed_file(data)) for data in _contents(command).values()]
+            files = [
+                stack.enter_context(_sealed_file(data)) for data in _contents(command).values()
+            ]
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
             seccomp = stack.enter_context(_sealed_file(self._filter))
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]
-            group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
+            group = stack.enter_context(
+                self._groups.box(command.limits.memory_mb, command.limits.processes)
+            )
             started = time.monotonic()
             pid = _spawn(self._start(command), targets)
             group.add(pid)
@@ -108,11 +127,15 @@ class Bubblewrap:
 
     def open(self, command: Command) -> PersistentBox:
         with ExitStack() as stack:
-            group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
+            group = stack.enter_context(
+                self._groups.box(command.limits.memory_mb, command.limits.processes)
+            )
 
             def spawn(targets: Sequence[int]) -> int:
                 with _sealed_file(self._filter) as seccomp:
-                    pid = self._parent.submit(_spawn, self._start(command), [*targets, seccomp]).result()
+                    pid = self._parent.submit(
+                        _spawn, self._start(command), [*targets, seccomp]
+                    ).result()
                 group.add(pid)
                 return pid
 
@@ -126,17 +149,44 @@ class Bubblewrap:
         limits = command.limits
         if not limits.scratch_mb or limits.scratch_files is None:
             return argv
-        around = [self._tools["unshare"], "--mount", *([] if self.privileged else ["--user", "--map-root-user"])]
+        around = [
+            self._tools["unshare"],
+            "--mount",
+            *([] if self.privileged else ["--user", "--map-root-user"]),
+        ]
         # the folder itself is one, too
-        how = f"mode=1777,nosuid,nodev,size={limits.scratch_mb}m,nr_inodes={limits.scratch_files + 1}"
-        return [*around, "--", self._tools["sh"], "-c", _WITH_SCRATCH, self._tools["mount"], how, *argv]
+        how = (
+            f"mode=1777,nosuid,nodev,size={limits.scratch_mb}m,nr_inodes={limits.scratch_files + 1}"
+        )
+        return [
+            *around,
+            "--",
+            self._tools["sh"],
+            "-c",
+            _WITH_SCRATCH,
+            self._tools["mount"],
+            how,
+            *argv,
+        ]
 
     def _argv(self, command: Command) -> list[str]:
-        argv = [self._tools["bwrap"], "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
+        argv = [
+            self._tools["bwrap"],
+            "--die-with-parent",
+            "--new-session",
+            "--as-pid-1",
+            "--clearenv",
+        ]
         for name, value in {"PATH": "/usr/bin", **command.environment}.items():
             argv += ["--setenv", name, value]
         argv += ["--json-status-fd", str(_STATUS_FD), "--seccomp", str(_SECCOMP_FD)]
-        argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+        argv += [
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+        ]
         if not self.privileged:
             argv += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
         else:  # containers refuse sethostname to those without CAP_SYS_ADMIN outside the box
@@ -147,20 +197,38 @@ class Bubblewrap:
         argv += ["--chdir", "/tmp", "--"]
         if self.privileged:
             uid = str(_FIRST_UID + (os.getpid() % (1 << 16)) * 1024 + next(_BOXES) % 1024)
-            argv += [self._tools["setpriv"], "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
+            argv += [
+                self._tools["setpriv"],
+                "--reuid",
+                uid,
+                "--regid",
+                uid,
+                "--clear-groups",
+                "--no-new-privs",
+            ]
             argv += ["--bounding-set=-all", "--inh-caps=-all"]
         return argv + [self._tools["prlimit"], *_rlimits(command.limits), "--", *command.argv]
 
 
 def _root_file_system(command: Command) -> list[str]:
-    argv = ["--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"]
+    argv = [
+        "--dir",
+        "/dev",
+        "--dev-bind",
+        "/dev/null",
+        "/dev/null",
+        "--dev-bind",
+        "/dev/urandom",
+        "/dev/urandom",
+    ]
     for link in ("lib", "lib64", "bin"):
         if os.path.islink(f"/{link}"):
             argv += ["--symlink", f"usr/{link}", f"/{link}"]
         elif os.path.isdir(f"/{link}"):
             argv += ["--ro-bind", f"/{link}", f"/{link}"]
     for source, target in {**{path: path for path in command.binds}, **command.mounts}.items():
-        # bubblewrap would give parents the mode they have outside, and a 0700 home would lock the box out
+        # bubblewrap would give parents the mode they have outside, and a 0700 home would lock the
+        # box out
         for parent in _parents(target):
             argv += ["--dir", parent]
         argv += ["--ro-bind-try", source, target]
@@ -170,7 +238,14 @@ def _root_file_system(command: Command) -> list[str]:
     if not command.limits.scratch_mb:
         argv += ["--dir", "/tmp"]
     elif command.limits.scratch_files is None:
-        argv += ["--perms", "1777", "--size", str(command.limits.scratch_mb << 20), "--tmpfs", "/tmp"]
+        argv += [
+            "--perms",
+            "1777",
+            "--size",
+            str(command.limits.scratch_mb << 20),
+            "--tmpfs",
+            "/tmp",
+        ]
     else:
         argv += ["--bind", _SCRATCH, "/tmp"]
     return [*argv, "--remount-ro", "/"]
@@ -204,7 +279,8 @@ def _rlimits(limits: Limits) -> list[str]:
 
 @contextmanager
 def _sealed_file(data: bytes) -> Iterator[int]:
-    """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs is on disk."""
+    """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs
+    is on disk."""
     fd = os.memfd_create("gradus", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:
@@ -224,7 +300,9 @@ def _spawn(argv: list[str], targets: Sequence[int]) -> int:
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in targets]
     try:
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(moved)]
-        return os.posix_spawn(argv[0], argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE])
+        return os.posix_spawn(
+            argv[0], argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE]
+        )
     except OSError as error:
         raise SandboxFault(f"{argv[0]} could not be started: {error}") from error
     finally:
@@ -249,7 +327,8 @@ class _Activity:
 
     @classmethod
     def of(cls, init: int) -> _Activity:
-        """All threads that there are of PID 1 of a box and its descendants. Raises OSError and ValueError."""
+        """All threads that there are of PID 1 of a box and its descendants. Raises OSError and
+        ValueError."""
         ran = waited = 0
         processes = [init]
         for process in processes:
@@ -265,13 +344,17 @@ class _Activity:
 
 
 def _children(thread: Path) -> Iterator[int]:
-    """Processes that a thread has started; `thread` is its folder in /proc. Raises OSError when it has ended."""
+    """Processes that a thread has started; `thread` is its folder in /proc. Raises OSError when it
+    has ended."""
     if _KERNEL_LISTS_CHILDREN:
         yield from map(int, (thread / "children").read_text().split())
     elif thread.name == thread.parts[2]:  # all children of a process, once for all of its threads
         for process in filter(str.isdigit, os.listdir("/proc")):
             with suppress(FileNotFoundError, ProcessLookupError):
-                if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1] == thread.name:
+                if (
+                    Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+                    == thread.name
+                ):
                     yield int(process)
 
 
@@ -305,8 +388,8 @@ class _Watch:
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
         if exit_reason is ExitReason.EXITED and code == _KILLED and self._used_up(cpu_s, 0.5):
-            # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well before the exact
-            # time, which rusage knows, has come to the limit.
+            # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well
+            # before the exact time, which rusage knows, has come to the limit.
             exit_reason = ExitReason.CPU_LIMIT
         elif exit_reason is ExitReason.WALL_IDLE and self._used_up(cpu_s, 0.9):
             exit_reason = ExitReason.CPU_LIMIT  # the limit is per process; together they used it up
@@ -318,7 +401,8 @@ class _Watch:
         return self.limits.cpu_s is not None and cpu_s >= share * self.limits.cpu_s
 
     def _read(self, open_fds: dict[int, _Capture]) -> ExitReason:
-        """Read until the box is gone and its pipes are empty, or a limit is passed and it was killed.
+        """Read until the box is gone and its pipes are empty, or a limit is passed and it was
+        killed.
 
         Raises SandboxFault when the attempt was stopped: what is left of the box is no outcome.
         """
@@ -335,7 +419,11 @@ class _Watch:
                 events = poll.poll(max(0, math.ceil(wait_s * 1000)))
                 if not events and left_s <= 0:
                     return self._kill(self._why_late())
-                if self.limits.idle_s is not None and not events and self._is_idle(self.limits.idle_s):
+                if (
+                    self.limits.idle_s is not None
+                    and not events
+                    and self._is_idle(self.limits.idle_s)
+                ):
                     return self._kill(ExitReason.WALL_IDLE)
                 if token and token.is_cancelled:
                     raise SandboxFault(CANCELLED)
@@ -353,8 +441,9 @@ class _Watch:
             os.close(gone)
 
     def _kill(self, why: ExitReason) -> ExitReason:
-        # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU time that was used.
-        # Without its number, bubblewrap itself is killed, and PID 1 dies with it (--die-with-parent).
+        # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU
+        # time that was used. Without its number, bubblewrap itself is killed, and PID 1 dies with
+        # it (--die-with-parent).
         try:
             os.kill(self._init_pid or self.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -370,17 +459,26 @@ class _Watch:
             self._progress = now  # unknown: no box yet, or none any more
             return False
         last = self._last
-        if last is None or abs(activity.ran_s - last.ran_s) > _PROGRESS_S or activity.waited_s - last.waited_s > 0.02:
+        if (
+            last is None
+            or abs(activity.ran_s - last.ran_s) > _PROGRESS_S
+            or activity.waited_s - last.waited_s > 0.02
+        ):
             self._last, self._progress = activity, now
         return now - self._progress >= idle_s
 
     def _why_late(self) -> ExitReason:
-        """Idle or starved, by the time that the box's threads waited for a CPU; starved when that is unknown."""
+        """Idle or starved, by the time that the box's threads waited for a CPU; starved when that
+        is unknown."""
         try:
             waited_s = _Activity.of(self._init_pid or 0).waited_s
         except (OSError, ValueError, IndexError):
             return ExitReason.WALL_STARVED
-        return ExitReason.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else ExitReason.WALL_STARVED
+        return (
+            ExitReason.WALL_IDLE
+            if waited_s < 0.25 * self.limits.wall_s
+            else ExitReason.WALL_STARVED
+        )
 
     @property
     def _init_pid(self) -> int | None:

@@ -1,7 +1,8 @@
-"""What holds for one attempt at grading, in its thread: the token that cancels it, and whether it is brief.
+"""What holds for one attempt at grading, in its thread: the token that cancels it, and whether it
+is brief.
 
-Boxes watch the token while they wait (`bubblewrap`, `persistent_box`). A cancelled attempt is a fault, no outcome.
-Code that runs in no box is not stopped.
+Boxes watch the token while they wait (`bubblewrap`, `persistent_box`). A cancelled attempt is a
+fault, no outcome. Code that runs in no box is not stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class CancelToken:
 
 
 class NeedsTime(Exception):
-    """A brief attempt came to no end. Another one, with all the time that the limits grant, should follow."""
+    """A brief attempt came to no end. Another one, with all the time that the limits grant, should
+    follow."""
 
 
 _TOKEN: ContextVar[CancelToken | None] = ContextVar("token", default=None)
@@ -44,7 +46,8 @@ current_token, is_brief = _TOKEN.get, _IS_BRIEF.get
 
 @contextmanager
 def attempting(token: CancelToken | None, *, brief: bool) -> Iterator[None]:
-    """`token` cancels what this thread does in the block; if it is `brief`, what takes long may raise NeedsTime."""
+    """`token` cancels what this thread does in the block; if it is `brief`, what takes long may
+    raise NeedsTime."""
     before = _TOKEN.set(token), _IS_BRIEF.set(brief)
     try:
         yield

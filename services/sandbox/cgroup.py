@@ -1,7 +1,9 @@
-"""A control group per box where this process may make one: bounds the memory and the processes of a box as a whole.
+"""A control group per box where this process may make one: bounds the memory and the processes of a
+box as a whole.
 
-cgroup v2 where a subtree is delegated to us, v1 where that is what there is, nothing elsewhere: rlimits hold always,
-per process. In containers there is usually nothing to write to; there the limits of the container bound all its boxes.
+cgroup v2 where a subtree is delegated to us, v1 where that is what there is, nothing elsewhere:
+rlimits hold always, per process. In containers there is usually nothing to write to; there the
+limits of the container bound all its boxes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMORY_FACTOR = 2
-"""Limit of a box / limit of a process: page cache of the box's files and the box's own start count, too."""
+"""Limit of a box / limit of a process: page cache of the box's files and the box's own start count,
+too."""
 _NUMBERS = itertools.count()
 """Serial numbers, shared by all sandboxes of this process."""
 
@@ -28,7 +31,8 @@ class CgroupManager:
 
     @contextmanager
     def box(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
-        """A group with these limits, removed at the end of the block. Where none can be made it does nothing."""
+        """A group with these limits, removed at the end of the block. Where none can be made it
+        does nothing."""
         name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
         group = Cgroup([f"{parent}/{name}" for parent in self._parents])
         memory = _MEMORY_FACTOR * memory_mb << 20
@@ -64,7 +68,8 @@ class Cgroup:
 
 
 def _write(path: str, value: int) -> None:
-    """Without Python's layers for text and buffers, which would cost more than the kernel's part."""
+    """Without Python's layers for text and buffers, which would cost more than the kernel's
+    part."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, str(value).encode())

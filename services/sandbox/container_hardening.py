@@ -1,7 +1,9 @@
-"""Checks that the container around a worker has the protections that GRADUS_REQUIRE_HARDENING names.
+"""Checks that the container around a worker has the protections that GRADUS_REQUIRE_HARDENING
+names.
 
-Images of graders set the variable, so that a setting that was lost on the way to production stops the worker. A worker
-outside of containers leaves it empty. Only settings are checked; `services.sandbox.escape_probe` attacks the boxes.
+Images of graders set the variable, so that a setting that was lost on the way to production stops
+the worker. A worker outside of containers leaves it empty. Only settings are checked;
+`services.sandbox.escape_probe` attacks the boxes.
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ _PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
     "user": (lambda a: a.status("Uid") not in ("", "0"), "it runs as user 0; set user: 1000:1000"),
     # neither for this process nor for any program that it starts
     "capabilities": (lambda a: int(a.status("CapBnd") or "1", 16) == 0, "set cap_drop: [ALL]"),
-    "privileges": (lambda a: a.status("NoNewPrivs") == "1", "set security_opt: no-new-privileges=true"),
+    "privileges": (
+        lambda a: a.status("NoNewPrivs") == "1",
+        "set security_opt: no-new-privileges=true",
+    ),
     "seccomp": (
         lambda a: a.status("Seccomp") == _SECCOMP_FILTER,
         "no filter is in force; set security_opt: seccomp=deploy/docker/seccomp-grader.json",
@@ -82,7 +87,8 @@ _PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
     "tmp": (_has_small_tmp, "/tmp is no tmpfs with a size; set tmpfs: /tmp:size=256m,mode=1777"),
     "memory": (
         lambda a: (
-            (found := a.limit("memory.max", "memory/memory.limit_in_bytes")) is not None and found < NO_LIMIT_BYTES
+            (found := a.limit("memory.max", "memory/memory.limit_in_bytes")) is not None
+            and found < NO_LIMIT_BYTES
         ),
         "there is no limit; set mem_limit",
     ),
@@ -90,27 +96,38 @@ _PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
         lambda a: a.limit("pids.max", "pids/pids.max") is not None,
         "there is no limit; set pids_limit",
     ),
-    "network": (lambda a: not a.has_default_route(), "there is a way out; set networks to internal ones only"),
+    "network": (
+        lambda a: not a.has_default_route(),
+        "there is a way out; set networks to internal ones only",
+    ),
 }
 """Name -> check, and the compose setting that brings the protection."""
 
 
 def missing_protections(asked: str, state: ContainerState | None = None) -> list[str]:
-    """The missing protections of `asked` (comma-separated names), each with the setting that brings it.
+    """The missing protections of `asked` (comma-separated names), each with the setting that brings
+    it.
 
     Raises SandboxFault for an unknown name: a misspelt one would never be checked.
     """
     names = [name.strip() for name in asked.split(",") if name.strip()]
     if unknown := [name for name in names if name not in _PROTECTIONS]:
         raise SandboxFault(
-            f"{VARIABLE} names {', '.join(unknown)}; there are: {', '.join(_PROTECTIONS)}", retryable=False
+            f"{VARIABLE} names {', '.join(unknown)}; there are: {', '.join(_PROTECTIONS)}",
+            retryable=False,
         )
     state = state or ContainerState()
-    return [f"{name}: {_PROTECTIONS[name][1]}" for name in names if not _PROTECTIONS[name][0](state)]
+    return [
+        f"{name}: {_PROTECTIONS[name][1]}" for name in names if not _PROTECTIONS[name][0](state)
+    ]
 
 
 def require_container_hardening() -> None:
-    """Raises SandboxFault that names each protection required by GRADUS_REQUIRE_HARDENING that the container lacks."""
+    """Raises SandboxFault that names each protection required by GRADUS_REQUIRE_HARDENING that the
+    container lacks."""
     if missing := missing_protections(os.environ.get(OLD_VARIABLE, os.environ.get(VARIABLE, ""))):
         lines = "\n".join(f"  - {line}" for line in missing)
-        raise SandboxFault(f"the container does not hold, so this worker refuses to serve:\n{lines}", retryable=False)
+        raise SandboxFault(
+            f"the container does not hold, so this worker refuses to serve:\n{lines}",
+            retryable=False,
+        )

@@ -1,8 +1,9 @@
-"""The sandbox attacks itself: before a worker serves, these attempts must all fail, and each names what to fix if not.
+"""The sandbox attacks itself: before a worker serves, these attempts must all fail, and each names
+what to fix if not.
 
-The attacker runs in a box exactly as answers do. What is probed is what an answer could want: other people's files,
-the network, other processes, the host's environment, more memory, processes, disk or time than it was given. Does not
-probe the kernel for bugs.
+The attacker runs in a box exactly as answers do. What is probed is what an answer could want: other
+people's files, the network, other processes, the host's environment, more memory, processes, disk
+or time than it was given. Does not probe the kernel for bugs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from gradus.errors import SandboxFault
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _LIMITS = Limits(
-    cpu_s=2, wall_s=20.0, memory_mb=256, processes=12, scratch_mb=8, scratch_files=1000, file_mb=4, output_kb=64
+    cpu_s=2,
+    wall_s=20.0,
+    memory_mb=256,
+    processes=12,
+    scratch_mb=8,
+    scratch_files=1000,
+    file_mb=4,
+    output_kb=64,
 )
 
 _ATTACKS = r"""
@@ -147,7 +155,7 @@ def _():
     return "started %d processes" % (4 * processes)
 
 os.write(3, json.dumps([marker, found]).encode())
-"""
+"""  # noqa: E501
 
 _BELOW = frozenset({"files", "network", "signals", "write", "disk", "file count", "processes"})
 """Attacks that have to fail without the seccomp filter, too."""
@@ -159,15 +167,27 @@ _REMEDIES = {
     "proc": "the box sees /proc, /sys, /run or /etc: nothing may mount them into it",
     "environment": "the worker's environment, secrets included, reaches the box",
     "network": "the box is not in a network namespace of its own (--unshare-net)",
-    "root": "the box runs as user 0: the worker needs setpriv (util-linux), or to be started as an ordinary user",
+    "root": (
+        "the box runs as user 0: the worker needs setpriv (util-linux), or to be started as an"
+        " ordinary user"
+    ),
     "signals": "the box is not in a PID namespace of its own (--unshare-pid)",
-    "write": "more of the box than its /tmp can be written to, or that where it should not be there (--remount-ro)",
+    "write": (
+        "more of the box than its /tmp can be written to, or that where it should not be there"
+        " (--remount-ro)"
+    ),
     "descriptors": "descriptors of the worker leak into the box",
     "seccomp": "no seccomp filter is in force (--seccomp; the kernel needs CONFIG_SECCOMP_FILTER)",
     "memory": "RLIMIT_AS is not in force (prlimit --as)",
     "disk": "the box's /tmp has no size limit (mount -o size)",
-    "file count": "the box's /tmp holds any number of files, and each costs the kernel memory (mount -o nr_inodes)",
-    "processes": "RLIMIT_NPROC is not in force: the box's user must not be user 0 of the host (prlimit --nproc)",
+    "file count": (
+        "the box's /tmp holds any number of files, and each costs the kernel memory (mount -o"
+        " nr_inodes)"
+    ),
+    "processes": (
+        "RLIMIT_NPROC is not in force: the box's user must not be user 0 of the host (prlimit"
+        " --nproc)"
+    ),
     "survivors": "processes outlive their box (--unshare-pid, --die-with-parent)",
     "cpu": "RLIMIT_CPU is not in force (prlimit --cpu)",
     "output": "output is not limited",
@@ -188,18 +208,30 @@ class Finding:
 def probe(sandbox: Sandbox) -> list[Finding]:
     """Attack `sandbox`; what got through, so an empty list is good news.
 
-    Raises SandboxFault when boxes cannot be made at all, with what bubblewrap said and what it usually means.
+    Raises SandboxFault when boxes cannot be made at all, with what bubblewrap said and what it
+    usually means.
     """
     marker = secrets.token_hex(12)
     with _canary(marker) as canary, closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]
 
         def attack(sandbox: Sandbox, chosen: Iterable[str], limits: Limits) -> dict[str, str]:
-            known = [canary, port, marker, os.getpid(), limits.processes, limits.scratch_mb, limits.scratch_files]
-            outcome = sandbox.run(_python(_ATTACKS, json.dumps([[*chosen], *known]), marker, limits=limits))
+            known = [
+                canary,
+                port,
+                marker,
+                os.getpid(),
+                limits.processes,
+                limits.scratch_mb,
+                limits.scratch_files,
+            ]
+            outcome = sandbox.run(
+                _python(_ATTACKS, json.dumps([[*chosen], *known]), marker, limits=limits)
+            )
             return _answer(outcome, marker)
 
-        # The filter stops much of what the layers below must stop by themselves: they are tried without it.
+        # The filter stops much of what the layers below must stop by themselves: they are tried
+        # without it.
         found = attack(sandbox.unfiltered(), _BELOW, _LIMITS)
         found |= attack(sandbox.unfiltered(), {"write"}, replace(_LIMITS, scratch_mb=0))
         found |= attack(sandbox, (), _LIMITS)
@@ -221,13 +253,19 @@ def refuse_unless_safe(sandbox: Sandbox) -> None:
     findings = probe(sandbox)
     if findings:
         lines = "\n".join(f"  - {finding}" for finding in findings)
-        raise SandboxFault(f"the sandbox does not hold, so this worker refuses to serve:\n{lines}", retryable=False)
+        raise SandboxFault(
+            f"the sandbox does not hold, so this worker refuses to serve:\n{lines}", retryable=False
+        )
 
 
 def _python(script: str, question: str = "", *argv: str, limits: Limits = _LIMITS) -> Command:
     """A command that runs `script` in the interpreter that runs us, wherever that lives."""
     executable = os.path.realpath(sys.executable)
-    binds = ("/usr", os.path.realpath(sys.base_prefix), os.path.dirname(os.path.dirname(executable)))
+    binds = (
+        "/usr",
+        os.path.realpath(sys.base_prefix),
+        os.path.dirname(os.path.dirname(executable)),
+    )
     return Command(
         argv=(executable, "-I", "-S", "-c", script, *argv),
         limits=limits,
@@ -240,25 +278,38 @@ def _answer(outcome: Outcome, marker: str) -> dict[str, str]:
     try:
         echoed, found = json.loads(outcome.report)
     except ValueError:
-        said = outcome.stderr.decode(errors="replace").strip() or f"nothing, exit code {outcome.exit_code}"
-        raise SandboxFault(f"no box could be made; bubblewrap said: {said}\n{_hint(said)}", retryable=False) from None
+        said = (
+            outcome.stderr.decode(errors="replace").strip()
+            or f"nothing, exit code {outcome.exit_code}"
+        )
+        raise SandboxFault(
+            f"no box could be made; bubblewrap said: {said}\n{_hint(said)}", retryable=False
+        ) from None
     if echoed != marker:
-        raise SandboxFault("the sandbox probe answered with another probe's marker", retryable=False)
+        raise SandboxFault(
+            "the sandbox probe answered with another probe's marker", retryable=False
+        )
     return {str(name): str(got) for name, got in found.items()}
 
 
 def _hint(said: str) -> str:
-    if "new namespace" in said or "user namespace" in said or "uid map" in said or "unshare" in said:
+    if (
+        "new namespace" in said
+        or "user namespace" in said
+        or "uid map" in said
+        or "unshare" in said
+    ):
         return (
-            "Namespaces are forbidden here. In a container: a user other than root, and security_opt "
-            "seccomp=deploy/docker/seccomp-grader.json and apparmor=unconfined. On Ubuntu 24.04: "
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0. On old Debian: "
-            "sysctl kernel.unprivileged_userns_clone=1."
+            "Namespaces are forbidden here. In a container: a user other than root, and"
+            " security_opt seccomp=deploy/docker/seccomp-grader.json and apparmor=unconfined. On"
+            " Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0. On old Debian:"
+            " sysctl kernel.unprivileged_userns_clone=1."
         )
     if "pivot_root" in said or "mount" in said:
         return (
-            "Mounting is forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
-            "apparmor=unconfined; do not mount /proc into boxes."
+            "Mounting is forbidden here. In a container: security_opt"
+            " seccomp=deploy/docker/seccomp-grader.json and apparmor=unconfined; do not mount /proc"
+            " into boxes."
         )
     return "See docs/operate/troubleshooting.md."
 
@@ -275,7 +326,8 @@ def _canary(marker: str) -> Iterator[str]:
 
 
 def _processes_with(marker: str) -> list[int]:
-    """Processes of the host that carry `marker` in their command line, as the attacker and its children do."""
+    """Processes of the host that carry `marker` in their command line, as the attacker and its
+    children do."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -1,4 +1,5 @@
-"""A persistent box: serves many requests, and is killed at the first reply that breaks the protocol.
+"""A persistent box: serves many requests, and is killed at the first reply that breaks the
+protocol.
 
 The command inside is trusted, its children are not: they write the report channel.
 """
@@ -22,29 +23,43 @@ from services.sandbox.pipes import Pipe
 START_S = 60.0
 _CHUNK = 1 << 16
 _QUIET_MS = 20.0
-"""Wait for the reply alone: most reports fit into their pipe and are read with it, which saves waking up twice."""
+"""Wait for the reply alone: most reports fit into their pipe and are read with it, which saves
+waking up twice."""
 MAX_REPLY = 1 << 26
 _COUNTING = threading.Lock()
 
 
 class BwrapPersistentBox:
-    """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id; `gone` is called
-    once the box is no more."""
+    """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id;
+    `gone` is called once the box is no more."""
 
     resets: ClassVar[int] = 0
     """Persistent boxes of this process that were lost and had to be replaced."""
 
-    def __init__(self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None]) -> None:
+    def __init__(
+        self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None]
+    ) -> None:
         self._limits = limits
         self._gone = gone
-        self._spawn = spawn  # kept for the life of the box: the thread that started it may be the one it dies with
+        # kept for the life of the box: the thread that started it may be the one it dies with
+        self._spawn = spawn
         self._turn = threading.Lock()  # one request at a time: the box has one pair of pipes
         self._pipes = [Pipe() for _ in range(5)]
         stdin, out, err, report, status = self._pipes
-        self._pid: int | None = self._spawn([stdin.read, out.write, err.write, report.write, status.write])
-        for pipe, end in ((stdin, stdin.read), *((pipe, pipe.write) for pipe in (out, err, report, status))):
+        self._pid: int | None = self._spawn(
+            [stdin.read, out.write, err.write, report.write, status.write]
+        )
+        for pipe, end in (
+            (stdin, stdin.read),
+            *((pipe, pipe.write) for pipe in (out, err, report, status)),
+        ):
             pipe.close(end)
-        self._stdin, self._out, self._err, self._report = stdin.write, out.read, err.read, report.read
+        self._stdin, self._out, self._err, self._report = (
+            stdin.write,
+            out.read,
+            err.read,
+            report.read,
+        )
         for fd in (self._stdin, self._out, self._err, self._report):
             os.set_blocking(fd, False)
         try:
@@ -127,7 +142,8 @@ class BwrapPersistentBox:
 
 
 class RestartingBox:
-    """A box that is made when it is first needed, and again after it was lost. Faults call it `name`."""
+    """A box that is made when it is first needed, and again after it was lost. Faults call it
+    `name`."""
 
     def __init__(self, sandbox: Sandbox, command: Command, name: str) -> None:
         self._sandbox = sandbox
@@ -151,7 +167,8 @@ class RestartingBox:
 
 
 def _frame(reply: bytearray) -> tuple[tuple[str, ...], bytes] | None:
-    """The words and the payload of a whole reply, None while it is not whole. Raises BoxLost for anything after it."""
+    """The words and the payload of a whole reply, None while it is not whole. Raises BoxLost for
+    anything after it."""
     end = reply.find(b"\n")
     if end < 0:
         return None

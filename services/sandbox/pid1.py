@@ -1,8 +1,8 @@
 """PID 1 of a box, by its number outside: killing it kills everything in the box.
 
-bubblewrap's --die-with-parent does not see to this when we are root: PID 1 has become another user by then, and
-bubblewrap, which has dropped its rights, may not signal it. So the worker kills it, or the next worker if that one was
-killed itself.
+bubblewrap's --die-with-parent does not see to this when we are root: PID 1 has become another user
+by then, and bubblewrap, which has dropped its rights, may not signal it. So the worker kills it, or
+the next worker if that one was killed itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 
 
 def pid_of_init(status_fd: int) -> int | None:
-    """The number that bubblewrap wrote to its --json-status-fd; None if it has not yet. Read it once."""
+    """The number that bubblewrap wrote to its --json-status-fd; None if it has not yet. Read it
+    once."""
     if not select.select([status_fd], [], [], 0)[0]:
         return None
     found = re.search(rb'"child-pid": ?(\d+)', os.read(status_fd, 4096))
@@ -25,7 +26,8 @@ def pid_of_init(status_fd: int) -> int | None:
 
 
 def kill_box(bwrap: int, init: int | None) -> None:
-    """Kill a box of which `bwrap` is our child, not waited for yet, and `init` its PID 1 if that is known."""
+    """Kill a box of which `bwrap` is our child, not waited for yet, and `init` its PID 1 if that is
+    known."""
     # with another parent it is gone, and another process has the number
     if init is not None and _status(init).get("PPid") == str(bwrap):
         _kill(init)
@@ -37,7 +39,9 @@ def kill_orphans(first_uid: int) -> None:
     for name in os.listdir("/proc"):
         if name.isdigit():
             status = _status(int(name))
-            of_a_box = int(status.get("Uid", "0").split()[0]) >= first_uid and status["NSpid"].split()[1:] == ["1"]
+            of_a_box = int(status.get("Uid", "0").split()[0]) >= first_uid and status[
+                "NSpid"
+            ].split()[1:] == ["1"]
             if of_a_box and _status(int(status["PPid"])).get("Name") != "bwrap":
                 _kill(int(name))
 

@@ -6,7 +6,8 @@ import os
 
 
 class Pipe:
-    """A pipe whose ends are each closed once: with threads, a number closed twice may by then be another file's."""
+    """A pipe whose ends are each closed once: with threads, a number closed twice may by then be
+    another file's."""
 
     def __init__(self) -> None:
         self.read, self.write = os.pipe()

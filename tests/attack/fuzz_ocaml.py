@@ -1,7 +1,9 @@
-"""Mutated sources against the OCaml grader: valid ones cut, spliced and bit-flipped, and random bytes.
+"""Mutated sources against the OCaml grader: valid ones cut, spliced and bit-flipped, and random
+bytes.
 
-Whatever is written must end as a verdict: no fault, no crash of the compile server, no credit for tests without a
-compiled answer. `python -m tests.attack.fuzz_ocaml --number 20000`; the same seed gives the same sources.
+Whatever is written must end as a verdict: no fault, no crash of the compile server, no credit for
+tests without a compiled answer. `python -m tests.attack.fuzz_ocaml --number 20000`; the same seed
+gives the same sources.
 """
 
 from __future__ import annotations
@@ -20,17 +22,83 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 
 TOKENS = (
-    *("let", "rec", "in", "fun", "function", "match", "with", "->", "|", ";;", ";", "(", ")", "[", "]", "[|", "|]"),
-    *("begin", "end", "module", "struct", "sig", "type", "of", "and", "open", "include", "exception", "raise", "try"),
-    *("lazy", "assert", "object", "method", "class", "new", "virtual", "external", '"', "'", "(*", "*)", "#", "`A"),
-    *("~x", "?x", "::", ":=", "!", "@@", "[@@a]", "[%x]", "{|", "|}", "0x", "1e", "_", "'a", "mutable", "private"),
+    *(
+        "let",
+        "rec",
+        "in",
+        "fun",
+        "function",
+        "match",
+        "with",
+        "->",
+        "|",
+        ";;",
+        ";",
+        "(",
+        ")",
+        "[",
+        "]",
+        "[|",
+        "|]",
+    ),
+    *(
+        "begin",
+        "end",
+        "module",
+        "struct",
+        "sig",
+        "type",
+        "of",
+        "and",
+        "open",
+        "include",
+        "exception",
+        "raise",
+        "try",
+    ),
+    *(
+        "lazy",
+        "assert",
+        "object",
+        "method",
+        "class",
+        "new",
+        "virtual",
+        "external",
+        '"',
+        "'",
+        "(*",
+        "*)",
+        "#",
+        "`A",
+    ),
+    *(
+        "~x",
+        "?x",
+        "::",
+        ":=",
+        "!",
+        "@@",
+        "[@@a]",
+        "[%x]",
+        "{|",
+        "|}",
+        "0x",
+        "1e",
+        "_",
+        "'a",
+        "mutable",
+        "private",
+    ),
 )
 
 
 def sources(seed: int, number: int) -> Iterator[tuple[dict[str, str], str]]:
     """(task, source) pairs."""
     rnd = random.Random(seed)
-    tasks = [json.loads(line) for line in (configs() / "tasks" / "ocaml.jsonl").read_text().splitlines()]
+    tasks = [
+        json.loads(line) for line in (configs() / "tasks" / "ocaml.jsonl").read_text().splitlines()
+    ]
     ways = (_cut, _splice, _flip, _tokens, _repeat, _noise, _slip, _slip, _slip)
     for _ in range(number):
         task, other = rnd.choice(tasks), rnd.choice(tasks)
@@ -62,12 +130,34 @@ def _tokens(rnd: random.Random, text: str, _: str) -> str:
 
 def _slip(rnd: random.Random, text: str, _: str) -> str:
     """What still compiles, most of the time, and often does not end."""
-    pairs = [*(("+", "-"), ("-", "+"), ("<", ">"), ("=", "<>"), ("&&", "||"), ("::", "@"), ("true", "false"))]
-    pairs += [("0", "1"), ("1", "0"), ("2", "-2"), ("rec ", ""), ("fst", "snd"), ("[]", "[0]"), ("None", "Some 0")]
+    pairs = [
+        *(
+            ("+", "-"),
+            ("-", "+"),
+            ("<", ">"),
+            ("=", "<>"),
+            ("&&", "||"),
+            ("::", "@"),
+            ("true", "false"),
+        )
+    ]
+    pairs += [
+        ("0", "1"),
+        ("1", "0"),
+        ("2", "-2"),
+        ("rec ", ""),
+        ("fst", "snd"),
+        ("[]", "[0]"),
+        ("None", "Some 0"),
+    ]
     for old, new in rnd.sample(pairs, rnd.randint(1, 3)):
         parts = text.split(old)
         at = rnd.randrange(len(parts))
-        text = old.join(parts[: at + 1]) + (new if at + 1 < len(parts) else "") + old.join(parts[at + 1 :])
+        text = (
+            old.join(parts[: at + 1])
+            + (new if at + 1 < len(parts) else "")
+            + old.join(parts[at + 1 :])
+        )
     return text
 
 
@@ -85,7 +175,9 @@ def fuzz(
 ) -> Iterator[tuple[str, str | None, str]]:
     """(outcome, what is wrong with it, source) of each."""
     pairs = list(sources(seed, number))
-    tasks = [(source, {"tests": task["tests"], "signature": task["signature"]}) for task, source in pairs]
+    tasks = [
+        (source, {"tests": task["tests"], "signature": task["signature"]}) for task, source in pairs
+    ]
     for (source, _), result in zip(tasks, graded(grader, tasks, slots), strict=True):
         yield *_verdict(result), source
 
@@ -94,8 +186,13 @@ def graded(
     grader: OcamlGrader, answers: Iterable[tuple[str, dict[str, Any]]], slots: int | None
 ) -> Iterator[Graded | Faulted]:
     """The results of (completion, task) pairs, in their order."""
-    rows = ({"id": str(n), "completion": completion, "task": task} for n, (completion, task) in enumerate(answers))
-    return grade_in_order(grader, [OcamlSubmission.model_validate(row) for row in rows], "ocaml/graduated@1", slots)
+    rows = (
+        {"id": str(n), "completion": completion, "task": task}
+        for n, (completion, task) in enumerate(answers)
+    )
+    return grade_in_order(
+        grader, [OcamlSubmission.model_validate(row) for row in rows], "ocaml/graduated@1", slots
+    )
 
 
 def _verdict(result: Graded | Faulted) -> tuple[str, str | None]:
@@ -107,10 +204,15 @@ def _verdict(result: Graded | Faulted) -> tuple[str, str | None]:
 
 
 def command(
-    fuzz: Callable[[OcamlGrader, int, int], Iterator[tuple[str, str | None, str]]], number: int, description: str
+    fuzz: Callable[[OcamlGrader, int, int], Iterator[tuple[str, str | None, str]]],
+    number: int,
+    description: str,
 ) -> int:
-    """Runs a fuzzer as a program: prints each source that is not graded as it must be. The exit status."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Runs a fuzzer as a program: prints each source that is not graded as it must be. The exit
+    status."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--number", type=int, default=number)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()

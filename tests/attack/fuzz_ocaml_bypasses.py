@@ -1,8 +1,9 @@
-"""Programs that re-export one value of the library through compositions of what OCaml has for that, against the grader.
+"""Programs that re-export one value of the library through compositions of what OCaml has for that,
+against the grader.
 
-With a forbidden value, no program may compile: it is refused, or it does not type. With an allowed value of such
-modules, none may be refused. `python -m tests.attack.fuzz_ocaml_bypasses --number 4000`; the same seed gives the same
-programs.
+With a forbidden value, no program may compile: it is refused, or it does not type. With an allowed
+value of such modules, none may be refused. `python -m tests.attack.fuzz_ocaml_bypasses --number
+4000`; the same seed gives the same programs.
 """
 
 from __future__ import annotations
@@ -69,11 +70,13 @@ ALLOWED = (
 )
 
 Step = Callable[[str, str, str, int], tuple[str, str]]
-"""(module that has the value, the value, its type, a number) -> (code, module that has the value then)"""
+"""(module that has the value, the value, its type, a number) -> (code, module that has the value
+then)"""
 
 
 def _step(code: str, result: str = "A~") -> Step:
-    """`@`: the module, `$`: the value, `%`: its type, `~`: the number, `^`: a signature of the value alone."""
+    """`@`: the module, `$`: the value, `%`: its type, `~`: the number, `^`: a signature of the
+    value alone."""
 
     def fill(module: str, value: str, type_: str, number: int) -> tuple[str, str]:
         def filled(text: str) -> str:
@@ -104,12 +107,17 @@ PLAIN = (
     _step("module type S~ = ^ module A~ = (val (module @ : S~))"),
     _step("module type S~ = ^ let p~ = (module @ : S~) module A~ = (val p~)"),
     _step("module type S~ = ^ module A~ = (val (let module L = @ in (module L) : (module S~)))"),
-    _step("module type S~ = ^ let f~ (module X : S~) = (module X : S~) module A~ = (val f~ (module @))"),
+    _step(
+        "module type S~ = ^ let f~ (module X : S~) = (module X : S~) module A~ = (val f~"
+        " (module @))"
+    ),
     _step("module rec A~ : ^ = @"),
     _step("module rec A~ : ^ = B~ and B~ : ^ = @"),
     _step("module N~ = struct module I = @ end", "N~.I"),
     _step("module N~ : sig module I : ^ end = struct module I = @ end", "N~.I"),
-    _step("module type S~ = sig module I : ^ end module N~ = (struct module I = @ end : S~)", "N~.I"),
+    _step(
+        "module type S~ = sig module I : ^ end module N~ = (struct module I = @ end : S~)", "N~.I"
+    ),
     _step("module A~ : ^ = struct let $ = let module L = @ in L.$ end"),
     _step("module A~ : ^ = struct let $ = let module L : ^ = @ in L.$ end"),
     _step("module A~ = struct let $ x = (object method m = @.$ end)#m x end"),
@@ -117,8 +125,14 @@ PLAIN = (
     _step("module A~ = struct let $ = fst (@.$, ()) end"),
     _step("module A~ = struct let ( let* ) = @.$ let $ = ( let* ) end"),
     _step("exception E~ module A~ = struct exception E~ = E~ include @ end"),
-    _step("type t~ = .. module M~ = struct type t~ += C end module A~ = struct type t~ += C = M~.C include @ end"),
-    _step("module D~ = struct module Obj = struct end module Lexing = struct end module Gc = List end module A~ = @"),
+    _step(
+        "type t~ = .. module M~ = struct type t~ += C end module A~ = struct type t~ += C = M~.C"
+        " include @ end"
+    ),
+    _step(
+        "module D~ = struct module Obj = struct end module Lexing = struct end module Gc = List end"
+        " module A~ = @"
+    ),
     _step('module A~ = struct [@@@ocaml.warning "-a"] include @ let unsafe_own = 1 end'),
 )
 """What honest programs are made of, too."""
@@ -128,15 +142,18 @@ ODD = (
     _step("module A~ : module type of struct include @ end = @"),
     _step("module F~ (X : module type of @) = struct include X end module A~ = F~ (@)"),
     _step("module F~ (X : module type of @) = struct let $ = X.$ end module A~ = F~ (@)"),
-    _step("module F~ (X : ^) = X module G~ : functor (X : module type of @) -> ^ = F~ module A~ = G~ (@)"),
+    _step(
+        "module F~ (X : ^) = X module G~ : functor (X : module type of @) -> ^ = F~ module A~ ="
+        " G~ (@)"
+    ),
     _step(
         "module type T~ = functor (X : sig end) -> ^ module F~ (X : sig end) = @ "
         "module H~ : T~ = F~ module A~ = H~ (struct end)"
     ),
     _step("module type S~ = module type of @ let p~ = (module @ : S~) module A~ = (val p~)"),
     _step(
-        "module type S~ = module type of @ module type O~ = ^ let p~ = (module @ : S~) let q~ = (p~ :> (module O~)) "
-        "module A~ = (val q~)"
+        "module type S~ = module type of @ module type O~ = ^ let p~ = (module @ : S~) let q~ = (p~"
+        " :> (module O~)) module A~ = (val q~)"
     ),
     _step(
         "module F~ (P : sig module type X module M : X end) = P.M "
@@ -153,13 +170,19 @@ ODD = (
     ),
     _step('module A~ = struct external $ : % = "%identity" include @ end'),
     _step('module A~ : sig external $ : % = "%identity" end = @'),
-    _step("exception E~ of (%) module A~ = struct let $ = match E~ @.$ with E~ f -> f | _ -> assert false end"),
+    _step(
+        "exception E~ of (%) module A~ = struct let $ = match E~ @.$ with E~ f -> f | _ -> assert"
+        " false end"
+    ),
     _step(
         "type t~ = .. type t~ += C~ of (%) "
         "module A~ = struct let $ = match C~ @.$ with C~ f -> f | _ -> assert false end"
     ),
     _step("module W~ : sig module List : ^ end = struct module List = @ end module A~ = W~.List"),
-    _step("module type S~ = sig include module type of @ end module A~ = struct module M : S~ = @ include M end"),
+    _step(
+        "module type S~ = sig include module type of @ end module A~ = struct module M : S~ = @"
+        " include M end"
+    ),
     _step("module A~ = (functor (X : ^) -> struct include X end) (struct open! @ let $ = $ end)"),
 )
 
@@ -171,10 +194,13 @@ class Program:
 
 
 def programs(seed: int, number: int) -> Iterator[Program]:
-    """Every target through every single step first, then compositions of two to four, in an order of chance."""
+    """Every target through every single step first, then compositions of two to four, in an order
+    of chance."""
     rnd = random.Random(seed)
     singles = [
-        (target, (step,)) for target in (*FORBIDDEN, *ALLOWED) for step in (PLAIN if target.allowed else PLAIN + ODD)
+        (target, (step,))
+        for target in (*FORBIDDEN, *ALLOWED)
+        for step in (PLAIN if target.allowed else PLAIN + ODD)
     ]
     rnd.shuffle(singles)
     for n in range(number):
@@ -182,14 +208,24 @@ def programs(seed: int, number: int) -> Iterator[Program]:
             target, steps = singles[n]
         else:
             target = rnd.choice(ALLOWED if rnd.random() < 0.2 else FORBIDDEN)
-            steps = tuple(rnd.choices(PLAIN if target.allowed else PLAIN + ODD, k=rnd.randint(2, 4)))
-        module = f"Stdlib.{target.module}" if _is_in_stdlib(target) and rnd.random() < 0.3 else target.module
+            steps = tuple(
+                rnd.choices(PLAIN if target.allowed else PLAIN + ODD, k=rnd.randint(2, 4))
+            )
+        module = (
+            f"Stdlib.{target.module}"
+            if _is_in_stdlib(target) and rnd.random() < 0.3
+            else target.module
+        )
         lines = []
         for at, step in enumerate(steps):
             code, module = step(module, target.value, target.type, at)
             lines.append(code)
         use = rnd.choice(
-            ("ignore ({}); 2 * x", "let _ = {} in x + x", "let f _ = {} in if false then ignore (f x); 2 * x")
+            (
+                "ignore ({}); 2 * x",
+                "let _ = {} in x + x",
+                "let f _ = {} in if false then ignore (f x); 2 * x",
+            )
         )
         lines.append(f"let double x = {use.format(f'{module}.{target.value}')}")
         yield Program(target, "\n".join(lines))
@@ -205,7 +241,9 @@ def fuzz(
     """(outcome, what is wrong with it, source) of each."""
     chosen = list(programs(seed, number))
     task = {"signature": "val double : int -> int", "tests": "let () = assert (double 2 = 4)"}
-    answers = [(one.source, task | ({"packages": ["str"]} if one.target.hidden else {})) for one in chosen]
+    answers = [
+        (one.source, task | ({"packages": ["str"]} if one.target.hidden else {})) for one in chosen
+    ]
     for program, result in zip(chosen, graded(grader, answers, slots), strict=True):
         yield *_verdict(program, result), program.source
 
@@ -217,11 +255,16 @@ def _verdict(program: Program, result: Graded | Faulted) -> tuple[str, str | Non
     kind = "allowed" if program.target.allowed else "forbidden"
     if refused:
         flags = ", ".join(result.flags)
-        return f"{kind}: refused", f"refused for nothing: {flags}" if program.target.allowed else None
+        return (
+            f"{kind}: refused",
+            f"refused for nothing: {flags}" if program.target.allowed else None,
+        )
     if result.passed:
         value = f"{program.target.module}.{program.target.value}"
         return f"{kind}: passed", None if program.target.allowed else f"{value} was reached"
-    return f"{kind}: does not type", None if result.components["compile"] == 0 else "it compiled and did not pass"
+    return f"{kind}: does not type", (
+        None if result.components["compile"] == 0 else "it compiled and did not pass"
+    )
 
 
 if __name__ == "__main__":

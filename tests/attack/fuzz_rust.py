@@ -1,8 +1,8 @@
 """Random texts, split into tokens by the Rust grader's lexer and by rustc: both must see the same.
 
-rustc's tokens are those of a procedural macro, which runs in the compiler itself; its first lines (`#!`) are seen in
-whole files. Texts that rustc refuses are left out: they compile nowhere.
-`python -m tests.attack.fuzz_rust --number 100000`; the same seed gives the same texts.
+rustc's tokens are those of a procedural macro, which runs in the compiler itself; its first lines
+(`#!`) are seen in whole files. Texts that rustc refuses are left out: they compile nowhere. `python
+-m tests.attack.fuzz_rust --number 100000`; the same seed gives the same texts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,58 @@ EDITIONS = ("2015", "2018", "2021", "2024")
 _SPACES = ("\t", "\n", "\x0b", "\x0c", "\r\n", " ", "\x85", "\u200e", "\u200f", "\u2028", "\u2029")
 _PIECES = (
     *_SPACES,
-    *('"', "'", 'r"', 'r#"', '"#', 'r##"', '"##', "b'", 'b"', 'br"', 'br#"', 'c"', 'cr"', 'cr#"', '"\\\\"', '"\\""'),
-    *("//", "///", "////", "//!", "/*", "*/", "/**", "/***", "/*!", "/**/", "#", "!", "#!", "[", "]", "#![", "---"),
-    *("r#", "r#fn", "'r#a", "'a", "'a'", "'\\''", "'\\u{61}'", "' '", "'\"'", "b'\"'", "'/'", "k#", "'\\\\'"),
+    *(
+        '"',
+        "'",
+        'r"',
+        'r#"',
+        '"#',
+        'r##"',
+        '"##',
+        "b'",
+        'b"',
+        'br"',
+        'br#"',
+        'c"',
+        'cr"',
+        'cr#"',
+        '"\\\\"',
+        '"\\""',
+    ),
+    *(
+        "//",
+        "///",
+        "////",
+        "//!",
+        "/*",
+        "*/",
+        "/**",
+        "/***",
+        "/*!",
+        "/**/",
+        "#",
+        "!",
+        "#!",
+        "[",
+        "]",
+        "#![",
+        "---",
+    ),
+    *(
+        "r#",
+        "r#fn",
+        "'r#a",
+        "'a",
+        "'a'",
+        "'\\''",
+        "'\\u{61}'",
+        "' '",
+        "'\"'",
+        "b'\"'",
+        "'/'",
+        "k#",
+        "'\\\\'",
+    ),
     *(
         "unsafe",
         "fn",
@@ -109,7 +158,9 @@ def texts(seed: int, number: int) -> Iterator[str]:
     for _ in range(number):
         text = "".join(rnd.choices(_PIECES, k=rnd.randint(1, 8)))
         for _ in range(rnd.randint(0, 3)):
-            text = "".join(rnd.choices(_PIECES, k=rnd.randint(0, 3))) + rnd.choice(_BALANCED).format(text)
+            text = "".join(rnd.choices(_PIECES, k=rnd.randint(0, 3))) + rnd.choice(
+                _BALANCED
+            ).format(text)
         yield text
 
 
@@ -143,10 +194,19 @@ def of_rustc(found: Sequence[str], edition: str, folder: Path) -> list[list[str]
     (folder / "texts").write_text("\0".join(found), newline="")
     out = ["--out-dir", str(folder)]
     subprocess.run(
-        ["rustc", "--crate-type=proc-macro", f"--edition={edition}", *out, str(folder / "look.rs")], check=True
+        ["rustc", "--crate-type=proc-macro", f"--edition={edition}", *out, str(folder / "look.rs")],
+        check=True,
     )
     places = {"FUZZ_TEXTS": str(folder / "texts"), "FUZZ_TOKENS": str(folder / "tokens")}
-    command = ["rustc", "--emit=metadata", f"--edition={edition}", *out, "-L", str(folder), str(folder / "main.rs")]
+    command = [
+        "rustc",
+        "--emit=metadata",
+        f"--edition={edition}",
+        *out,
+        "-L",
+        str(folder),
+        str(folder / "main.rs"),
+    ]
     subprocess.run(command, env={**os.environ, **places}, stderr=subprocess.DEVNULL, check=False)
     said = (folder / "tokens").read_bytes().decode().split("\0")[:-1]
     return [None if one == "refused" else _comparable(one.split("\x1f")) for one in said]
@@ -155,13 +215,18 @@ def of_rustc(found: Sequence[str], edition: str, folder: Path) -> list[list[str]
 def of_lexer(text: str, edition: str) -> list[str]:
     """The tokens that the grader sees in the text."""
     marks = {Kind.TEXT: '"', Kind.NUMBER: "0"}
-    return _comparable(marks.get(one.kind, one.text.replace("'r#", "'")) for one in code(text, edition))
+    return _comparable(
+        marks.get(one.kind, one.text.replace("'r#", "'")) for one in code(text, edition)
+    )
 
 
 def _comparable(found: Iterable[str]) -> list[str]:
-    """Without numbers, points and signs of numbers, which are parts of numbers or not, and without doc comments."""
+    """Without numbers, points and signs of numbers, which are parts of numbers or not, and without
+    doc comments."""
     kept = (
-        unicodedata.normalize("NFC", "\x1f".join(one for one in found if one and one not in ("0", ".", "+", "-")))
+        unicodedata.normalize(
+            "NFC", "\x1f".join(one for one in found if one and one not in ("0", ".", "+", "-"))
+        )
         + "\x1f"
     )
     kept = re.sub('#\x1f(?:!\x1f)?\\[\x1fdoc\x1f=\x1f"\x1f\\]\x1f', "", kept)
@@ -175,7 +240,11 @@ def differences(seed: int, number: int) -> Iterator[tuple[str, str, list[str], l
         own = found[at :: len(EDITIONS)]
         with tempfile.TemporaryDirectory() as folder:
             for text, tokens in zip(own, of_rustc(own, edition, Path(folder)), strict=True):
-                if tokens is None or text.startswith(("#!", "\ufeff")) or (seen := of_lexer(text, edition)) == tokens:
+                if (
+                    tokens is None
+                    or text.startswith(("#!", "\ufeff"))
+                    or (seen := of_lexer(text, edition)) == tokens
+                ):
                     continue
                 if _is_accepted(text, edition, Path(folder)):
                     yield edition, text, seen, tokens
@@ -184,8 +253,17 @@ def differences(seed: int, number: int) -> Iterator[tuple[str, str, list[str], l
 def _is_accepted(text: str, edition: str, folder: Path) -> bool:
     """The text is a macro's input without an error; a procedural macro is not told of all."""
     file = folder / "accepted.rs"
-    file.write_text(f"macro_rules! m {{ ($($t:tt)*) => {{}} }}\nm! {{\n{text}\n}}\nfn main() {{}}", newline="")
-    command = ["rustc", "--emit=metadata", f"--edition={edition}", "--out-dir", str(folder), str(file)]
+    file.write_text(
+        f"macro_rules! m {{ ($($t:tt)*) => {{}} }}\nm! {{\n{text}\n}}\nfn main() {{}}", newline=""
+    )
+    command = [
+        "rustc",
+        "--emit=metadata",
+        f"--edition={edition}",
+        "--out-dir",
+        str(folder),
+        str(file),
+    ]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -195,18 +273,32 @@ def first_line_differences(seed: int, number: int) -> Iterator[str]:
         for text in first_lines(seed, number):
             file = Path(folder) / "lib.rs"
             file.write_text(text, newline="")
-            command = ["rustc", "--crate-type=lib", "-Zunpretty=expanded", "--edition=2021", str(file)]
+            command = [
+                "rustc",
+                "--crate-type=lib",
+                "-Zunpretty=expanded",
+                "--edition=2021",
+                str(file),
+            ]
             done = subprocess.run(
-                command, env={**os.environ, "RUSTC_BOOTSTRAP": "1"}, capture_output=True, text=True, check=False
+                command,
+                env={**os.environ, "RUSTC_BOOTSTRAP": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if "struct Shown" in done.stdout:
                 seen = any(token.text == "Hidden" for token in code(text))
-                if seen != bool(re.search("^struct Hidden", done.stdout, re.MULTILINE)):  # it repeats a shebang
+                if seen != bool(
+                    re.search("^struct Hidden", done.stdout, re.MULTILINE)
+                ):  # it repeats a shebang
                     yield text
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--number", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()

@@ -1,4 +1,5 @@
-"""The host that attacks must leave as it was: what they could touch, reach or leave behind; and attacks in batches."""
+"""The host that attacks must leave as it was: what they could touch, reach or leave behind; and
+attacks in batches."""
 
 from __future__ import annotations
 
@@ -32,11 +33,20 @@ class Host:
 
     def fill_in(self, source: str) -> str:
         return fill_placeholders(
-            source, {"CANARY": self.folder, "PORT": self.port, "PID": os.getpid(), "MARKER": self.marker}
+            source,
+            {"CANARY": self.folder, "PORT": self.port, "PID": os.getpid(), "MARKER": self.marker},
         )
 
     def places_of_the_marker(self) -> list[str]:
-        places = {Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.cwd(), Path.home(), self.folder}
+        places = {
+            Path("/"),
+            Path("/tmp"),
+            Path("/var/tmp"),
+            Path("/dev/shm"),
+            Path.cwd(),
+            Path.home(),
+            self.folder,
+        }
         return [str(place) for place in places if (place / self.marker).exists()]
 
 
@@ -63,7 +73,8 @@ def watched(tmp_path: Path) -> Iterator[Host]:
 
 
 def boxed_processes() -> Counter[str]:
-    """Programs that run in boxes of this process, by name: each bubblewrap and what descends from it."""
+    """Programs that run in boxes of this process, by name: each bubblewrap and what descends from
+    it."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
@@ -86,7 +97,8 @@ def boxed_processes() -> Counter[str]:
 
 
 class Batch:
-    """Attacks that are graded in several slots at once. `attempts` holds, by name and variant, functions of a slot."""
+    """Attacks that are graded in several slots at once. `attempts` holds, by name and variant,
+    functions of a slot."""
 
     def __init__(self, attempts: Mapping[tuple[str, str], Callable[[int], None]]) -> None:
         self._processes = boxed_processes()
@@ -94,7 +106,9 @@ class Batch:
         for slot in range(SLOTS):
             self._slots.put(slot)
         self._pool = ThreadPoolExecutor(SLOTS)
-        self._futures = {key: self._pool.submit(self._run, attempt) for key, attempt in attempts.items()}
+        self._futures = {
+            key: self._pool.submit(self._run, attempt) for key, attempt in attempts.items()
+        }
 
     def _run(self, attempt: Callable[[int], None]) -> None:
         slot = self._slots.get()
@@ -108,7 +122,8 @@ class Batch:
         self._futures[attack.name, variant].result()
 
     def assert_no_process_is_left(self) -> None:
-        """Waits for all attempts. To find the attack that left a process, run the tests with `-k` and a few names."""
+        """Waits for all attempts. To find the attack that left a process, run the tests with `-k`
+        and a few names."""
         wait(self._futures.values())
         give_up_at = time.monotonic() + 20  # processes end a moment after their box
         while left := boxed_processes() - self._processes:
@@ -120,8 +135,13 @@ class Batch:
 
 
 def chosen_attacks(request: pytest.FixtureRequest) -> list[tuple[Attack, str]]:
-    """The (attack, variant) pairs of this module that pytest runs, beginning with those that wait for a wall limit."""
+    """The (attack, variant) pairs of this module that pytest runs, beginning with those that wait
+    for a wall limit."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    mine = [item.callspec.params for item in items if item.module is request.module and hasattr(item, "callspec")]
+    mine = [
+        item.callspec.params
+        for item in items
+        if item.module is request.module and hasattr(item, "callspec")
+    ]
     pairs = [(params["attack"], params["variant"]) for params in mine if "attack" in params]
     return sorted(pairs, key=lambda pair: pair[0].wall_s is None)

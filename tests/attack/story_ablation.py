@@ -1,10 +1,13 @@
-"""`python -m tests.attack.story_ablation`: what each rule of the story grader earns (decision 0018).
+"""`python -m tests.attack.story_ablation`: what each rule of the story grader earns (decision
+0018).
 
-A rule is switched off, everything is graded anew, and each kind of worse answer is compared with honest ones: twists by
-machine (`story_perturbations.py`) of the 13 shipped tasks that the pair model did not learn from with honest halves of
-the same tasks, single stories (`story_judgements.py`) with paraphrases of the same source. A rule earns what the AUC of
-a kind falls without it; the table names the kinds for which that is most. The last columns are by how much the mean
-reward of honest answers rises without the rule, and how many attacks by hand are held then.
+A rule is switched off, everything is graded anew, and each kind of worse answer is compared with
+honest ones: twists by machine (`story_perturbations.py`) of the 13 shipped tasks that the pair
+model did not learn from with honest halves of the same tasks, single stories
+(`story_judgements.py`) with paraphrases of the same source. A rule earns what the AUC of a kind
+falls without it; the table names the kinds for which that is most. The last columns are by how much
+the mean reward of honest answers rises without the rule, and how many attacks by hand are held
+then.
 """
 
 from __future__ import annotations
@@ -26,16 +29,22 @@ from tests.attack.story_judgements import _backlogs, _domains, _tasks, auc, meas
 
 RULES: dict[str, Sequence[tuple[Any, str, Any]]] = {
     "fluency (probe)": [(rubric, "FLUENCY", 0.0)],
-    "focus: wants about stories (`meta_words`)": [(semantic_checks, "is_about_stories", lambda want, known: False)],
+    "focus: wants about stories (`meta_words`)": [
+        (semantic_checks, "is_about_stories", lambda want, known: False)
+    ],
     "`maybe` (`hedges`)": [(semantic_checks, "is_hedged", lambda want, known: False)],
-    "coherence: cosine and probe of a benefit": [(semantic_checks, "explained", lambda *given: 1.0)],
+    "coherence: cosine and probe of a benefit": [
+        (semantic_checks, "explained", lambda *given: 1.0)
+    ],
     "coherence: the probe": [(fact_builder, "SENSE", 0.0)],
     "coherence: usual words (`common_words`)": [(semantic_checks, "_usual", frozenset)],
     "pair model: strays": [(fact_builder, "STRAY", (2.0, 3.0))],
     "pair model: lift of the cosine": [(fact_builder, "LIFT", 0.0)],
     "role: a party or not": [(semantic_checks, "is_known_role", lambda role, known: True)],
     "role: another reference's": [(semantic_checks, "is_others_role", lambda *given: False)],
-    "a benefit that is the want again": [(semantic_checks, "own_benefit", lambda want, benefit: True)],
+    "a benefit that is the want again": [
+        (semantic_checks, "own_benefit", lambda want, benefit: True)
+    ],
     "benefits that are missing": [(rubric, "BENEFITS", 0.0)],
     "boilerplate": [(rubric, "BOILERPLATE", 0.0)],
     "redundancy": [(rubric, "REDUNDANCY", 0.0)],
@@ -73,9 +82,13 @@ def held(grader: StoryGrader) -> int:
 def aucs(grader: StoryGrader) -> tuple[dict[tuple[str, str], float], float]:
     """AUC by source and kind, and the mean reward of honest answers."""
     found = {**twisted(grader), **measured(grader, [*_backlogs(), *_tasks(), *_domains()])}
-    honest = {source: found.get((source, "honest")) or found[source, "paraphrase"] for source, _ in found}
+    honest = {
+        source: found.get((source, "honest")) or found[source, "paraphrase"] for source, _ in found
+    }
     whole = [reward for rewards in honest.values() for reward in rewards]
-    return {key: auc(honest[key[0]], rewards) for key, rewards in found.items()}, sum(whole) / len(whole)
+    return {key: auc(honest[key[0]], rewards) for key, rewards in found.items()}, sum(whole) / len(
+        whole
+    )
 
 
 def main() -> None:
@@ -83,21 +96,32 @@ def main() -> None:
     aucs(grader)  # what is measured first pays for vectors that are not kept yet
     base, honest = aucs(grader)
     print(f"All rules: {held(grader)} attacks by hand are held.\n")
-    print("| without | AUC falls by | of | AUC rises by | of | honest | held |\n|---|--:|---|--:|---|--:|--:|")
+    print(
+        "| without | AUC falls by | of | AUC rises by | of | honest | held"
+        " |\n|---|--:|---|--:|---|--:|--:|"
+    )
     for rule, changes in RULES.items():
         with ExitStack() as stack:
             for place, name, value in changes:
                 stack.enter_context(
-                    patch.dict(place, {name: value}) if isinstance(place, dict) else patch.object(place, name, value)
+                    patch.dict(place, {name: value})
+                    if isinstance(place, dict)
+                    else patch.object(place, name, value)
                 )
             without, paid = aucs(grader)
             number = held(grader)
-        earned = sorted((base[key] - without[key], key) for key in base if key[1] not in ("honest", "paraphrase"))
+        earned = sorted(
+            (base[key] - without[key], key)
+            for key in base
+            if key[1] not in ("honest", "paraphrase")
+        )
         least, most = earned[0], [one for one in earned[-3:][::-1] if one[0] >= 0.02] or earned[-1:]
         names = "; ".join(f"{kind} ({source}) {gain:.3f}" for gain, (source, kind) in most)
         lost = f"{-least[0]:.3f} | {least[1][1]} ({least[1][0]})" if least[0] < 0 else "0 | -"
         print(
-            f"| {rule} | {max(0.0, most[0][0]):.3f} | {names} | {lost} | {paid - honest:+.3f} | {number} |", flush=True
+            f"| {rule} | {max(0.0, most[0][0]):.3f} | {names} | {lost} | {paid - honest:+.3f} |"
+            f" {number} |",
+            flush=True,
         )
     os._exit(0)
 

@@ -1,4 +1,5 @@
-"""Honest answers to all shipped story tasks and their twists, graded: the figures of tests and of `story_table`."""
+"""Honest answers to all shipped story tasks and their twists, graded: the figures of tests and of
+`story_table`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gradus.contract import Faulted, Graded
-from services.attacks.stories import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
+from services.attacks.stories import (
+    FIGURE_TOLERANCE,
+    STALE,
+    KnownException,
+    Sprint,
+    halves,
+    sprint_of,
+    story_rows,
+)
 from services.graders.story.grader import StoryGrader
 from services.local_grading import grade_in_order
 from tests.attack.story_perturbations import ATTACKS, LAYOUTS, Given, parts_of
@@ -47,10 +56,15 @@ class Field:
 
     def paying(self, kind: str) -> int:
         """On how many tasks the attack earns as much as half of the honest answer, or more."""
-        return sum(reward >= half for reward, half in zip(self.attacks[kind], self.half, strict=True))
+        return sum(
+            reward >= half for reward, half in zip(self.attacks[kind], self.half, strict=True)
+        )
 
-    def problem_with(self, kind: str, exceptions: Mapping[tuple[str, str], KnownException]) -> str | None:
-        """Why the mean reward of the attack is not as it should be. Figures of exceptions are means over all tasks."""
+    def problem_with(
+        self, kind: str, exceptions: Mapping[tuple[str, str], KnownException]
+    ) -> str | None:
+        """Why the mean reward of the attack is not as it should be. Figures of exceptions are means
+        over all tasks."""
         reward, half = self.mean_of(self.attacks[kind]), self.mean_of(self.half)
         known = exceptions.get((self.source, kind))
         told = f"earns {reward:.2f}, half of an honest answer {half:.2f}"
@@ -60,13 +74,20 @@ class Field:
             return None
         if reward < half:
             return STALE if reward < half - FIGURE_TOLERANCE else None
-        return told if max(abs(known.reward - reward), abs(known.half - half)) > FIGURE_TOLERANCE else None
+        return (
+            told
+            if max(abs(known.reward - reward), abs(known.half - half)) > FIGURE_TOLERANCE
+            else None
+        )
 
 
 def measured(grader: StoryGrader, source: str, chosen: slice = ALL) -> Field:
-    """Rewards of the chosen tasks for one source of honest answers: their `references`, or their `solutions`."""
+    """Rewards of the chosen tasks for one source of honest answers: their `references`, or their
+    `solutions`."""
     sprints = [sprint_of(name, row) for name, row in story_rows().items()]
-    answers = [sprint.task.references if source == "references" else sprint.honest for sprint in sprints]
+    answers = [
+        sprint.task.references if source == "references" else sprint.honest for sprint in sprints
+    ]
     tasks = range(len(sprints))[chosen]
     given = {at: _given(sprints, at, answers[at]) for at in tasks}
     texts: dict[str, Callable[[int], str]] = {
@@ -80,7 +101,9 @@ def measured(grader: StoryGrader, source: str, chosen: slice = ALL) -> Field:
     }
     twists = {kind: twist for kinds in (ATTACKS, LAYOUTS) for kind, twist in kinds.items()}
     submissions = [sprints[at].submission(text(at)) for text in texts.values() for at in tasks]
-    submissions += [sprints[at].submission(twist(given[at])) for twist in twists.values() for at in tasks]
+    submissions += [
+        sprints[at].submission(twist(given[at])) for twist in twists.values() for at in tasks
+    ]
     results = grade_in_order(grader, submissions, RUBRIC, SLOTS)
     rewards = (_reward(result) for result in results)
     honest = {name: tuple(islice(rewards, len(tasks))) for name in texts}

@@ -1,10 +1,12 @@
-"""`python -m tests.attack.story_judgements [FILE...]`: what the story grader tells apart, as a table that
-docs/stories.md sums up. FILE: configurations in place of the shipped one and the same without a pair model.
+"""`python -m tests.attack.story_judgements [FILE...]`: what the story grader tells apart, as a
+table that docs/stories.md sums up. FILE: configurations in place of the shipped one and the same
+without a pair model.
 
-Every answer is one story, its task one reference. Beside honest answers in other words (`paraphrase`; where there are
-none, the references) stand answers of a kind that is worse; the table gives the mean reward of a kind, the chance that
-an answer of it earns less than an honest one of the same source (AUC; ties count half), the same chance beside the
-honest answer to its own reference (in group), and the share below half of the honest mean.
+Every answer is one story, its task one reference. Beside honest answers in other words
+(`paraphrase`; where there are none, the references) stand answers of a kind that is worse; the
+table gives the mean reward of a kind, the chance that an answer of it earns less than an honest one
+of the same source (AUC; ties count half), the same chance beside the honest answer to its own
+reference (in group), and the share below half of the honest mean.
 """
 
 from __future__ import annotations
@@ -44,7 +46,12 @@ UNSEEN_DENIALS = (
     "scrap what lets us {}",
 )
 """In words that no training text has."""
-USUAL_BENEFITS = ("I can plan ahead", "the day goes well", "I need less time", "it is worth the effort")
+USUAL_BENEFITS = (
+    "I can plan ahead",
+    "the day goes well",
+    "I need less time",
+    "it is worth the effort",
+)
 ORDER = (
     "reference",
     "paraphrase",
@@ -77,10 +84,15 @@ def _told(role: str, want: str, benefit: str | None) -> str:
     return f"As a {role}, I want {plain}{f', so that {benefit}' if benefit else ''}."
 
 
-def _of(source: str, reference: Story, wants: Mapping[str, str], benefit: str | None) -> Iterator[Case]:
+def _of(
+    source: str, reference: Story, wants: Mapping[str, str], benefit: str | None
+) -> Iterator[Case]:
     """Cases by what the want says; `paraphrase` among `wants`."""
     same = wants["paraphrase"]
-    deed = {name: f"have {want}" if _THING.match(want) else want for name, want in (("", reference.want), ("p", same))}
+    deed = {
+        name: f"have {want}" if _THING.match(want) else want
+        for name, want in (("", reference.want), ("p", same))
+    }
     number = len(reference.text)
     made = {
         **wants,
@@ -100,14 +112,19 @@ def _of(source: str, reference: Story, wants: Mapping[str, str], benefit: str | 
 
 
 def _rotated(source: str, said: Sequence[tuple[str, Story]]) -> Iterator[Case]:
-    """Honest answers with the benefit of the one before. `said`: references, and the stories that answer them."""
+    """Honest answers with the benefit of the one before. `said`: references, and the stories that
+    answer them."""
     for (text, story), (_, other) in zip(said, [*said[-1:], *said[:-1]], strict=True):
         if story.benefit and other.benefit:
-            yield Case(source, "rotated benefit", text, _told(story.role, story.want, other.benefit))
+            yield Case(
+                source, "rotated benefit", text, _told(story.role, story.want, other.benefit)
+            )
 
 
 def _backlogs() -> Iterator[Case]:
-    rows = map(json.loads, (SHARED / "data/stories_dalpiaz_backlogs.jsonl").read_text().splitlines())
+    rows = map(
+        json.loads, (SHARED / "data/stories_dalpiaz_backlogs.jsonl").read_text().splitlines()
+    )
     backlogs = {row["project"]: row["stories"] for row in rows}
     said = []
     for line in Path(__file__).with_name("story_judgements.txt").read_text().splitlines():
@@ -117,7 +134,12 @@ def _backlogs() -> Iterator[Case]:
         project, number = place.split()
         reference = read_story(backlogs[project][int(number)])
         assert isinstance(reference, Story), line
-        wants = {"paraphrase": same, "contradiction": contradiction, "wrong detail": detail, "vague": vague}
+        wants = {
+            "paraphrase": same,
+            "contradiction": contradiction,
+            "wrong detail": detail,
+            "vague": vague,
+        }
         yield from _of("backlogs", reference, wants, reference.benefit)
         yield Case("backlogs", "wrong role", reference.text, _told(role, same, reference.benefit))
         yield Case("backlogs", "harmful benefit", reference.text, _told(reference.role, same, harm))
@@ -136,12 +158,17 @@ def _sprints() -> Iterator[Case]:
 
 
 def _tasks() -> Iterator[Case]:
-    """Of shipped tasks that the pair model did not learn from: the solutions are the paraphrases."""
+    """Of shipped tasks that the pair model did not learn from: the solutions are the
+    paraphrases."""
     for row in list(story_rows().values())[SAMPLE]:
         honest, said = row["solution"].splitlines(), []
         for text, other in zip(row["references"], honest, strict=False):
             reference, same = read_story(text), read_story(other)
-            if len(honest) == len(row["references"]) and isinstance(reference, Story) and isinstance(same, Story):
+            if (
+                len(honest) == len(row["references"])
+                and isinstance(reference, Story)
+                and isinstance(same, Story)
+            ):
                 yield from _of("shipped tasks", reference, {"paraphrase": same.want}, same.benefit)
                 said.append((reference.text, same))
         yield from _rotated("shipped tasks", said)
@@ -149,7 +176,9 @@ def _tasks() -> Iterator[Case]:
 
 def _domains() -> Iterator[Case]:
     """The shared cases of five other domains, each answer cut into its stories."""
-    rows = [json.loads(line) for line in (SHARED / "cases/story_turn2.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (SHARED / "cases/story_turn2.jsonl").read_text().splitlines()
+    ]
     kinds = {
         "plain": "reference",
         "impossible": "denied",
@@ -161,7 +190,10 @@ def _domains() -> Iterator[Case]:
         domain, _, kind = row["id"].partition("/")
         if not domain.startswith("domain-"):
             continue
-        references, lines = row["task"]["references"], [line for line in row["completion"].splitlines() if line.strip()]
+        references, lines = (
+            row["task"]["references"],
+            [line for line in row["completion"].splitlines() if line.strip()],
+        )
         if kind.startswith("single_"):
             yield Case("other domains", "paraphrase", references[0], row["completion"])
         elif kind in kinds and len(lines) == len(references):
@@ -184,7 +216,9 @@ def measured(grader: StoryGrader, cases: Sequence[Case]) -> dict[tuple[str, str]
         for at, one in zip(count(), cases, strict=False)
     ]
     found = defaultdict(list)
-    for case, result in zip(cases, grade_in_order(grader, asked, "story/weighted@1", 8), strict=True):
+    for case, result in zip(
+        cases, grade_in_order(grader, asked, "story/weighted@1", 8), strict=True
+    ):
         assert isinstance(result, Graded), result
         found[case.source, case.kind].append(result.reward)
     return found
@@ -210,7 +244,9 @@ def main() -> None:
         for kind in ORDER:
             if (source, kind) in tables[0]:
                 cells = [_figures(found, references, source, kind) for found in tables]
-                print(f"| {source} | {kind} | {len(tables[0][source, kind])} | {' | '.join(cells)} |")
+                print(
+                    f"| {source} | {kind} | {len(tables[0][source, kind])} | {' | '.join(cells)} |"
+                )
     os._exit(0)
 
 
@@ -220,7 +256,10 @@ def _figures(
     source: str,
     kind: str,
 ) -> str:
-    honest, rewards = found.get((source, "paraphrase")) or found[source, "reference"], found[source, kind]
+    honest, rewards = (
+        found.get((source, "paraphrase")) or found[source, "reference"],
+        found[source, kind],
+    )
     own: dict[str, float] = {}
     for better in ("reference", "paraphrase"):
         own.update(zip(references[source, better], found.get((source, better), ()), strict=True))

@@ -1,8 +1,9 @@
-"""Hostile OCaml answers, one file each: no unearned credit, the host as it was, the grader as able as before.
+"""Hostile OCaml answers, one file each: no unearned credit, the host as it was, the grader as able
+as before.
 
-What the comment at the head of a file means is in `services/attacks/code.py`. The attacks are graded in several slots
-at once, each on a host of its own, and a right answer after each of them: honest answers beside hostile ones lose
-nothing.
+What the comment at the head of a file means is in `services/attacks/code.py`. The attacks are
+graded in several slots at once, each on a host of its own, and a right answer after each of them:
+honest answers beside hostile ones lose nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from tests.verdict_cases import OnlyCold
 CORPUS = CodeCorpus.read("ocaml")
 ATTACKS, HONEST = CORPUS.attacks, CORPUS.honest
 RUBRIC = "ocaml/graduated@1"
-VARIANTS = [" ".join(words) for words in product(("warm", "cold"), ("declared", "undeclared"), ("assert", "ounit2"))]
+VARIANTS = [
+    " ".join(words)
+    for words in product(("warm", "cold"), ("declared", "undeclared"), ("assert", "ounit2"))
+]
 OFTEN = ("warm declared assert", "warm undeclared ounit2", "cold undeclared assert")
 """Of these variants `make test` runs every attack, of the others `make test-slow`."""
 
@@ -39,14 +43,18 @@ def attacks() -> Iterator[Any]:
             yield pytest.param(attack, variant, id=f"{attack.name}-{variant}", marks=marks)
 
 
-def grade(grader: OcamlGrader, completion: str, attack: Attack, variant: str, slot: int, **more: Any) -> Graded:
+def grade(
+    grader: OcamlGrader, completion: str, attack: Attack, variant: str, slot: int, **more: Any
+) -> Graded:
     task: dict[str, Any] = {"tests": attack.suite} if "ounit2" in variant else {}
     if "undeclared" in variant:
         task["signature"] = None
     return grader.grade(attack.submission(completion, **task, **more), RUBRIC, slot)
 
 
-def attempt(graders: dict[str, OcamlGrader], folder: Path, attack: Attack, variant: str, slot: int) -> None:
+def attempt(
+    graders: dict[str, OcamlGrader], folder: Path, attack: Attack, variant: str, slot: int
+) -> None:
     way = variant if attack.wall_s is None else "impatient"
     with watched(folder) as host:
         result = grade(graders[way], host.fill_in(attack.source), attack, variant, slot)
@@ -59,11 +67,15 @@ def attempt(graders: dict[str, OcamlGrader], folder: Path, attack: Attack, varia
 
 @pytest.fixture(scope="module")
 def batch(
-    ocaml_grader: OcamlGrader, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ocaml_grader: OcamlGrader,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Batch]:
     folder = tmp_path_factory.mktemp("attacks")
     settings = ocaml_grader.config.model_dump()
-    settings["run"]["wall_s"] = min(attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None)
+    settings["run"]["wall_s"] = min(
+        attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None
+    )
     (folder / "ocaml.yaml").write_text(yaml.safe_dump(settings))
     cold = OnlyCold(sandbox=ocaml_grader.sandbox)
     graders = {
@@ -81,16 +93,24 @@ def batch(
 
 
 @pytest.mark.parametrize(("attack", "variant"), attacks())
-def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, attack: Attack, variant: str) -> None:
+def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
+    batch: Batch, attack: Attack, variant: str
+) -> None:
     batch.result(attack, variant)
 
 
-def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, ocaml_grader: OcamlGrader) -> None:
-    for slot in range(SLOTS):  # compiles the tests, too, so that no compiler child waits for more answers
+def test_after_all_attacks_no_process_is_left_and_right_answers_pass(
+    batch: Batch, ocaml_grader: OcamlGrader
+) -> None:
+    for slot in range(
+        SLOTS
+    ):  # compiles the tests, too, so that no compiler child waits for more answers
         assert grade(ocaml_grader, HONEST.source, HONEST, "warm undeclared ounit2", slot).passed
     batch.assert_no_process_is_left()
     for task in ({}, {"packages": ["unix"]}):
-        assert grade(OnlyCold(sandbox=ocaml_grader.sandbox), HONEST.source, HONEST, VARIANTS[-1], 0, **task).passed
+        assert grade(
+            OnlyCold(sandbox=ocaml_grader.sandbox), HONEST.source, HONEST, VARIANTS[-1], 0, **task
+        ).passed
 
 
 def test_every_attack_is_an_answer_without_fences() -> None:

@@ -1,5 +1,5 @@
-"""Answers that may use everything (`external`, `Obj`, raw memory), against the referee alone: the list of what
-answers may not use is switched off here."""
+"""Answers that may use everything (`external`, `Obj`, raw memory), against the referee alone: the
+list of what answers may not use is switched off here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ let say_to fd line = ignore (write_to fd (line ^ "\\n") 0 (String.length line + 
 let is_pipe fd = try ignore (in_channel_length (open_in_of fd)); false with Sys_error e -> e = "Illegal seek"
 let up, down = match List.filter is_pipe numbers with [ up; down ] -> up, open_in_of down | _ -> exit 3
 let say = say_to up
-"""
+"""  # noqa: E501
 # Plays the harness: asks for every test, and tells the first of the tokens of whatever is released.
 PLAYS_THE_HARNESS = """
 let play ~code () =
@@ -61,17 +61,25 @@ let play ~code () =
   exit 0
 """
 BLIND = [
-    ("writes to all descriptors", 'let () = List.iter (fun fd -> say_to fd "ok 0"; say_to fd "done") numbers'),
+    (
+        "writes to all descriptors",
+        'let () = List.iter (fun fd -> say_to fd "ok 0"; say_to fd "done") numbers',
+    ),
     ("asks before the tests are there", 'let () = say "at 0"'),
     ("says what it was not asked", 'let () = say "ready"; say "done"'),
     ("ends before anything ran", 'let () = say "ready"; say "end"; say "done"'),
     ("says a line without end", "let () = say (String.make 100000 'a')"),
-    ("repeats what it hears", 'let double x = say "at 0"; while true do say (input_line down) done; 0'),
+    (
+        "repeats what it hears",
+        'let double x = say "at 0"; while true do say (input_line down) done; 0',
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
-def graders(tmp_path_factory: pytest.TempPathFactory, ocaml_grader: OcamlGrader) -> Iterator[dict[str, Any]]:
+def graders(
+    tmp_path_factory: pytest.TempPathFactory, ocaml_grader: OcamlGrader
+) -> Iterator[dict[str, Any]]:
     """By way: graders whose front forbids nothing and hides no module."""
     sources = tmp_path_factory.mktemp("undefended") / "ocaml"
     shutil.copytree(toolchain.HERE, sources, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
@@ -80,12 +88,17 @@ def graders(tmp_path_factory: pytest.TempPathFactory, ocaml_grader: OcamlGrader)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(toolchain, "HERE", sources)
         patch.setattr(toolchain, "_HIDDEN", frozenset())
-        made = {"warm": OcamlGrader(sandbox=ocaml_grader.sandbox), "cold": OnlyCold(sandbox=ocaml_grader.sandbox)}
+        made = {
+            "warm": OcamlGrader(sandbox=ocaml_grader.sandbox),
+            "cold": OnlyCold(sandbox=ocaml_grader.sandbox),
+        }
     yield made
     made["warm"].warm.close()
 
 
-def graded(grader: Any, code: str, tests: str = ASSERTS, signature: str | None = SIGNATURE) -> Graded:
+def graded(
+    grader: Any, code: str, tests: str = ASSERTS, signature: str | None = SIGNATURE
+) -> Graded:
     task = {"tests": tests, "signature": signature}
     submission = {"id": "a", "prompt": "", "completion": f"```ocaml\n{code}\n```", "task": task}
     result: Graded = grader.grade(OcamlSubmission.model_validate(submission), RUBRIC, 0)
@@ -106,14 +119,18 @@ def test_an_honest_answer_passes(graders: dict[str, Any], way: str, tests: str) 
 @TESTS
 @WAYS
 @pytest.mark.parametrize("words", [words for _, words in BLIND], ids=[name for name, _ in BLIND])
-def test_words_that_were_not_due_are_a_forged_report(graders: dict[str, Any], way: str, words: str, tests: str) -> None:
+def test_words_that_were_not_due_are_a_forged_report(
+    graders: dict[str, Any], way: str, words: str, tests: str
+) -> None:
     result = graded(graders[way], f"{PIPES}let double x = 2 * x\n{words}", tests)
     assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
 
 
 @TESTS
 @WAYS
-def test_an_answer_that_plays_the_harness_passes_decoys(graders: dict[str, Any], way: str, tests: str) -> None:
+def test_an_answer_that_plays_the_harness_passes_decoys(
+    graders: dict[str, Any], way: str, tests: str
+) -> None:
     for when in (
         "let () = play ~code:true ()\nlet double _ = 0",
         'let double x = say "at 0"; play ~code:false (); x',
@@ -130,15 +147,22 @@ def test_an_answer_that_waits_for_what_does_not_come_is_ended(graders: dict[str,
 
 
 def sheet(grader: OcamlGrader, task: OcamlTask, code: str) -> tuple[int, set[bytes], bytes]:
-    """The sheet of compiled tests: their number, the groups whose values are taken out, and decoys with the code."""
+    """The sheet of compiled tests: their number, the groups whose values are taken out, and decoys
+    with the code."""
     attempt = GradingAttempt(task, code, 0)
     sections = {**attempt.sections(), "answer": code.encode(), "harness": toolchain.MOUNT.encode()}
-    reply = decode_sections(grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()})[1])
+    reply = decode_sections(
+        grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()})[1]
+    )
     assert reply is not None
     head, _, rest = reply["code/tests"].partition(b"\n")
     _, total, values, pairs = head.split()
     at = int(values) * 37
-    return int(total), {rest[i : i + 4] for i in range(0, at, 37)} - {b"ffff"}, rest[at + int(pairs) * 5 :]
+    return (
+        int(total),
+        {rest[i : i + 4] for i in range(0, at, 37)} - {b"ffff"},
+        rest[at + int(pairs) * 5 :],
+    )
 
 
 @TESTS
@@ -153,9 +177,10 @@ def test_decoys_are_32_and_compiled_anew(graders: dict[str, Any], tests: str) ->
     assert not seen[0] & seen[1]
 
 
-# ------------------------------------------------------------------------------------------------ expected values
+# ---------------------------------------------------------------------- expected values
 
-# All strings that the process holds: of the answer, the harness and the tests, from the table of globals.
+# All strings that the process holds: of the answer, the harness and the tests, from the table of
+# globals.
 STRINGS = """
 external globals : unit -> Obj.t = "caml_get_global_data"
 let strings () =
@@ -169,30 +194,45 @@ let strings () =
       else if Obj.tag v < Obj.lazy_tag then for i = 0 to Obj.size v - 1 do Queue.add (Obj.field v i) left done
   done;
   !found
-"""
+"""  # noqa: E501
 READS = (
     STRINGS
     + """
 let secret _ = match List.find_opt (fun s -> String.length s > 6 && String.sub s 0 6 = "zebra-") (strings ()) with
   | Some s -> s
   | None -> ""
-"""
+"""  # noqa: E501
 )
 EXPECTED = {
     "assert": "let () = assert (secret 1 = {})",
-    "assert by a helper": "let check n expected = assert (secret n = expected)\nlet () = check 1 {}",
-    "ounit2": 'open OUnit2\nlet () = run_test_tt_main ("a" >:: fun _ -> assert_equal {} (Solution.secret 1))',
-    "ounit2 by a helper": """open OUnit2
+    "assert by a helper": (
+        "let check n expected = assert (secret n = expected)\nlet () = check 1 {}"
+    ),
+    "ounit2": (
+        'open OUnit2\nlet () = run_test_tt_main ("a" >:: fun _ -> assert_equal {}'
+        " (Solution.secret 1))"
+    ),
+    "ounit2 by a helper": (
+        """open OUnit2
 let ae expected got _ = assert_equal ~printer:Fun.id expected got
-let () = run_test_tt_main ("a" >::: ["b" >:: ae {} (Solution.secret 1)])""",
+let () = run_test_tt_main ("a" >::: ["b" >:: ae {} (Solution.secret 1)])"""
+    ),
     "assert by what makes it": 'let () = assert (secret 1 = String.concat "" [{}; ""])',
-    "assert of an exception": "let () = assert (try ignore (failwith (secret 1)); false with Failure m -> m = {})",
-    "ounit2 of a condition": """open OUnit2
-let () = run_test_tt_main ("a" >:: fun _ -> assert_bool "" (Solution.secret 1 = {}))""",
-    "ounit2 of an exception": """open OUnit2
-let () = run_test_tt_main ("a" >:: fun _ -> assert_raises (Failure {}) (fun () -> failwith (Solution.secret 1)))""",
-    "ounit2 by a name": """open OUnit2
-let () = run_test_tt_main ("a" >:: fun _ -> let expected = {} in assert_equal expected (Solution.secret 1))""",
+    "assert of an exception": (
+        "let () = assert (try ignore (failwith (secret 1)); false with Failure m -> m = {})"
+    ),
+    "ounit2 of a condition": (
+        """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ -> assert_bool "" (Solution.secret 1 = {}))"""
+    ),
+    "ounit2 of an exception": (
+        """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ -> assert_raises (Failure {}) (fun () -> failwith (Solution.secret 1)))"""  # noqa: E501
+    ),
+    "ounit2 by a name": (
+        """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ -> let expected = {} in assert_equal expected (Solution.secret 1))"""  # noqa: E501
+    ),
 }
 
 
@@ -205,7 +245,9 @@ def patient(grader: Any, code: str, tests: str, signature: str | None) -> Graded
 
 @WAYS
 @pytest.mark.parametrize("form", list(EXPECTED))
-@pytest.mark.parametrize("signature", ["val secret : int -> string", None], ids=["declared", "undeclared"])
+@pytest.mark.parametrize(
+    "signature", ["val secret : int -> string", None], ids=["declared", "undeclared"]
+)
 def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
     graders: dict[str, Any], way: str, form: str, signature: str | None
 ) -> None:
@@ -215,11 +257,14 @@ def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
 
 
 @WAYS
-@pytest.mark.parametrize("signature", ["val secret : int -> string", None], ids=["declared", "undeclared"])
+@pytest.mark.parametrize(
+    "signature", ["val secret : int -> string", None], ids=["declared", "undeclared"]
+)
 def test_the_tests_arrive_when_the_answer_is_initialised(
     graders: dict[str, Any], way: str, signature: str | None
 ) -> None:
-    """The reader above finds a constant that is not taken out, but not when it looks before the first test."""
+    """The reader above finds a constant that is not taken out, but not when it looks before the
+    first test."""
     tests = 'let () = assert (String.equal (secret 1) "zebra-8231")'
     early = f"{READS}let found = secret ()\nlet secret (_ : int) = found"
     assert not patient(graders[way], early, tests, signature).passed
@@ -246,7 +291,11 @@ NOT_SPLIT = "let () = assert (double 2 = Sys.opaque_identity 4441)"
         (NOT_SPLIT, 1.0, ()),  # shows that it reads what it is after
         (NOT_SPLIT.replace("Sys.opaque_identity", ""), 0.35, ()),
         (f"[@@@gradus.pure]\n{NOT_SPLIT}", 0.0, ("forged:report",)),
-        (f"[@@@gradus.pure]\nlet t () = {NOT_SPLIT[9:]}\nlet () = t (); t ()", 0.0, ("forged:report",)),
+        (
+            f"[@@@gradus.pure]\nlet t () = {NOT_SPLIT[9:]}\nlet () = t (); t ()",
+            0.0,
+            ("forged:report",),
+        ),
     ],
     ids=["not split", "split", "twins", "twins that run twice"],
 )
@@ -259,7 +308,8 @@ def test_an_answer_that_reads_the_code_of_its_caller_earns_nothing_by_values_tak
     assert (honest.reward, honest.flags) == (1.0, ())
 
 
-# Knows the sources: tells decoys from tests by the table of the harness, and says that every test passed.
+# Knows the sources: tells decoys from tests by the table of the harness, and says that every test
+# passed.
 KNOWS_THE_SOURCES = f"""{PIPES}{STRINGS}
 let is_hex c = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')
 let all_hex s = Seq.fold_left (fun all c -> all && is_hex c) true (String.to_seq s)
@@ -286,7 +336,10 @@ def test_an_answer_that_knows_the_sources_passes_no_test_whose_value_is_taken_ou
 let double _ = play (fun passed _ -> say passed)"""
     result = patient(graders[way], code, ASSERTS, SIGNATURE)
     assert result.tests is not None
-    assert (result.tests.passed, result.tests.total) in ((0, 3), (1, 3)), result  # the third is not split
+    assert (result.tests.passed, result.tests.total) in (
+        (0, 3),
+        (1, 3),
+    ), result  # the third is not split
     assert not result.passed
 
 
@@ -328,13 +381,33 @@ def test_most_of_the_shipped_tests_are_taken_out(graders: dict[str, Any]) -> Non
 
 
 CLOSE = "let close a b = Float.abs (a -. b)"
-CLOSE_TESTS = "let () = assert (close (f 1) 3.); assert (close 4. (f 2)); assert (not (close (f 3) 9.))"
+CLOSE_TESTS = (
+    "let () = assert (close (f 1) 3.); assert (close 4. (f 2)); assert (not (close (f 3) 9.))"
+)
 # tests, a right answer, a wrong one, and how many tests there are and pass
 COMPARED = [
-    ("let x = [| 1 |]\nlet () = x.(0) <- 2\nlet () = assert (f 1 = x)", "let f _ = [| 2 |]", "let f _ = [| 1 |]", 1, 0),
+    (
+        "let x = [| 1 |]\nlet () = x.(0) <- 2\nlet () = assert (f 1 = x)",
+        "let f _ = [| 2 |]",
+        "let f _ = [| 1 |]",
+        1,
+        0,
+    ),
     ("let () = assert (f 1 = 0.)", "let f _ = -0.", "let f _ = nan", 1, 0),
-    ("let () = assert (f 1 = (Some 'a', `B 2l))", "let f _ = Some 'a', `B 2l", "let f _ = Some 'a', `B 3l", 1, 0),
-    ("let () = assert (f 1 = [1.; 2.] && f 2 = [])", "let f n = if n = 1 then [1.; 2.] else []", "let f _ = []", 1, 0),
+    (
+        "let () = assert (f 1 = (Some 'a', `B 2l))",
+        "let f _ = Some 'a', `B 2l",
+        "let f _ = Some 'a', `B 3l",
+        1,
+        0,
+    ),
+    (
+        "let () = assert (f 1 = [1.; 2.] && f 2 = [])",
+        "let f n = if n = 1 then [1.; 2.] else []",
+        "let f _ = []",
+        1,
+        0,
+    ),
     ("let (=) a b = a <> b\nlet () = assert (f 1 = 3)", "let f _ = 2", "let f _ = 3", 1, 0),
     (
         "let () = let open Float in assert (equal (f 1) 3.); assert (f 2 = 3.)",
@@ -345,12 +418,36 @@ COMPARED = [
     ),
     ("let () = assert (f 1 = 3 || f 2 = 4)", "let f _ = 4", "let f _ = 0", 1, 0),
     ("let x = 3\nlet () = let x = 4 in assert (f 1 = x)", "let f _ = 4", "let f _ = 3", 1, 0),
-    ("let g n = n + 1\nlet g n = g (n * 2)\nlet () = assert (f 1 = g 3)", "let f _ = 7", "let f _ = 6", 1, 0),
-    ("let c e g = assert (e = g)\nlet () = c 3 (f 1); c 4 (f 2)", "let f n = n + 2", "let f _ = 3", 2, 1),
-    ("let c ~e g = assert (g = e)\nlet () = c (f 1) ~e:3; c ~e:4 (f 2)", "let f n = n + 2", "let f _ = 3", 2, 1),
+    (
+        "let g n = n + 1\nlet g n = g (n * 2)\nlet () = assert (f 1 = g 3)",
+        "let f _ = 7",
+        "let f _ = 6",
+        1,
+        0,
+    ),
+    (
+        "let c e g = assert (e = g)\nlet () = c 3 (f 1); c 4 (f 2)",
+        "let f n = n + 2",
+        "let f _ = 3",
+        2,
+        1,
+    ),
+    (
+        "let c ~e g = assert (g = e)\nlet () = c (f 1) ~e:3; c ~e:4 (f 2)",
+        "let f n = n + 2",
+        "let f _ = 3",
+        2,
+        1,
+    ),
     ("let () = assert (f 1); assert (not (f 2))", "let f n = n = 1", "let f _ = true", 2, 1),
     ("let () = for _ = 1 to 2 do assert (f 1 = 3) done", "let f _ = 3", "let f _ = 4", 1, 0),
-    ("let t () = assert (f 1 = 3); assert (f 2 = 4)\nlet () = t (); t ()", "let f n = n + 2", "let f _ = 3", 2, 1),
+    (
+        "let t () = assert (f 1 = 3); assert (f 2 = 4)\nlet () = t (); t ()",
+        "let f n = n + 2",
+        "let f _ = 3",
+        2,
+        1,
+    ),
     (
         "let same a b = a = b\nlet () = let same a b = a <> b in assert (same (f 1) 3)",
         "let f _ = 2",
@@ -359,8 +456,10 @@ COMPARED = [
         0,
     ),
     (
-        "let same a b = a = b\nlet differs same b = same (f 1) b\n"
-        "let () = assert (differs (fun a b -> a <> b) 3); assert (same (f 1) 2)",
+        (
+            "let same a b = a = b\nlet differs same b = same (f 1) b\n"
+            "let () = assert (differs (fun a b -> a <> b) 3); assert (same (f 1) 2)"
+        ),
         "let f _ = 2",
         "let f _ = 3",
         2,
@@ -369,18 +468,28 @@ COMPARED = [
     ("let two = 2\nlet () = assert (two = 2 && f 1 = two)", "let f _ = 2", "let f _ = 3", 1, 0),
     (f"{CLOSE} < 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.2", "let f _ = nan", 3, 1),
     (f"{CLOSE} < 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.2", "let f n = 3.6", 3, 2),
-    (f"{CLOSE} <= 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.5", "let f n = infinity", 3, 1),
     (
-        "let close e = function Some x -> Float.abs (x -. e) <= 0.5 | None -> false\n"
-        "let () = assert (close 3. (f 1)); assert (close 4. (f 2))",
+        f"{CLOSE} <= 0.5\n{CLOSE_TESTS}",
+        "let f n = Float.of_int n +. 2.5",
+        "let f n = infinity",
+        3,
+        1,
+    ),
+    (
+        (
+            "let close e = function Some x -> Float.abs (x -. e) <= 0.5 | None -> false\n"
+            "let () = assert (close 3. (f 1)); assert (close 4. (f 2))"
+        ),
         "let f n = Some (Float.of_int n +. 2.)",
         "let f n = if n = 1 then Some 3.5 else None",
         2,
         1,
     ),
     (
-        "let refuses n = try ignore (f n); false with Exit -> true\n"
-        "let () = assert (refuses 1 && not (refuses 2)); assert (refuses 3)",
+        (
+            "let refuses n = try ignore (f n); false with Exit -> true\n"
+            "let () = assert (refuses 1 && not (refuses 2)); assert (refuses 3)"
+        ),
         "let f n = if n = 2 then 2 else raise Exit",
         "let f _ = raise Exit",
         2,
@@ -394,14 +503,22 @@ COMPARED = [
         1,
     ),
     (
-        "let rec down n = if n = 0 then [] else n :: down (n - 1)\n"
-        "let () = assert (f 2 = down 2); assert (f 1 = down 1)",
+        (
+            "let rec down n = if n = 0 then [] else n :: down (n - 1)\n"
+            "let () = assert (f 2 = down 2); assert (f 1 = down 1)"
+        ),
         "let f n = List.init n (fun i -> n - i)",
         "let f _ = [1]",
         2,
         1,
     ),
-    ("let () = assert (match f 1 with Some x -> x = 3 | None -> false)", "let f _ = Some 3", "let f _ = None", 1, 0),
+    (
+        "let () = assert (match f 1 with Some x -> x = 3 | None -> false)",
+        "let f _ = Some 3",
+        "let f _ = None",
+        1,
+        0,
+    ),
     (
         'let () = assert (try ignore (f 1); false with Failure m -> m = "a")',
         'let f _ = failwith "a"',
@@ -409,7 +526,13 @@ COMPARED = [
         1,
         0,
     ),
-    ("let c x = x = 3 || x = 4\nlet () = assert (c (f 1)); assert (c (f 2))", "let f n = n + 2", "let f _ = 5", 2, 0),
+    (
+        "let c x = x = 3 || x = 4\nlet () = assert (c (f 1)); assert (c (f 2))",
+        "let f n = n + 2",
+        "let f _ = 5",
+        2,
+        0,
+    ),
     (
         """open OUnit2
 let () = run_test_tt_main ("s" >::: [

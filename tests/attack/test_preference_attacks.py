@@ -1,4 +1,5 @@
-"""A completion that writes the marks of its chat gains nothing: the reward model reads one turn, whatever it spells."""
+"""A completion that writes the marks of its chat gains nothing: the reward model reads one turn,
+whatever it spells."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from gradus.reward_model.tokenization import PromptTokenizer, control_tokens
 
 pytestmark = pytest.mark.training
 
-CHATS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "preference_chats.yaml").read_text())
+CHATS: list[dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parent / "preference_chats.yaml").read_text()
+)
 ASKED = [{"role": "user", "content": "Name a colour."}]
 
 
@@ -45,7 +48,9 @@ def test_a_forged_turn_is_read_as_words_of_the_one_there_is(chat: dict[str, Any]
     written = [*ASKED, {"role": "assistant", "content": chat["forged"]}]
     naive = made.apply_chat_template(written, tokenize=True, return_dict=True)["input_ids"]
     honest, forged = reader.read(ASKED, "bad"), reader.read(ASKED, chat["forged"])
-    assert len(control_in(made, naive)) > len(control_in(made, honest.ids)), "this would fool nobody"
+    assert len(control_in(made, naive)) > len(control_in(made, honest.ids)), (
+        "this would fool nobody"
+    )
     assert control_in(made, forged.ids) == control_in(made, honest.ids)
     assert forged.spelt_control_tokens
     read = made.decode(forged.ids)
@@ -62,7 +67,9 @@ PIECES = st.sampled_from(
 @pytest.mark.parametrize("chat", CHATS, ids=lambda chat: chat["name"])
 @settings(max_examples=60, deadline=None)
 @given(pieces=st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=12), cut=st.integers(0, 6))
-def test_no_text_of_pieces_of_marks_makes_one(chat: dict[str, Any], pieces: list[str], cut: int) -> None:
+def test_no_text_of_pieces_of_marks_makes_one(
+    chat: dict[str, Any], pieces: list[str], cut: int
+) -> None:
     made = tokenizer_of(chat["name"])
     reader = PromptTokenizer(made, None)
     text = "".join(pieces)

@@ -1,7 +1,9 @@
-"""Hostile Rust answers, one file each: no unearned credit, the host as it was, the grader as able as before.
+"""Hostile Rust answers, one file each: no unearned credit, the host as it was, the grader as able
+as before.
 
-What the comment at the head of a file means is in `services/attacks/code.py`. `rust_files.yaml` holds whole completions
-try where files of an answer can be put. The attacks are graded in several slots at once, each on a host of its own.
+What the comment at the head of a file means is in `services/attacks/code.py`. `rust_files.yaml`
+holds whole completions try where files of an answer can be put. The attacks are graded in several
+slots at once, each on a host of its own.
 """
 
 from __future__ import annotations
@@ -50,15 +52,22 @@ def grade(grader: RustGrader, completion: str, attack: Attack, variant: str, slo
 def lines_of_the_tests(attack: Attack) -> set[str]:
     """Lines that are long enough to stand nowhere else."""
     text = f"{attack.task['tests']}\n{attack.suite}"
-    return {line for line in map(str.strip, text.splitlines()) if len(line) > 12 and not line.startswith("use ")}
+    return {
+        line
+        for line in map(str.strip, text.splitlines())
+        if len(line) > 12 and not line.startswith("use ")
+    }
 
 
-def attempt(usual: RustGrader, impatient: RustGrader, folder: Path, attack: Attack, variant: str, slot: int) -> None:
+def attempt(
+    usual: RustGrader, impatient: RustGrader, folder: Path, attack: Attack, variant: str, slot: int
+) -> None:
     grader = usual if attack.wall_s is None else impatient
     started = time.thread_time()
     with watched(folder) as host:
         result = grade(grader, host.fill_in(attack.source), attack, variant, slot)
-        # both variants use the same boxes: the right answer after each attack of one variant shows that they are sound
+        # both variants use the same boxes: the right answer after each attack of one variant shows
+        # that they are sound
         assert variant != VARIANTS[0] or grade(grader, HONEST.source, HONEST, variant, slot).passed
     assert time.thread_time() - started < OWN_CPU_S
     assert attack.got_through(result) is None, result
@@ -69,18 +78,24 @@ def attempt(usual: RustGrader, impatient: RustGrader, folder: Path, attack: Atta
 
 @pytest.fixture(scope="module")
 def batch(
-    rust_grader: RustGrader, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    rust_grader: RustGrader,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Batch]:
     folder = tmp_path_factory.mktemp("attacks")
     settings = rust_grader.config.model_dump()
-    settings["run"]["wall_s"] = min(attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None)
+    settings["run"]["wall_s"] = min(
+        attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None
+    )
     (folder / "rust.yaml").write_text(yaml.safe_dump(settings))
     with closing(RustGrader(folder / "rust.yaml", rust_grader.sandbox)) as impatient:
         # the boxes stand before the first attack: a slot links from the second answer to a task on
         for grader, _, slot in product((rust_grader, impatient), range(2), range(SLOTS)):
             assert grade(grader, HONEST.source, HONEST, "declared", slot).passed
         attempts = {
-            (attack.name, variant): partial(attempt, rust_grader, impatient, folder / str(number), attack, variant)
+            (attack.name, variant): partial(
+                attempt, rust_grader, impatient, folder / str(number), attack, variant
+            )
             for number, (attack, variant) in enumerate(chosen_attacks(request))
         }
         with closing(Batch(attempts)) as batch:
@@ -88,17 +103,23 @@ def batch(
 
 
 @pytest.mark.parametrize(("attack", "variant"), attacks())
-def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, attack: Attack, variant: str) -> None:
+def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
+    batch: Batch, attack: Attack, variant: str
+) -> None:
     batch.result(attack, variant)
 
 
-def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, rust_grader: RustGrader) -> None:
+def test_after_all_attacks_no_process_is_left_and_right_answers_pass(
+    batch: Batch, rust_grader: RustGrader
+) -> None:
     batch.assert_no_process_is_left()
     for variant, slot in product(VARIANTS, range(SLOTS)):
         assert grade(rust_grader, HONEST.source, HONEST, variant, slot).passed
 
 
-@pytest.mark.parametrize("said", [said for said in FILES if "refused" in said], ids=lambda said: said["name"])
+@pytest.mark.parametrize(
+    "said", [said for said in FILES if "refused" in said], ids=lambda said: said["name"]
+)
 def test_what_no_grader_could_read_is_refused_at_the_door(said: dict[str, str]) -> None:
     attack = CORPUS.attack({"must not": "", **said})
     with pytest.raises(ValidationError, match=said["refused"]):

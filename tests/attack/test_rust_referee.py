@@ -1,5 +1,5 @@
-"""Answers that may use everything (`unsafe`, system calls, raw memory), against the referee alone: what answers may not
-use is not looked for here."""
+"""Answers that may use everything (`unsafe`, system calls, raw memory), against the referee alone:
+what answers may not use is not looked for here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ fn digits(length: usize) -> Vec<String> {
     found
 }
 """
-# Plays the harness: tells the passed token of what runs now and of what else is released, but for what `fails`.
+# Plays the harness: tells the passed token of what runs now and of what else is released, but for
+# what `fails`.
 PLAYS = """
 fn play(fails: impl Fn(&str) -> bool) -> ! {
     let now = digits(32);
@@ -93,11 +94,17 @@ def undefended(rust_grader: RustGrader) -> Iterator[RustGrader]:
 
 
 def graded(
-    grader: RustGrader, code: str, tests: str = TESTS, signature: str | None = SIGNATURE, rubric: str = RUBRIC
+    grader: RustGrader,
+    code: str,
+    tests: str = TESTS,
+    signature: str | None = SIGNATURE,
+    rubric: str = RUBRIC,
 ) -> Graded:
     task = {"tests": tests, "signature": signature}
     completion = f"```rust\n{code}\n```"
-    submission = RustSubmission.model_validate({"id": "a", "prompt": "", "completion": completion, "task": task})
+    submission = RustSubmission.model_validate(
+        {"id": "a", "prompt": "", "completion": completion, "task": task}
+    )
     result: Graded = grader.grade(submission, rubric, 0)
     return result
 
@@ -114,14 +121,17 @@ def test_words_that_were_not_due_are_a_forged_report(undefended: RustGrader, wor
 
 
 @pytest.mark.parametrize("rubric", ["rust/graduated@1", "rust/tiered@1", "rust/strict@1"])
-def test_an_answer_that_plays_the_harness_passes_decoys(undefended: RustGrader, rubric: str) -> None:
+def test_an_answer_that_plays_the_harness_passes_decoys(
+    undefended: RustGrader, rubric: str
+) -> None:
     code = f"{TOOLS}{PLAYS}pub fn double(_: i64) -> i64 {{ play(|_| false) }}"
     result = graded(undefended, code, rubric=rubric)
     assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
 
 
 def test_the_report_and_the_secret_are_not_in_the_process(undefended: RustGrader) -> None:
-    """The answer signs with all that may be the secret, and writes to all that may be the report."""
+    """The answer signs with all that may be the secret, and writes to all that may be the
+    report."""
     code = """
 pub fn double(_: i64) -> i64 {
     for number in (0..64).filter(|&one| !is_pipe(one)) {
@@ -134,32 +144,40 @@ pub fn double(_: i64) -> i64 {
         }
     }
     0
-}"""
+}"""  # noqa: E501
     result = graded(undefended, f"{TOOLS}{code}")
     assert result.tests is not None
     assert (result.tests.passed, result.tests.total) == (0, 3)
 
 
 def test_an_answer_that_waits_for_what_does_not_come_is_ended(undefended: RustGrader) -> None:
-    result = graded(undefended, f"{TOOLS}pub fn double(_: i64) -> i64 {{ pipe(0).read(&mut [0]).unwrap() as i64 }}")
+    result = graded(
+        undefended,
+        f"{TOOLS}pub fn double(_: i64) -> i64 {{ pipe(0).read(&mut [0]).unwrap() as i64 }}",
+    )
     assert not result.passed
     assert "limit:wall" in result.flags
 
 
-def test_an_answer_that_knows_the_sources_passes_only_what_is_not_taken_out(undefended: RustGrader) -> None:
-    """It reads the numbers of the decoys from the harness's table, and says that everything else passed."""
+def test_an_answer_that_knows_the_sources_passes_only_what_is_not_taken_out(
+    undefended: RustGrader,
+) -> None:
+    """It reads the numbers of the decoys from the harness's table, and says that everything else
+    passed."""
     code = f"""{TOOLS}{PLAYS}
 pub fn double(_: i64) -> i64 {{
     let decoys = digits(12);
     play(move |number| decoys.iter().any(|decoy| decoy == number))
 }}"""
     assert graded(undefended, code).passed
-    result = graded(undefended, code, TESTS.replace("assert!(matches!(", "assert_eq!(").replace("))", ")"))
+    result = graded(
+        undefended, code, TESTS.replace("assert!(matches!(", "assert_eq!(").replace("))", ")")
+    )
     assert result.tests is not None
     assert (result.tests.passed, result.tests.total, result.flags) == (0, 3, ())
 
 
-# ------------------------------------------------------------------------------------------------ expected values
+# ---------------------------------------------------------------------- expected values
 
 # All memory that holds the program itself, and the heap.
 READS = (
@@ -191,7 +209,7 @@ pub fn secret(_: i64) -> String {
     }
     String::new()
 }
-"""
+"""  # noqa: E501
 )
 KNOWS = 'pub fn secret(_: i64) -> String { "zebra-8231".into() }'
 EXPECTED = [
@@ -202,7 +220,9 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("signature", ["pub fn secret(_: i64) -> String;", None], ids=["declared", "undeclared"])
+@pytest.mark.parametrize(
+    "signature", ["pub fn secret(_: i64) -> String;", None], ids=["declared", "undeclared"]
+)
 @pytest.mark.parametrize("body", EXPECTED)
 def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
     undefended: RustGrader, body: str, signature: str | None
@@ -217,18 +237,25 @@ def test_the_reader_finds_what_is_not_taken_out(undefended: RustGrader) -> None:
     assert graded(undefended, READS, tests, None).passed
 
 
-COMPARED = yaml.safe_load((Path(__file__).parents[1] / "cases/rust/expected_values.yaml").read_text())
+COMPARED = yaml.safe_load(
+    (Path(__file__).parents[1] / "cases/rust/expected_values.yaml").read_text()
+)
 
 
 @pytest.mark.parametrize("case", COMPARED["taken_out"], ids=lambda case: case["assertion"])
-def test_what_is_taken_out_is_compared_as_before(rust_grader: RustGrader, case: dict[str, str]) -> None:
+def test_what_is_taken_out_is_compared_as_before(
+    rust_grader: RustGrader, case: dict[str, str]
+) -> None:
     """One test each that the value passes, and that some other value does not."""
     tests = "#[allow(unused)] use std::{cmp::Ordering, collections::*};\nuse solution::f;\n"
     tests += f"#[test] fn a() {{ {case['assertion']} }}"
     assert split(RustTask(tests=tests), {"f"}).expected, "nothing was taken out"
     for value, passes in ((case["right"], True), (case["wrong"], False)):
         imports = "#[allow(unused)] use std::{cmp::Ordering, borrow::Cow, collections::*};\n"
-        code = f"{imports}#[derive(Debug, PartialEq)] pub struct Error;\npub fn f() -> {case['type']} {{ {value} }}"
+        code = (
+            f"{imports}#[derive(Debug, PartialEq)] pub struct Error;\npub fn f() -> {case['type']}"
+            f" {{ {value} }}"
+        )
         result = graded(rust_grader, code, tests, None)
         assert result.passed is passes, (value, result)
 

@@ -1,4 +1,5 @@
-"""OCaml cases beside the checkout (`../shared/cases`), where they are: attacks, and right answers in odd layouts.
+"""OCaml cases beside the checkout (`../shared/cases`), where they are: attacks, and right answers
+in odd layouts.
 
 `make test` grades every twelfth case the warm way, `make test-slow` all of them, the cold way too.
 """
@@ -24,7 +25,9 @@ def cases() -> Iterator[Any]:
     for number, case in enumerate(CASES):
         for way in ("warm", "cold"):
             often = way == "warm" and number % 12 == 0
-            yield pytest.param(case, way, id=f"{case['id']}-{way}", marks=() if often else pytest.mark.slow)
+            yield pytest.param(
+                case, way, id=f"{case['id']}-{way}", marks=() if often else pytest.mark.slow
+            )
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +36,12 @@ def graders(ocaml_grader: OcamlGrader) -> dict[str, OcamlGrader]:
 
 
 @pytest.mark.parametrize(("case", "way"), cases())
-def test_a_case_gets_what_it_demands(graders: dict[str, OcamlGrader], case: dict[str, Any], way: str) -> None:
-    submission = OcamlSubmission.model_validate({key: case[key] for key in ("id", "prompt", "completion", "task")})
+def test_a_case_gets_what_it_demands(
+    graders: dict[str, OcamlGrader], case: dict[str, Any], way: str
+) -> None:
+    submission = OcamlSubmission.model_validate(
+        {key: case[key] for key in ("id", "prompt", "completion", "task")}
+    )
     result, demand = graders[way].grade(submission, "ocaml/graduated@1", 0), case["demand"]
     assert isinstance(result, Graded)
     assert demand.get("passed", result.passed) == result.passed

@@ -1,10 +1,11 @@
-"""Dishonest answers to story tasks earn less than an honest one with half of its stories missing; honest ones compare.
+"""Dishonest answers to story tasks earn less than an honest one with half of its stories missing;
+honest ones compare.
 
-The attacks are `story/*.yaml` (by hand) and the twists of `story_twists.py`. The twists change references of shipped
-tasks, and their solutions, which say the same in other words. The fast tests take every fifth task, the slow ones all.
-Attacks that pay are listed in `story/exceptions.yaml`. An exception whose attack pays no longer, or whose figures are
-out of date, fails here. Figures of twists are means over all tasks.
-`python -m tests.attack.story_table` prints the figures.
+The attacks are `story/*.yaml` (by hand) and the twists of `story_twists.py`. The twists change
+references of shipped tasks, and their solutions, which say the same in other words. The fast tests
+take every fifth task, the slow ones all. Attacks that pay are listed in `story/exceptions.yaml`. An
+exception whose attack pays no longer, or whose figures are out of date, fails here. Figures of
+twists are means over all tasks. `python -m tests.attack.story_table` prints the figures.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
     scope="module",
     params=[
         *(pytest.param((source, SAMPLE), id=f"{source} of a sample") for source in SOURCES),
-        *(pytest.param((source, ALL), id=f"{source} of all", marks=EVERY_TASK) for source in SOURCES),
+        *(
+            pytest.param((source, ALL), id=f"{source} of all", marks=EVERY_TASK)
+            for source in SOURCES
+        ),
     ],
 )
 def field(story_grader: StoryGrader, request: pytest.FixtureRequest) -> Field:
@@ -57,7 +61,7 @@ def field(story_grader: StoryGrader, request: pytest.FixtureRequest) -> Field:
     return measured(story_grader, *request.param)
 
 
-# ---------------------------------------------------------------------------------------------------------- by hand
+# ----------------------------------------------------------------------------------------- by hand
 
 
 def test_the_corpus_has_many_classes_on_many_sprints() -> None:
@@ -109,11 +113,13 @@ def test_halves_share_no_story_and_are_of_one_size() -> None:
     assert halves(["a", "b", "c", "d", "e"]) == ("a\nc", "b\nd")
 
 
-# --------------------------------------------------------------------------------------------------------- by machine
+# ---------------------------------------------------------------------- by machine
 
 
 @pytest.mark.parametrize("kind", ATTACKS)
-def test_a_twisted_answer_earns_less_than_half_an_honest_one_on_average(field: Field, kind: str) -> None:
+def test_a_twisted_answer_earns_less_than_half_an_honest_one_on_average(
+    field: Field, kind: str
+) -> None:
     assert field.problem_with(kind, EXCEPTIONS) is None
 
 

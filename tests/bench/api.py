@@ -1,7 +1,7 @@
 """CPU of one API process per submission, in microseconds, where every verdict is there already.
 
-That is the way of a request without broker and worker: parsing, validation, job ids, payloads, results. One JSON line;
-run it in two checkouts in turn (`python -m tests.bench.api`) and compare.
+That is the way of a request without broker and worker: parsing, validation, job ids, payloads,
+results. One JSON line; run it in two checkouts in turn (`python -m tests.bench.api`) and compare.
 """
 
 from __future__ import annotations
@@ -19,10 +19,22 @@ from services.broker.memory import MemoryBroker
 
 ROUNDS = 12
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ocaml": ("ocaml", {"tests": "let () = assert (double 2 = 4)\n" * 60, "signature": "val double : int -> int"}),
-    "rust tests": ("rust", {"tests": "#[test]\nfn doubles() { assert_eq!(solution::double(2), 4); }\n" * 30}),
+    "ocaml": (
+        "ocaml",
+        {"tests": "let () = assert (double 2 = 4)\n" * 60, "signature": "val double : int -> int"},
+    ),
+    "rust tests": (
+        "rust",
+        {"tests": "#[test]\nfn doubles() { assert_eq!(solution::double(2), 4); }\n" * 30},
+    ),
     "rust cases": ("rust", {"cases": [{"stdin": "1 2 3", "stdout": "4"}] * 20}),
-    "story": ("story", {"references": ["As a user, I want to log in, so that I can"] * 15, "sprint_goal": "x" * 100}),
+    "story": (
+        "story",
+        {
+            "references": ["As a user, I want to log in, so that I can"] * 15,
+            "sprint_goal": "x" * 100,
+        },
+    ),
 }
 VERDICT = Graded(
     id="x",
@@ -59,7 +71,14 @@ async def post(app: Any, path: str, body: bytes) -> None:
         answered.append(message)
 
     headers = [(b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers, "state": {}}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+        "state": {},
+    }
     await app(scope | {"root_path": "", "http_version": "1.1", "scheme": "http"}, receive, send)
     assert answered[0]["status"] == 200, answered
 
@@ -69,12 +88,17 @@ async def main() -> None:
     for name, (grader, task) in TASKS.items():
         broker = Answered()
         rubrics = (f"{grader}/graduated@1",)
-        info = GraderInfo(name=grader, revision="r1", toolchain="none", rubrics=rubrics, sandbox="none")
+        info = GraderInfo(
+            name=grader, revision="r1", toolchain="none", rubrics=rubrics, sandbox="none"
+        )
         await broker.heartbeat("bench", info, 600)
         app = create_app(broker, ApiSettings())
         for number in (1, 64, 512):
             one = {"prompt": "write " * 50, "completion": "let f x = x\n" * 150, "task": task}
-            sent = [one | {"id": f"s{n}", "completion": f"{one['completion']}{n}"} for n in range(number)]
+            sent = [
+                one | {"id": f"s{n}", "completion": f"{one['completion']}{n}"}
+                for n in range(number)
+            ]
             body = json.dumps({"submissions": sent}).encode()
             times = []
             for _ in range(ROUNDS):

@@ -1,7 +1,9 @@
-"""Memory and latency of one API process that gets several large requests at a time, with real Redis and no grading.
+"""Memory and latency of one API process that gets several large requests at a time, with real Redis
+and no grading.
 
-A worker is registered and none takes a job, so that every accepted request waits until its deadline. One JSON line;
-run it in two checkouts in turn (`python -m tests.bench.api_large_bodies`) and compare.
+A worker is registered and none takes a job, so that every accepted request waits until its
+deadline. One JSON line; run it in two checkouts in turn (`python -m tests.bench.api_large_bodies`)
+and compare.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.worker import INFO
 
 LOADS = {"8 of 59 MB": (8, 4000, 14_750, False), "40 identical of 4096": (40, 4096, 600, True)}
-"""Requests at a time, submissions in each, characters of each completion, and whether the requests are identical."""
+"""Requests at a time, submissions in each, characters of each completion, and whether the requests
+are identical."""
 
 
 def request(number: int, n_submissions: int, chars: int, identical: bool) -> bytes:
@@ -52,7 +55,9 @@ async def measured(url: str, pid: int, load: tuple[int, int, int, bool]) -> dict
     bodies = [request(number, *shape) for number in range(n_requests)]
     statuses, answered, times = Counter[int](), threading.Event(), [0.0]
 
-    def watch() -> None:  # in a process of its own would be better still: this one shares its time with the senders
+    def watch() -> (
+        None
+    ):  # in a process of its own would be better still: this one shares its time with the senders
         with httpx.Client(timeout=60) as http:
             while not answered.wait(0.05):
                 began = time.monotonic()
@@ -61,16 +66,26 @@ async def measured(url: str, pid: int, load: tuple[int, int, int, bool]) -> dict
 
     watching = threading.Thread(target=watch)
     watching.start()
-    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=n_requests + 1)) as http:
+    async with httpx.AsyncClient(
+        timeout=120, limits=httpx.Limits(max_connections=n_requests + 1)
+    ) as http:
 
         async def post(body: bytes) -> None:
             headers = {"content-type": "application/json"}
-            statuses[(await http.post(f"{url}/v1/grade/ocaml", content=body, headers=headers)).status_code] += 1
+            statuses[
+                (
+                    await http.post(f"{url}/v1/grade/ocaml", content=body, headers=headers)
+                ).status_code
+            ] += 1
 
         await asyncio.gather(*map(post, bodies))
     answered.set()
     watching.join()
-    return {"peak_mb": peak_mb(pid), "slowest_healthz_s": round(max(times), 2), "statuses": statuses}
+    return {
+        "peak_mb": peak_mb(pid),
+        "slowest_healthz_s": round(max(times), 2),
+        "statuses": statuses,
+    }
 
 
 async def answers(url: str) -> bool:

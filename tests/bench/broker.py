@@ -1,8 +1,10 @@
-"""What the queue adds to a grading, and where it ends: real API, worker and Redis processes. `make bench-full` runs it.
+"""What the queue adds to a grading, and where it ends: real API, worker and Redis processes. `make
+bench-full` runs it.
 
-The grader is trivial (`tests.chaos.worker`), payloads are 4 KB, Redis keeps its append-only file (everysec). CPU is
-user + system of each process, to the tick of the kernel's clock; on a busy machine trust it before any wall time. What
-one machine cannot show, many workers on many cores, is worked out on paper from what each command costs Redis.
+The grader is trivial (`tests.chaos.worker`), payloads are 4 KB, Redis keeps its append-only file
+(everysec). CPU is user + system of each process, to the tick of the kernel's clock; on a busy
+machine trust it before any wall time. What one machine cannot show, many workers on many cores, is
+worked out on paper from what each command costs Redis.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ OF_THE_BENCH = frozenset({"INFO", "SLOWLOG", "CONFIG", "CLIENT"})
 Figures = dict[str, float]
 
 
-# ------------------------------------------------------------------------------------------------------------ load
+# -------------------------------------------------------------------------------------------- load
 
 
 def submissions(number: int, cpu_ms: float = 0) -> list[dict[str, Any]]:
@@ -67,7 +69,10 @@ def jobs(number: int, cpu_ms: float = 0) -> list[Job]:
             job_id_of(INFO.grader, RUBRIC, one),
             "ocaml",
             JobPayload(
-                submission=one.model_dump(mode="json"), rubric=RUBRIC, grader=INFO.grader, deadline=until
+                submission=one.model_dump(mode="json"),
+                rubric=RUBRIC,
+                grader=INFO.grader,
+                deadline=until,
             ).encode(),
         )
         for one in made
@@ -113,7 +118,9 @@ class Bare:
 
     async def __call__(self, asked: Sequence[dict[str, Any]]) -> None:
         body = json.dumps({"submissions": asked, "deadline_s": 300}).encode()
-        head = "POST /v1/grade/ocaml HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = (
+            "POST /v1/grade/ocaml HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         head += f"Content-Length: {len(body)}"
         reader, writer = self._free.pop() if self._free else await self._connected()
         writer.write(head.encode() + b"\r\n\r\n" + body)
@@ -142,7 +149,7 @@ class Way(Protocol):
     def load(self, number: int) -> list[Any]: ...
 
 
-# ------------------------------------------------------------------------------------------------------- measuring
+# --------------------------------------------------------------------------------------- measuring
 
 
 @contextmanager
@@ -161,7 +168,9 @@ def cpu_s(cluster: Cluster) -> Figures:
         "api": [one.pid for one in cluster.apis],
         "worker": [w.pid for w in cluster.workers],
     }
-    return {kind: sum(map(cpu_of_tree, pids)) for kind, pids in kinds.items()} | {"asker": time.process_time()}
+    return {kind: sum(map(cpu_of_tree, pids)) for kind, pids in kinds.items()} | {
+        "asker": time.process_time()
+    }
 
 
 async def costing(cluster: Cluster, number: int, work: Callable[[], Awaitable[object]]) -> Figures:
@@ -170,8 +179,16 @@ async def costing(cluster: Cluster, number: int, work: Callable[[], Awaitable[ob
     await work()
     wall_s = time.perf_counter() - started
     after = cpu_s(cluster)
-    spent = {f"{kind}_us": round((after[kind] - before[kind]) * 1e6 / number) for kind in after if after[kind]}
-    return {"jobs": number, "wall_s": round(wall_s, 2), "jobs_per_s": round(number / wall_s)} | spent
+    spent = {
+        f"{kind}_us": round((after[kind] - before[kind]) * 1e6 / number)
+        for kind in after
+        if after[kind]
+    }
+    return {
+        "jobs": number,
+        "wall_s": round(wall_s, 2),
+        "jobs_per_s": round(number / wall_s),
+    } | spent
 
 
 async def latencies(way: Way, at_once: int, rounds: int) -> Figures:
@@ -210,7 +227,8 @@ def middle(key: str, values: Sequence[float]) -> float:
 
 
 async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[str, Figures]]:
-    """One at a time takes turns, so that a busy machine hits all ways alike; the median turn counts."""
+    """One at a time takes turns, so that a busy machine hits all ways alike; the median turn
+    counts."""
     turns: dict[str, list[Figures]] = {name: [] for name in ways}
     for way in ways.values():
         await way(way.load(200))  # warm
@@ -219,7 +237,10 @@ async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[s
             turns[name].append(await alone(cluster, way, 100))
     found = {}
     for name, way in ways.items():
-        unloaded = {key: round(middle(key, [turn.get(key, 0) for turn in turns[name]]), 2) for key in turns[name][0]}
+        unloaded = {
+            key: round(middle(key, [turn.get(key, 0) for turn in turns[name]]), 2)
+            for key in turns[name][0]
+        }
         in_flight = await latencies(way, IN_FLIGHT, 8)
         batch = await costing(cluster, BATCH, partial(way, way.load(BATCH)))
         found[name] = {"unloaded": unloaded, "in_flight": in_flight, "batch": batch}
@@ -230,8 +251,14 @@ async def paths() -> dict[str, dict[str, Figures]]:
     """One worker: through the queue alone, and through API and queue, by two clients."""
     with cluster(apis=1, workers=1, slots=SLOTS) as standing:
         broker, bare = StreamsBroker(standing.redis.url), Bare(standing.urls[0])
-        async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)) as http:
-            ways: dict[str, Way] = {"queue": Queue(broker), "bare": bare, "rest": Rest(http, standing.urls[0])}
+        async with httpx.AsyncClient(
+            timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)
+        ) as http:
+            ways: dict[str, Way] = {
+                "queue": Queue(broker),
+                "bare": bare,
+                "rest": Rest(http, standing.urls[0]),
+            }
             found = await ways_there(standing, ways)
         bare.close()
         await broker.close()
@@ -250,17 +277,20 @@ async def scaling(burn_ms: float, number: int) -> dict[str, Figures]:
         with cluster(apis=0, workers=workers, slots=1) as standing:
             broker = StreamsBroker(standing.redis.url)
             await all_there(broker, workers)
-            found[str(workers)] = await costing(standing, number, partial(Queue(broker), jobs(number, burn_ms)))
+            found[str(workers)] = await costing(
+                standing, number, partial(Queue(broker), jobs(number, burn_ms))
+            )
             await broker.close()
     return found
 
 
-# ----------------------------------------------------------------------------------------------- what a worker idles
+# ---------------------------------------------------------------------- what a worker idles
 
 
 @asynccontextmanager
 async def counted(redis: Redis) -> AsyncIterator[dict[str, Any]]:
-    """Requests, commands (those that scripts call, too) and CPU of Redis while the block runs; filled in at its end."""
+    """Requests, commands (those that scripts call, too) and CPU of Redis while the block runs;
+    filled in at its end."""
     found: dict[str, Any] = {}
     before = await redis.info("everything")
     yield found
@@ -275,7 +305,10 @@ async def counted(redis: Redis) -> AsyncIterator[dict[str, Any]]:
             old = before.get(name, {"calls": 0, "usec": 0})
             if calls := stats["calls"] - old["calls"]:
                 usec = stats["usec"] - old["usec"]
-                found["by_command"][name[8:]] = {"calls": calls, "usec_per_call": round(usec / calls, 1)}
+                found["by_command"][name[8:]] = {
+                    "calls": calls,
+                    "usec_per_call": round(usec / calls, 1),
+                }
 
 
 async def idle(seconds: float) -> Figures:
@@ -293,12 +326,13 @@ async def idle(seconds: float) -> Figures:
     return rates | {"worker_us_per_s": round(worker_us)}
 
 
-# ----------------------------------------------------------------------------------------------------------- crowds
+# ------------------------------------------------------------------------------------------ crowds
 
 
 @asynccontextmanager
 async def crowd(url: str, size: int) -> AsyncIterator[None]:
-    """So many workers, each with connections of its own; they claim and finish, in this process, grading nothing."""
+    """So many workers, each with connections of its own; they claim and finish, in this process,
+    grading nothing."""
 
     async def work(name: str) -> None:
         broker = StreamsBroker(url)
@@ -320,7 +354,8 @@ async def crowd(url: str, size: int) -> AsyncIterator[None]:
 
 
 async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
-    """What Redis pays for that many workers: while they idle, and per job while most of them wait."""
+    """What Redis pays for that many workers: while they idle, and per job while most of them
+    wait."""
     found = {}
     for size in sizes:
         with cluster(apis=0, workers=0) as standing:
@@ -342,7 +377,7 @@ async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- what a command costs
+# ---------------------------------------------------------------------- what a command costs
 
 
 def scripts() -> dict[str, lua.Script]:
@@ -351,7 +386,8 @@ def scripts() -> dict[str, lua.Script]:
 
 
 async def costs(redis: Redis) -> dict[str, dict[str, float]]:
-    """By command, scripts by their names: calls in Redis' log, and microseconds that Redis was busy with each.
+    """By command, scripts by their names: calls in Redis' log, and microseconds that Redis was busy
+    with each.
 
     What scripts call is part of them, and what this asks for is nobody's.
     """
@@ -363,11 +399,15 @@ async def costs(redis: Redis) -> dict[str, dict[str, float]]:
         function = rest.partition(" ")[0]
         if function in names or not (f"'{command}'" in within or command in OF_THE_BENCH):
             spent.setdefault(names.get(function, command), []).append(entry["duration"])
-    return {name: {"calls": len(us), "us": round(statistics.mean(us), 1)} for name, us in sorted(spent.items())}
+    return {
+        name: {"calls": len(us), "us": round(statistics.mean(us), 1)}
+        for name, us in sorted(spent.items())
+    }
 
 
 async def prices(number: int) -> dict[str, Any]:
-    """What a job costs Redis, command by command: in a batch, and by itself to a worker that waits for it."""
+    """What a job costs Redis, command by command: in a batch, and by itself to a worker that waits
+    for it."""
     found: dict[str, Any] = {}
     with cluster(apis=0, workers=1, slots=SLOTS) as standing:
         broker = StreamsBroker(standing.redis.url)
@@ -382,29 +422,39 @@ async def prices(number: int) -> dict[str, Any]:
                 async with counted(redis) as total:
                     for start in range(0, number, size):
                         await way(load[start : start + size])
-                found[name] = {"redis_us": round(total["cpu_us"] / number), "commands": await costs(redis)}
+                found[name] = {
+                    "redis_us": round(total["cpu_us"] / number),
+                    "commands": await costs(redis),
+                }
         await broker.close()
     return {"jobs": number} | found
 
 
-def on_paper(prices: dict[str, Any], idle_us_per_s: float, job_cpu_s: float, workers: int) -> Figures:
-    """One Redis under so many workers of one core each that never wait: jobs per second and the share of its core."""
+def on_paper(
+    prices: dict[str, Any], idle_us_per_s: float, job_cpu_s: float, workers: int
+) -> Figures:
+    """One Redis under so many workers of one core each that never wait: jobs per second and the
+    share of its core."""
     per_s = workers / job_cpu_s
     busy_us = per_s * prices["batch"]["redis_us"] + workers * idle_us_per_s
     return {"jobs_per_s": round(per_s), "busy": round(busy_us / 1e6, 3)}
 
 
-# ----------------------------------------------------------------------------------------------------------- report
+# ------------------------------------------------------------------------------------------ report
 
 
 def table(report: dict[str, Any]) -> str:
     lines = [f"{report['machine']}; load average {report['load']}.", ""]
-    lines += ["| one worker process, 4 KB payloads | queue alone | REST, bare socket | REST, httpx |"]
+    lines += [
+        "| one worker process, 4 KB payloads | queue alone | REST, bare socket | REST, httpx |"
+    ]
     lines += ["|---|--:|--:|--:|"]
     ways = [report["paths"][name] for name in ("queue", "bare", "rest")]
 
     def add(title: str, part: str, name: str) -> None:
-        lines.append(" | ".join([f"| {title}", *(f"{way[part].get(name, 0):g}" for way in ways)]) + " |")
+        lines.append(
+            " | ".join([f"| {title}", *(f"{way[part].get(name, 0):g}" for way in ways)]) + " |"
+        )
 
     for title, part in (("one at a time", "unloaded"), (f"{IN_FLIGHT} in flight", "in_flight")):
         for name in ("p10_ms", "p50_ms", "p99_ms"):
@@ -416,17 +466,31 @@ def table(report: dict[str, Any]) -> str:
     idle = report["idle"]
     lines += [
         "",
-        f"An idle worker sends {idle['commands_per_s']} commands/s; {idle['worker_us_per_s']} us of CPU/s.",
+        (
+            f"An idle worker sends {idle['commands_per_s']} commands/s; {idle['worker_us_per_s']}"
+            " us of CPU/s."
+        ),
         "",
     ]
-    lines += [f"| workers, {report['burn_ms']:g} ms jobs | jobs/s | worker CPU ms per job | Redis us per job |"]
+    lines += [
+        f"| workers, {report['burn_ms']:g} ms jobs | jobs/s | worker CPU ms per job | Redis us per"
+        " job |"
+    ]
     lines += ["|--:|--:|--:|--:|"]
     for size, row in report["scaling"].items():
-        lines.append(f"| {size} | {row['jobs_per_s']} | {row['worker_us'] / 1000:.1f} | {row['redis_us']} |")
-    lines += ["", "| workers on one Redis | commands/s idle | Redis CPU idle | Redis us per job |", "|--:|--:|--:|--:|"]
+        lines.append(
+            f"| {size} | {row['jobs_per_s']} | {row['worker_us'] / 1000:.1f} | {row['redis_us']} |"
+        )
+    lines += [
+        "",
+        "| workers on one Redis | commands/s idle | Redis CPU idle | Redis us per job |",
+        "|--:|--:|--:|--:|",
+    ]
     for size, row in report["crowds"].items():
         share = row["idle_redis_us_per_s"] / 1e4
-        lines.append(f"| {size} | {row['idle_commands_per_s']} | {share:.1f} % | {row['redis_us_per_job']} |")
+        lines.append(
+            f"| {size} | {row['idle_commands_per_s']} | {share:.1f} % | {row['redis_us_per_job']} |"
+        )
     return "\n".join([*lines, "", *priced(report["prices"]), "", *papers(report)]) + "\n"
 
 
@@ -436,18 +500,26 @@ def priced(prices: dict[str, Any]) -> list[str]:
     both = [prices[name]["commands"] for name in ("batch", "single")]
     for command in sorted({*both[0], *both[1]}):
         shares = [
-            part[command]["calls"] * part[command]["us"] / prices["jobs"] if command in part else 0 for part in both
+            part[command]["calls"] * part[command]["us"] / prices["jobs"] if command in part else 0
+            for part in both
         ]
         if max(shares) >= 1:
             lines.append(f"| `{command}` | {shares[0]:.1f} | {shares[1]:.1f} |")
-    return [*lines, f"| all CPU of Redis | {prices['batch']['redis_us']} | {prices['single']['redis_us']} |"]
+    return [
+        *lines,
+        f"| all CPU of Redis | {prices['batch']['redis_us']} | {prices['single']['redis_us']} |",
+    ]
 
 
 def papers(report: dict[str, Any]) -> list[str]:
     most = max(map(int, report["crowds"]))
     idle_us_per_s = report["crowds"][str(most)]["idle_redis_us_per_s"] / most
     sizes = (10, 100, 1000)
-    lines = ["| one Redis, on paper: share of its core | " + " | ".join(f"{n} workers" for n in sizes) + " |"]
+    lines = [
+        "| one Redis, on paper: share of its core | "
+        + " | ".join(f"{n} workers" for n in sizes)
+        + " |"
+    ]
     lines += ["|---|" + "--:|" * len(sizes)]
     for job_cpu_s in (0.008, 0.045, 0.2, 1.0):
         cells = [on_paper(report["prices"], idle_us_per_s, job_cpu_s, size) for size in sizes]
@@ -467,8 +539,12 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--burn-ms", type=float, default=20, help="CPU time of a job where workers are counted")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--burn-ms", type=float, default=20, help="CPU time of a job where workers are counted"
+    )
     parser.add_argument("--crowds", type=int, nargs="*", default=[1, 10, 100, 400])
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()

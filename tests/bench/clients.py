@@ -1,4 +1,5 @@
-"""What 20 slow or broken clients cost a good one: latency and the server's CPU per request, without them and with them.
+"""What 20 slow or broken clients cost a good one: latency and the server's CPU per request, without
+them and with them.
 
 Run it with `python -m tests.bench.clients`. The grader is trivial: this is the API alone.
 """
@@ -64,7 +65,11 @@ def measure(url: str, pid: int, n_requests: int) -> tuple[float, float]:
     cpu_before = cpu_s(pid)
     with httpx.Client(timeout=60) as client:
         for index in range(n_requests):
-            sent = {"submissions": [submission("good", f"reward {(index % 97) / 97}", prompt=str(index))]}
+            sent = {
+                "submissions": [
+                    submission("good", f"reward {(index % 97) / 97}", prompt=str(index))
+                ]
+            }
             began_at = time.perf_counter()
             client.post(f"{url}{ROUTE}", json=sent).raise_for_status()
             latencies.append(time.perf_counter() - began_at)
@@ -82,9 +87,14 @@ def main() -> None:
             with service() as (url, pid):
                 measure(url, pid, 20)
                 with a_crowd(url, kinds) if kinds else nullcontext():
-                    wait_until_idle(pid)  # what the crowd asked for is graded: from here on it only hangs
+                    wait_until_idle(
+                        pid
+                    )  # what the crowd asked for is graded: from here on it only hangs
                     found[name].append(measure(url, pid, asked.requests))
-    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
+    medians = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in found.items()
+    }
     for name, (latency_ms, cpu_ms) in medians.items():
         print(f"{name:22} {latency_ms:7.2f} ms a request {cpu_ms:7.2f} ms CPU of the server")
     alone, among = medians.values()

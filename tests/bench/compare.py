@@ -1,7 +1,9 @@
-"""CPU of two checkouts in one run: `python -m tests.bench.compare OLD NEW`. `make bench-compare` runs it.
+"""CPU of two checkouts in one run: `python -m tests.bench.compare OLD NEW`. `make bench-compare`
+runs it.
 
-Both checkouts stand at the same time and take turns; the order changes from turn to turn, so that a busy machine hits
-both alike. The ratio of a figure is that of its sums over all turns; the quartiles are those of single turns.
+Both checkouts stand at the same time and take turns; the order changes from turn to turn, so that a
+busy machine hits both alike. The ratio of a figure is that of its sums over all turns; the
+quartiles are those of single turns.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ END_S = 15.0
 
 
 class Contestant:
-    """A probe of this checkout that runs the code of another. Raises OSError when it ends or takes too long."""
+    """A probe of this checkout that runs the code of another. Raises OSError when it ends or takes
+    too long."""
 
     def __init__(self, checkout: Path, part: str, timeout_s: float | None = None) -> None:
         """Returns when the probe is ready, and has the ports that it found free."""
@@ -39,7 +42,8 @@ class Contestant:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # so that a probe that does not end can be killed with all that it started
+            # so that a probe that does not end can be killed with all that it started
+            start_new_session=True,
         )
         try:
             self._read(timeout_s)
@@ -54,7 +58,9 @@ class Contestant:
             raise TimeoutError("out of time")
         line = self._process.stdout.readline()
         if not line:
-            raise ChildProcessError(f"{self.name}: the probe ended with status {self._process.wait()}")
+            raise ChildProcessError(
+                f"{self.name}: the probe ended with status {self._process.wait()}"
+            )
         found: dict[str, float] = json.loads(line)
         return found
 
@@ -104,21 +110,31 @@ def compared(part: str, checkouts: list[Path], turns: int, number: int) -> dict[
 
 def table(report: dict[str, Any]) -> str:
     lines = [f"Load average {report['load']}, {report['turns']} turns.", ""]
-    lines += ["| CPU us per item | old | new | new / old | quartiles of turns |", "|---|--:|--:|--:|--:|"]
+    lines += [
+        "| CPU us per item | old | new | new / old | quartiles of turns |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for name, row in report["figures"].items():
         low, high = row["quartiles"]
         lines.append(
-            f"| {name} | {row['old_us']:g} | {row['new_us']:g} | {row['ratio']:.2f} | {low:.2f} to {high:.2f} |"
+            f"| {name} | {row['old_us']:g} | {row['new_us']:g} | {row['ratio']:.2f} | {low:.2f} to"
+            f" {high:.2f} |"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("old", type=Path, help="checkout")
-    parser.add_argument("new", type=Path, nargs="?", default=HERE, help="checkout, by default this one")
+    parser.add_argument(
+        "new", type=Path, nargs="?", default=HERE, help="checkout, by default this one"
+    )
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--parts", default="plumbing,rest,ocaml", help="some of " + ", ".join(ITEMS))
+    parser.add_argument(
+        "--parts", default="plumbing,rest,ocaml", help="some of " + ", ".join(ITEMS)
+    )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
     load, figures = [os.getloadavg()[0]], {}

@@ -1,9 +1,10 @@
-"""A fleet on one Redis: many real workers whose grader sleeps, and the brokers of many APIs, in a few processes here.
+"""A fleet on one Redis: many real workers whose grader sleeps, and the brokers of many APIs, in a
+few processes here.
 
-Each worker is a `services.worker.Worker` with a broker of its own, so with its own connections, renewals, heartbeats
-and looks for lapsed leases. Each API is a `StreamsBroker` and a `GraderRegistry`, which submits and waits. What is
-measured is the CPU of Redis and what each command costs it; the CPU of the fleet bounds the load that one machine can
-make.
+Each worker is a `services.worker.Worker` with a broker of its own, so with its own connections,
+renewals, heartbeats and looks for lapsed leases. Each API is a `StreamsBroker` and a
+`GraderRegistry`, which submits and waits. What is measured is the CPU of Redis and what each
+command costs it; the CPU of the fleet bounds the load that one machine can make.
 
     python -m tests.bench.fleet --workers 1000 --apis 20 --loads 0,1
 """
@@ -47,7 +48,11 @@ def jobs(number: int, job_s: float) -> list[Job]:
     batch = uuid.uuid4().hex
     made = []
     for n in range(number):
-        submission = {"id": f"s{n}", "prompt": PADDING, "completion": f"sleep {job_s * 1000:g} {batch} {n} {PADDING}"}
+        submission = {
+            "id": f"s{n}",
+            "prompt": PADDING,
+            "completion": f"sleep {job_s * 1000:g} {batch} {n} {PADDING}",
+        }
         payload = JobPayload(
             submission={**submission, "task": {"tests": "let () = assert true"}},
             rubric=RUBRIC,
@@ -60,7 +65,10 @@ def jobs(number: int, job_s: float) -> list[Job]:
 async def work(url: str, first: int, number: int, slots: int) -> None:
     """Workers `first` to `first + number - 1`, until SIGTERM."""
     brokers = [StreamsBroker(url) for _ in range(number)]
-    workers = [Worker(Burner(None), broker, slots=slots, name=f"fleet-{first + n}") for n, broker in enumerate(brokers)]
+    workers = [
+        Worker(Burner(None), broker, slots=slots, name=f"fleet-{first + n}")
+        for n, broker in enumerate(brokers)
+    ]
     with stopped_by_signals() as stop:
         await asyncio.gather(*(worker.run(stop) for worker in workers))
         await asyncio.gather(*(broker.close() for broker in brokers))
@@ -88,8 +96,11 @@ class Api:
                 self.n_answered += 1
 
 
-async def measure(redis: Redis, redis_pid: int, apis: list[Api], seconds: float) -> dict[str, object]:
-    """Figures of some seconds, and then each command's share of Redis' core in a second, from its log."""
+async def measure(
+    redis: Redis, redis_pid: int, apis: list[Api], seconds: float
+) -> dict[str, object]:
+    """Figures of some seconds, and then each command's share of Redis' core in a second, from its
+    log."""
     for api in apis:
         api.n_answered = 0
     cpu_s, began_at = cpu_of_tree(redis_pid), time.monotonic()
@@ -108,7 +119,8 @@ async def measure(redis: Redis, redis_pid: int, apis: list[Api], seconds: float)
         "connections": info["connected_clients"],
         "redis_mb": round(info["used_memory"] / 1e6, 1),
         "commands": {
-            name: {"per_s": round(cost["calls"] / logged_s, 1), "us": cost["us"]} for name, cost in spent.items()
+            name: {"per_s": round(cost["calls"] / logged_s, 1), "us": cost["us"]}
+            for name, cost in spent.items()
         },
     }
 
@@ -136,7 +148,10 @@ async def run(options: argparse.Namespace) -> None:
                 await asyncio.sleep(0.2)
         print(
             json.dumps(
-                {"machine": machine(f"load {os.getloadavg()[0]:.0f}"), "start_s": round(time.monotonic() - began_at, 1)}
+                {
+                    "machine": machine(f"load {os.getloadavg()[0]:.0f}"),
+                    "start_s": round(time.monotonic() - began_at, 1),
+                }
             ),
             flush=True,
         )
@@ -144,7 +159,8 @@ async def run(options: argparse.Namespace) -> None:
         for load in options.loads:
             n_batches = round(load * options.workers * options.slots / options.batch)
             asking = [
-                asyncio.create_task(apis[n % len(apis)].ask(options.batch, options.job_s)) for n in range(n_batches)
+                asyncio.create_task(apis[n % len(apis)].ask(options.batch, options.job_s))
+                for n in range(n_batches)
             ]
             await asyncio.sleep(options.job_s + 3)
             fleet_s = sum(cpu_of_tree(host.pid) for host in hosts)
@@ -152,7 +168,12 @@ async def run(options: argparse.Namespace) -> None:
             figures["fleet_cpu_percent"] = round(
                 100 * (sum(cpu_of_tree(host.pid) for host in hosts) - fleet_s) / options.seconds, 1
             )
-            print(json.dumps({"workers": options.workers, "apis": options.apis, "load": load, **figures}), flush=True)
+            print(
+                json.dumps(
+                    {"workers": options.workers, "apis": options.apis, "load": load, **figures}
+                ),
+                flush=True,
+            )
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
@@ -170,7 +191,9 @@ def main() -> None:
         url, first, number, slots = sys.argv[2:]
         asyncio.run(work(url, int(first), int(number), int(slots)))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--apis", type=int, default=20)
     parser.add_argument("--slots", type=int, default=2)

@@ -1,11 +1,13 @@
-"""What grading adds to a training step when completions are graded as they come: OCaml grading beside a constant.
+"""What grading adds to a training step when completions are graded as they come: OCaml grading
+beside a constant.
 
-`python -m tests.bench.grading_overhead MODEL` trains the demo's tasks from a warm-started MODEL, step by step in turns
-with grading and with a constant in its place, so that others' work on the machine hits all alike. The next run has the
-same steps with the kinds exchanged, and a turn is one step with all kinds: the learning rate is 0, so in process its
-completions are the same. No task comes twice in a run, so that no verdict is from a cache. With
-`--vllm GRADUS` it starts a vLLM server, else the trainer's own process generates. `--grown 10m` gives every token the
-cost of a model of 10 million parameters and leaves the answers as they are. It measures steps, not learning.
+`python -m tests.bench.grading_overhead MODEL` trains the demo's tasks from a warm-started MODEL,
+step by step in turns with grading and with a constant in its place, so that others' work on the
+machine hits all alike. The next run has the same steps with the kinds exchanged, and a turn is one
+step with all kinds: the learning rate is 0, so in process its completions are the same. No task
+comes twice in a run, so that no verdict is from a cache. With `--vllm GRADUS` it starts a vLLM
+server, else the trainer's own process generates. `--grown 10m` gives every token the cost of a
+model of 10 million parameters and leaves the answers as they are. It measures steps, not learning.
 """
 
 from __future__ import annotations
@@ -51,17 +53,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.grading_overhead", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("model", type=Path, help="a warm-started model, such as runs/demo/warm_start")
+    parser.add_argument(
+        "model", type=Path, help="a warm-started model, such as runs/demo/warm_start"
+    )
     parser.add_argument("--grown", choices=SIZES, help="to how many parameters")
     parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM")
     parser.add_argument("--rounds", type=int, default=2, help="of as many runs as there are kinds")
-    parser.add_argument("--steps", type=int, default=15, help="of one run, all kinds together; 15 are all tasks once")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=15,
+        help="of one run, all kinds together; 15 are all tasks once",
+    )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--nice", type=int, default=0, help="of the service and the workers")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="overrides for every run")
+    parser.add_argument(
+        "--more", nargs=argparse.REMAINDER, default=[], help="overrides for every run"
+    )
     given = parser.parse_args()
-    toolchain = subprocess.run(["ocaml", "-version"], capture_output=True, text=True, check=True).stdout.strip()
+    toolchain = subprocess.run(
+        ["ocaml", "-version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="gradus-bench-") as place:
         if given.grown:
             grow(given.model, Path(place) / "model", SIZES[given.grown])
@@ -72,7 +85,8 @@ def main() -> None:
 
 
 def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Medians over all counted steps of all rounds, and ratios to the step with a constant of the same turn."""
+    """Medians over all counted steps of all rounds, and ratios to the step with a constant of the
+    same turn."""
     turns: list[Turn] = []
     with generation(given, place) as (options, servers):
         for number in range(given.rounds):
@@ -85,10 +99,15 @@ def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     return {
         "steps_each": len(turns),
         "medians": {kind: _medians(steps) for kind, steps in of_kind.items()},
-        # Others' work only ever makes a step longer, so the fastest one of each kind is the one least disturbed.
+        # Others' work only ever makes a step longer, so the fastest one of each kind is the one
+        # least disturbed.
         "fastest_step_s": {kind: _fastest(steps) for kind, steps in of_kind.items()},
-        "fastest_to_constant": {kind: _fastest(steps) / _fastest(of_kind[CONSTANT]) for kind, steps in of_kind.items()},
-        "turns_to_constant": {kind: _ratios(turns, kind) for kind in given.kinds if kind != CONSTANT},
+        "fastest_to_constant": {
+            kind: _fastest(steps) / _fastest(of_kind[CONSTANT]) for kind, steps in of_kind.items()
+        },
+        "turns_to_constant": {
+            kind: _ratios(turns, kind) for kind in given.kinds if kind != CONSTANT
+        },
     }
 
 
@@ -109,7 +128,9 @@ def _ratios(turns: list[Turn], kind: str) -> dict[str, float]:
 
 
 @contextmanager
-def generation(given: argparse.Namespace, place: Path) -> Iterator[tuple[list[str], Services | None]]:
+def generation(
+    given: argparse.Namespace, place: Path
+) -> Iterator[tuple[list[str], Services | None]]:
     """The options of who generates, and what runs for it inside the block."""
     if given.vllm is None:
         yield ["--generation.backend", "in_process"], None
@@ -121,7 +142,11 @@ def generation(given: argparse.Namespace, place: Path) -> Iterator[tuple[list[st
 
 
 def one_run(
-    given: argparse.Namespace, folder: Path, first: int, options: list[str], servers: Services | None
+    given: argparse.Namespace,
+    folder: Path,
+    first: int,
+    options: list[str],
+    servers: Services | None,
 ) -> list[Step]:
     """The counted steps of one run that begins with kind `first`, with a service of its own."""
     logs = folder.with_name(folder.name + "-logs")
@@ -132,9 +157,31 @@ def one_run(
             os.setpriority(os.PRIO_PGRP, service.process.pid, given.nice)
         watched = {"grading": _pids(services), "generation": _pids(servers)}
         kinds = ",".join([*given.kinds[first:], *given.kinds[:first]])
-        command = [sys.executable, "-m", "tests.bench.grading_overhead_run", kinds, json.dumps(watched)]
-        command += ["--output_dir", str(folder), "--model", str(given.model), "--max_steps", str(given.steps)]
-        command += ["--reward.urls", url, "--reward.early", "true", "--save_strategy", "'no'", *options, *given.more]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.grading_overhead_run",
+            kinds,
+            json.dumps(watched),
+        ]
+        command += [
+            "--output_dir",
+            str(folder),
+            "--model",
+            str(given.model),
+            "--max_steps",
+            str(given.steps),
+        ]
+        command += [
+            "--reward.urls",
+            url,
+            "--reward.early",
+            "true",
+            "--save_strategy",
+            "'no'",
+            *options,
+            *given.more,
+        ]
         with (logs / "training.log").open("wb") as log:
             status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         if status != 0:

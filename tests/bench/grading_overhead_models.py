@@ -1,7 +1,9 @@
-"""A trained model made larger without changing what it says: each token costs more and has the same probabilities.
+"""A trained model made larger without changing what it says: each token costs more and has the same
+probabilities.
 
-The residual stream gets columns that stay zero, heads and neurons are added whose output projections are zero, and
-whole blocks of them. Takes Qwen3 as the demo makes it; gives nothing that a larger model would know.
+The residual stream gets columns that stay zero, heads and neurons are added whose output
+projections are zero, and whole blocks of them. Takes Qwen3 as the demo makes it; gives nothing that
+a larger model would know.
 """
 
 from __future__ import annotations
@@ -35,19 +37,22 @@ SIZES = {
 
 def grow(source: Path, target: Path, size: Size) -> None:
     """Write the grown model of `source` to `target`, its tokenizer beside it."""
-    grown(AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32), size).save_pretrained(target)
+    grown(AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32), size).save_pretrained(
+        target
+    )
     AutoTokenizer.from_pretrained(source).save_pretrained(target)
 
 
 def grown(small: Any, size: Size) -> Any:
-    """A model of that size with the logits of `small`, in its type of numbers. Raises ValueError for a smaller size."""
+    """A model of that size with the logits of `small`, in its type of numbers. Raises ValueError
+    for a smaller size."""
     config = small.config.__class__.from_dict(small.config.to_dict() | _changes(small.config, size))
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
         model = small.__class__(config).to(small.dtype).eval()
         trained = small.state_dict()
-        # Norms divide by the root of the mean of squares, and the new columns are zero: the others are made larger, so
-        # that the mean is what it was, and smaller again behind each norm.
+        # Norms divide by the root of the mean of squares, and the new columns are zero: the others
+        # are made larger, so that the mean is what it was, and smaller again behind each norm.
         louder = (size.hidden / small.config.hidden_size) ** 0.5
         for name, weight in model.state_dict().items():
             weight.copy_(_filled(name, weight.shape, trained.get(name), louder))
@@ -55,7 +60,12 @@ def grown(small: Any, size: Size) -> Any:
 
 
 def _changes(config: Any, size: Size) -> dict[str, Any]:
-    least = (config.hidden_size, config.intermediate_size, config.num_attention_heads, config.num_hidden_layers)
+    least = (
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_attention_heads,
+        config.num_hidden_layers,
+    )
     if any(wanted < there for wanted, there in zip(size, least, strict=True)):
         raise ValueError(f"{size} is smaller than the model, {Size(*least)}")
     queries_per_key = config.num_attention_heads // config.num_key_value_heads
@@ -69,8 +79,11 @@ def _changes(config: Any, size: Size) -> dict[str, Any]:
     }
 
 
-def _filled(name: str, shape: torch.Size, trained: torch.Tensor | None, louder: float) -> torch.Tensor:
-    """The trained weights in their corner; around them zeros where something would come out, else small noise."""
+def _filled(
+    name: str, shape: torch.Size, trained: torch.Tensor | None, louder: float
+) -> torch.Tensor:
+    """The trained weights in their corner; around them zeros where something would come out, else
+    small noise."""
     part = name.split(".")[-2]
     if part in ("q_norm", "k_norm"):
         return torch.ones(shape) if trained is None else trained

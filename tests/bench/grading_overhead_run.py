@@ -1,4 +1,5 @@
-"""One run of `tests.bench.grading_overhead`: the demo's training at a learning rate of 0, its steps graded in turns."""
+"""One run of `tests.bench.grading_overhead`: the demo's training at a learning rate of 0, its steps
+graded in turns."""
 
 from __future__ import annotations
 
@@ -17,8 +18,18 @@ from trainer.stages import rl
 from trainer.train import main
 
 KINDS = CONSTANT, GRADED, LATE = ("constant", "graded", "graded late")
-"""`graded late`: everything is sent when the last completion is written, as with `reward.early: false`."""
-FIXED = ["--learning_rate", "0", "--warm_start", "null", "--evaluation.samples", "0", "--evaluation.greedy", "false"]
+"""`graded late`: everything is sent when the last completion is written, as with `reward.early:
+false`."""
+FIXED = [
+    "--learning_rate",
+    "0",
+    "--warm_start",
+    "null",
+    "--evaluation.samples",
+    "0",
+    "--evaluation.greedy",
+    "false",
+]
 
 
 class InTurns(Judge):
@@ -32,7 +43,9 @@ class InTurns(Judge):
         turn = cls.step // len(cls.kinds)
         return cls.kinds[(cls.step + turn) % len(cls.kinds)]
 
-    async def rewards(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    async def rewards(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
         if self.kind() == CONSTANT:
             return [1.0] * len(completions)
         return await super().rewards(prompts, completions, **columns)
@@ -43,7 +56,8 @@ class InTurns(Judge):
 
 
 class CpuClock(StepClock):
-    """Tells a step's kind and what CPU it took, by whom, beside its times; the next step is of the next kind."""
+    """Tells a step's kind and what CPU it took, by whom, beside its times; the next step is of the
+    next kind."""
 
     watched: Mapping[str, Sequence[int]] = {}
     """Process numbers, by what they do."""
@@ -52,7 +66,9 @@ class CpuClock(StepClock):
     def take(self) -> dict[str, Any]:
         now = {name: sum(map(cpu_of_tree, pids)) for name, pids in self.watched.items()}
         now["trainer"] = time.process_time()
-        spent = {f"{name}_cpu_s": cpu_s - self._before.get(name, cpu_s) for name, cpu_s in now.items()}
+        spent = {
+            f"{name}_cpu_s": cpu_s - self._before.get(name, cpu_s) for name, cpu_s in now.items()
+        }
         line = {**super().take(), **spent, "kind": InTurns.kind()}
         self._before = now
         InTurns.step += 1

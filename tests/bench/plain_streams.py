@@ -1,8 +1,9 @@
-"""Jobs over plain Redis Streams, the floor of the plumbing: `tests.bench.probe` measures it beside ours.
+"""Jobs over plain Redis Streams, the floor of the plumbing: `tests.bench.probe` measures it beside
+ours.
 
-The least code that moves a job and its result: XADD, XREADGROUP, then XACK, XDEL and XADD of the result to the inbox
-of the client. There is no HTTP, lease, cache or fair share. It imports nothing of Gradus, so that it is the same beside
-every commit.
+The least code that moves a job and its result: XADD, XREADGROUP, then XACK, XDEL and XADD of the
+result to the inbox of the client. There is no HTTP, lease, cache or fair share. It imports nothing
+of Gradus, so that it is the same beside every commit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from redis import Redis
 
 GROUP, INBOX = "graders", "plain:inbox"
 STREAMS = {"plain:1": 1, "plain:32": 32}
-"""Jobs whose results the worker sends together, by stream: jobs end one by one where each has a time of its own."""
+"""Jobs whose results the worker sends together, by stream: jobs end one by one where each has a
+time of its own."""
 READ, SENT = 32, 128
 """Jobs that the worker reads at most, and that the client sends together."""
 
@@ -30,9 +32,24 @@ def connected(url: str) -> Any:
 def result_of(job: str) -> str:
     asked = json.loads(job)["submission"]
     passed = hashlib.sha256(asked["completion"].encode()).digest()[0] % 17
-    result = {"id": asked["id"], "status": "graded", "reward": passed / 16, "passed": passed == 16, "stage": "tests"}
-    result |= {"components": {"tests": passed / 16}, "tests": {"passed": passed, "total": 16}, "flags": []}
-    result |= {"diagnostics": [], "rubric": "ocaml/graduated@1", "grader": "ocaml@chaos", "toolchain": "burner 1"}
+    result = {
+        "id": asked["id"],
+        "status": "graded",
+        "reward": passed / 16,
+        "passed": passed == 16,
+        "stage": "tests",
+    }
+    result |= {
+        "components": {"tests": passed / 16},
+        "tests": {"passed": passed, "total": 16},
+        "flags": [],
+    }
+    result |= {
+        "diagnostics": [],
+        "rubric": "ocaml/graduated@1",
+        "grader": "ocaml@chaos",
+        "toolchain": "burner 1",
+    }
     return json.dumps(result | {"cached": False, "cpu_ms": 0.0, "wall_ms": 0.0})
 
 
@@ -43,7 +60,9 @@ def work(url: str) -> None:
         redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
     print("ready", flush=True)
     while True:
-        for stream, entries in redis.xreadgroup(GROUP, "worker", dict.fromkeys(STREAMS, ">"), count=READ, block=1000):
+        for stream, entries in redis.xreadgroup(
+            GROUP, "worker", dict.fromkeys(STREAMS, ">"), count=READ, block=1000
+        ):
             for together in cut(entries, STREAMS[stream]):
                 pipeline = redis.pipeline(transaction=False)
                 for entry, job in together:

@@ -1,7 +1,8 @@
-"""One measurement per line of standard input, in the checkout that PYTHONPATH names. `tests.bench.compare` starts it.
+"""One measurement per line of standard input, in the checkout that PYTHONPATH names.
+`tests.bench.compare` starts it.
 
-A line is a number of items; the reply is a JSON object of CPU microseconds per item. Keep to what earlier commits have,
-too: this file is also run against them.
+A line is a number of items; the reply is a JSON object of CPU microseconds per item. Keep to what
+earlier commits have, too: this file is also run against them.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ SLOTS = 32
 
 
 def cpu_us(pids: list[int]) -> float:
-    """CPU of all threads of these processes, by the scheduler's accounts, which are finer than the clock's ticks."""
+    """CPU of all threads of these processes, by the scheduler's accounts, which are finer than the
+    clock's ticks."""
     tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e3
 
 
 @contextmanager
 def plumbing() -> Iterator[Callable[[int], Figures]]:
-    """Batches of trivial jobs: all results in one response; by RewardClient, which streams; and over plain Streams of
-    the same Redis, results sent one by one and 32 together."""
+    """Batches of trivial jobs: all results in one response; by RewardClient, which streams; and
+    over plain Streams of the same Redis, results sent one by one and 32 together."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Cluster(Path(folder), journal=False, lease_s=30.0, apis=1, workers=1, slots=SLOTS).standing() as standing,
+        Cluster(
+            Path(folder), journal=False, lease_s=30.0, apis=1, workers=1, slots=SLOTS
+        ).standing() as standing,
         plain_worker(standing.redis.url) as plain_pid,
     ):
         url, plain = standing.urls[0], plain_streams.connected(standing.redis.url)
@@ -75,11 +79,18 @@ def plumbing() -> Iterator[Callable[[int], Figures]]:
         def measure(number: int) -> Figures:
             found: Figures = {}
             for name, (way, pids) in ways.items():
-                load, pids = submissions(number), pids | {"redis": standing.redis.pid, "client": os.getpid()}
+                load, pids = (
+                    submissions(number),
+                    pids | {"redis": standing.redis.pid, "client": os.getpid()},
+                )
                 before = {kind: cpu_us([pid]) for kind, pid in pids.items()}
                 way(load)
-                spent = {kind: (cpu_us([pid]) - before[kind]) / number for kind, pid in pids.items()}
-                found |= {f"{name}: {kind}": us for kind, us in spent.items()} | {f"{name}: all": sum(spent.values())}
+                spent = {
+                    kind: (cpu_us([pid]) - before[kind]) / number for kind, pid in pids.items()
+                }
+                found |= {f"{name}: {kind}": us for kind, us in spent.items()} | {
+                    f"{name}: all": sum(spent.values())
+                }
             return found
 
         yield measure
@@ -100,7 +111,8 @@ def plain_worker(url: str) -> Iterator[int]:
 
 @contextmanager
 def rest() -> Iterator[Callable[[int], Figures]]:
-    """OCaml completions of a step by RewardClient, over REST and Redis: CPU of all processes and their boxes."""
+    """OCaml completions of a step by RewardClient, over REST and Redis: CPU of all processes and
+    their boxes."""
     with ocaml.services("ocaml") as (url, pids):
         turn, rounds = itertools.cycle(list(answers())), itertools.count()
 
@@ -109,10 +121,15 @@ def rest() -> Iterator[Callable[[int], Figures]]:
                 return await client.grade("ocaml", asked, deadline_s=300)
 
         def measure(number: int) -> Figures:
-            part, mark = list(itertools.islice(turn, number)), f"```ocaml\n(* round {next(rounds)} *)\n"
+            part, mark = (
+                list(itertools.islice(turn, number)),
+                f"```ocaml\n(* round {next(rounds)} *)\n",
+            )
             asked = [ocaml.submission(written).model_dump(mode="json") for written in part]
             for one in asked:
-                one["completion"] = one["completion"].replace("```ocaml\n", mark)  # no verdict of it is cached
+                one["completion"] = one["completion"].replace(
+                    "```ocaml\n", mark
+                )  # no verdict of it is cached
             before = sum(map(ocaml.cpu_of_tree, pids)) + time.process_time()
             results = asyncio.run(ask(asked))
             spent_s = sum(map(ocaml.cpu_of_tree, pids)) + time.process_time() - before
@@ -131,7 +148,9 @@ def ocaml_grader() -> Iterator[Callable[[int], Figures]]:
     turn = itertools.cycle(corpus)
 
     def measure(number: int) -> Figures:
-        part = list(itertools.islice(turn, number))  # the same answers in the same turn of each checkout
+        part = list(
+            itertools.islice(turn, number)
+        )  # the same answers in the same turn of each checkout
         return {
             "ocaml": ocaml.measure(ours, part)["cpu_ms"] * 1e3,
             "bare compiler": ocaml.measure(ocaml.floor, part)["cpu_ms"] * 1e3,
@@ -142,7 +161,8 @@ def ocaml_grader() -> Iterator[Callable[[int], Figures]]:
 
 @contextmanager
 def rust_grader() -> Iterator[Callable[[int], Figures]]:
-    """Real Rust answers by the worker's path, and by the bare compiler with its linter and one run."""
+    """Real Rust answers by the worker's path, and by the bare compiler with its linter and one
+    run."""
     from tests.bench import rust
 
     ours, corpus = partial(rust.ours, rust.RustGrader()), list(rust.answers())
@@ -161,7 +181,8 @@ def rust_grader() -> Iterator[Callable[[int], Figures]]:
 
 @contextmanager
 def story_grader() -> Iterator[Callable[[int], Figures]]:
-    """Groups of stories by the worker's path with both models, and these models on the same texts alone."""
+    """Groups of stories by the worker's path with both models, and these models on the same texts
+    alone."""
     from tests.bench import story
 
     model = story.export(story.DEFAULT_MODEL, ())
@@ -179,7 +200,13 @@ def story_grader() -> Iterator[Callable[[int], Figures]]:
     yield measure
 
 
-PARTS = {"plumbing": plumbing, "rest": rest, "ocaml": ocaml_grader, "rust": rust_grader, "story": story_grader}
+PARTS = {
+    "plumbing": plumbing,
+    "rest": rest,
+    "ocaml": ocaml_grader,
+    "rust": rust_grader,
+    "story": story_grader,
+}
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt), PARTS[sys.argv[1]]() as measure:

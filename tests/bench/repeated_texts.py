@@ -1,4 +1,5 @@
-"""Completions of one piece, repeated, for what grading costs the worker itself: models that do not stop write these."""
+"""Completions of one piece, repeated, for what grading costs the worker itself: models that do not
+stop write these."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ PIECES: dict[str, tuple[str, ...]] = {
             "<'a as ",
             "&'a &'b (",
         ),
-        *("pub fn f<'a, 'b>(x: &'a &'b ", "struct A { b: A", "mod a {", "use a::{", "#[derive(", "#![", "|| -> &'a "),
+        *(
+            "pub fn f<'a, 'b>(x: &'a &'b ",
+            "struct A { b: A",
+            "mod a {",
+            "use a::{",
+            "#[derive(",
+            "#![",
+            "|| -> &'a ",
+        ),
         *(
             "/*",
             "/**/",
@@ -162,12 +171,17 @@ PIECES: dict[str, tuple[str, ...]] = {
 NESTED = {
     "20 kB of `fn g<`": "fn g<" * 4_000,
     "40 kB of `macro_rules!a{`": "macro_rules!a{" * 2_900,
-    "many named blocks": "".join(f"```rust src/a{n}.rs\npub fn f() {{}}\n```\n" for n in range(6_000)),
+    "many named blocks": "".join(
+        f"```rust src/a{n}.rs\npub fn f() {{}}\n```\n" for n in range(6_000)
+    ),
     "many lifetimes": "fn f<" + "".join(f"'a{n}, " for n in range(6_000)) + ">() {}",
-    "many lifetimes of references": "fn f<'a>(x: " + "".join(f"&'a{n} " for n in range(8_000)) + "u8) {}",
+    "many lifetimes of references": "fn f<'a>(x: "
+    + "".join(f"&'a{n} " for n in range(8_000))
+    + "u8) {}",
     "types that name each other": "".join(f"struct A{n}(A{n + 1});" for n in range(5_000)),
     "own equality of many types": "".join(
-        f"struct A{n}; impl PartialEq for A{n} {{ fn eq(&self, _: &Self) -> bool {{ true }} }}\n" for n in range(700)
+        f"struct A{n}; impl PartialEq for A{n} {{ fn eq(&self, _: &Self) -> bool {{ true }} }}\n"
+        for n in range(700)
     ),
     "functions that refer to each other": "".join(
         f"fn f{n}<'a, 'b>(x: &'a &'b u8) -> &'a u8 {{ f{n} }}\n" for n in range(1_500)

@@ -1,4 +1,5 @@
-"""CPU that a megabyte of one repeated piece costs the worker itself, outside of boxes; `make bench-full` runs it.
+"""CPU that a megabyte of one repeated piece costs the worker itself, outside of boxes; `make
+bench-full` runs it.
 
 Completions that do not stop must not take a slot from the others: at most 0.3 s each.
 `python -m tests.bench.repetition rust`.
@@ -31,7 +32,9 @@ def cpu_s(grader: Grader, name: str, completion: str) -> float:
 def measured(name: str) -> dict[str, float]:
     """CPU seconds by text, the most expensive first; the better of two runs each."""
     grader = load(name)
-    texts = {f"1 MB of {piece!r}": repeated(piece) for piece in PIECES[name]} | (NESTED if name == "rust" else {})
+    texts = {f"1 MB of {piece!r}": repeated(piece) for piece in PIECES[name]} | (
+        NESTED if name == "rust" else {}
+    )
     cpu_s(grader, name, "")
     found = {what: min(cpu_s(grader, name, text) for _ in range(2)) for what, text in texts.items()}
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
@@ -43,7 +46,10 @@ def main() -> int:
     too_much = 0
     for name in parser.parse_args().graders:
         found = measured(name)
-        print(f"{name}: {len(found)} texts, the {_SHOWN} that cost the worker most (CPU s, at most {MAX_CPU_S})")
+        print(
+            f"{name}: {len(found)} texts, the {_SHOWN} that cost the worker most (CPU s, at most"
+            f" {MAX_CPU_S})"
+        )
         for what, cost in list(found.items())[:_SHOWN]:
             print(f"  {cost:6.3f}  {what}")
         too_much += sum(cost > MAX_CPU_S for cost in found.values())

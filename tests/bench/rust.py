@@ -1,8 +1,10 @@
-"""What one Rust submission costs, in one interleaved run: cargo, cargo kept warm, the bare compiler, ours.
+"""What one Rust submission costs, in one interleaved run: cargo, cargo kept warm, the bare
+compiler, ours.
 
-`make bench-full` runs it. Measured as for OCaml (tests/bench/ocaml.py): CPU of everything involved, children and boxes
-included; every verdict is asserted while it is measured. Two rows more say what an answer costs that does not type,
-and what one costs that uses crates, each beside its counterpart without.
+`make bench-full` runs it. Measured as for OCaml (tests/bench/ocaml.py): CPU of everything involved,
+children and boxes included; every verdict is asserted while it is measured. Two rows more say what
+an answer costs that does not type, and what one costs that uses crates, each beside its counterpart
+without.
 """
 
 from __future__ import annotations
@@ -49,22 +51,36 @@ PAIRS = (
 )
 
 
-# --------------------------------------------------------------------------------------------------- contestants
+# ---------------------------------------------------------------------- contestants
 
 
 def naive(folder: Path, written: Written) -> bool:
     """What one writes first: a new crate for each answer, and cargo three times."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         crate = Path(name) / "solution"
-        new = ["cargo", "new", "--quiet", "--lib", "--vcs", "none", "--edition", EDITION, str(crate)]
+        new = [
+            "cargo",
+            "new",
+            "--quiet",
+            "--lib",
+            "--vcs",
+            "none",
+            "--edition",
+            EDITION,
+            str(crate),
+        ]
         return _ran(new, folder) and _cargo(crate, written)
 
 
 def warm(folder: Path, written: Written) -> bool:
-    """The same crate again and again: cargo finds its target folder warm and one source file changed."""
+    """The same crate again and again: cargo finds its target folder warm and one source file
+    changed."""
     crate = folder / "solution"
     if not crate.exists():
-        _ran(["cargo", "new", "--quiet", "--lib", "--vcs", "none", "--edition", EDITION, str(crate)], folder)
+        _ran(
+            ["cargo", "new", "--quiet", "--lib", "--vcs", "none", "--edition", EDITION, str(crate)],
+            folder,
+        )
     return _cargo(crate, written)
 
 
@@ -76,7 +92,8 @@ def _cargo(crate: Path, written: Written) -> bool:
 
 
 def floor(folder: Path, written: Written) -> bool:
-    """The least that processes can do for check, lints and tests: one compilation with the linter, and one run."""
+    """The least that processes can do for check, lints and tests: one compilation with the linter,
+    and one run."""
     tests = written.tests.replace("solution::", "crate::")
     (folder / "m.rs").write_text(f"{written.code}\n#[cfg(test)]\nmod hidden {{\n{tests}\n}}\n")
     compile_it = ["clippy-driver", "--test", "--edition", EDITION, "m.rs", "-o", "m"]
@@ -88,14 +105,21 @@ def _ran(command: list[str], folder: Path) -> bool:
 
 
 def submission(written: Written, crates: tuple[str, ...] = ()) -> RustSubmission:
-    task = {"tests": written.tests, "signature": written.signature, "edition": EDITION, "dependencies": crates}
+    task = {
+        "tests": written.tests,
+        "signature": written.signature,
+        "edition": EDITION,
+        "dependencies": crates,
+    }
     completion = f"```rust\n{written.code}```"
     return RustSubmission.model_validate({"id": written.id, "completion": completion, "task": task})
 
 
 def ours(grader: RustGrader, _: Path, written: Written, crates: tuple[str, ...] = ()) -> bool:
     """The grader as a worker's slot runs it: extraction, boxes, judge, rubric."""
-    result = grade_with_retries(grader, submission(written, crates), "rust/graduated@1", slot=0, brief=False)
+    result = grade_with_retries(
+        grader, submission(written, crates), "rust/graduated@1", slot=0, brief=False
+    )
     assert result is not None
     assert result.status == "graded", result
     return result.passed
@@ -105,7 +129,9 @@ def rest(url: str, pids: list[int], corpus: list[Written], round_number: int) ->
     """All answers, each round's with a comment of its own: new texts to the cache."""
     items = [submission(written).model_dump(mode="json") for written in corpus]
     for item in items:
-        item["completion"] = item["completion"].replace("```rust\n", f"```rust\n// round {round_number}\n")
+        item["completion"] = item["completion"].replace(
+            "```rust\n", f"```rust\n// round {round_number}\n"
+        )
     return measure_posts(f"{url}/v1/grade/rust", pids, items, corpus)
 
 
@@ -116,12 +142,14 @@ def grader_with_crates() -> Iterator[RustGrader]:
         yield RustGrader(write_config(Path(folder) / "rust.yaml"))
 
 
-# --------------------------------------------------------------------------------------------------------- report
+# ------------------------------------------------------------------------------------------ report
 
 _Contestant = tuple[Callable[[Path, Written], bool], list[Written]]
 
 
-def contestants(grader: RustGrader, richer: RustGrader, corpus: list[Written]) -> dict[str, _Contestant]:
+def contestants(
+    grader: RustGrader, richer: RustGrader, corpus: list[Written]
+) -> dict[str, _Contestant]:
     """Who is measured, and with which answers."""
     right = [written for written in corpus if written.right]
     broken = [written for written in corpus if "broken_" in written.code]
@@ -136,7 +164,10 @@ def contestants(grader: RustGrader, richer: RustGrader, corpus: list[Written]) -
     }
     if crates_are_here():
         found["without crates"] = (plain, [without_crates(written) for written in right])
-        found["with crates"] = (partial(ours, richer, crates=CRATES), [with_crates(written) for written in right])
+        found["with crates"] = (
+            partial(ours, richer, crates=CRATES),
+            [with_crates(written) for written in right],
+        )
     return found
 
 
@@ -145,9 +176,13 @@ def run(rounds: int, limit: int) -> dict[str, Any]:
     with grader_with_crates() as richer, services("rust") as (url, pids):
         grader = RustGrader()
         measured_ones = contestants(grader, richer, corpus)
-        measured: dict[str, list[dict[str, float]]] = {name: [] for name in (*measured_ones, "rest")}
+        measured: dict[str, list[dict[str, float]]] = {
+            name: [] for name in (*measured_ones, "rest")
+        }
         for contestant, own in measured_ones.values():
-            measure(contestant, own[:3])  # what is read from disk once is read before the first round
+            measure(
+                contestant, own[:3]
+            )  # what is read from disk once is read before the first round
         rest(url, pids, corpus[:3], -1)
         for number in range(rounds):
             for name, (contestant, own) in measured_ones.items():
@@ -156,11 +191,17 @@ def run(rounds: int, limit: int) -> dict[str, Any]:
             print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     about = {"machine": machine(grader.info().toolchain), "answers": len(corpus), "rounds": rounds}
     rows = {name: median_of(samples) for name, samples in measured.items()}
-    return {**about, "rows": rows, "ratios": ratios(measured, (pair for pair in PAIRS if pair[0] in measured))}
+    return {
+        **about,
+        "rows": rows,
+        "ratios": ratios(measured, (pair for pair in PAIRS if pair[0] in measured)),
+    }
 
 
 if __name__ == "__main__":
     if shutil.which("cargo"):
         present(__doc__, run, TITLES, answers=50)
     else:
-        print("The bench for Rust is left out: it needs cargo, which is not on PATH (https://rustup.rs)")
+        print(
+            "The bench for Rust is left out: it needs cargo, which is not on PATH (https://rustup.rs)"
+        )

@@ -1,15 +1,18 @@
-"""What one completion costs the story grader, in one shuffled run: the reference algorithm, the bare model, ours.
+"""What one completion costs the story grader, in one shuffled run: the reference algorithm, the
+bare model, ours.
 
-`make bench-full` runs it. One thread per model. The reference algorithm is GRPO-for-SCRUM's reward of 7 July 2025 on
-sentence-transformers, written from its formulas: three model calls per completion, no cache, cosines pair by pair. The
-floor is ONNX Runtime in fp32 on exactly the different sentences that ours asks for, tokens ready, sorted by length,
-in passes cut as ours are, and nothing else; the floor of both models has the different pairs of texts besides, in
-passes of their own. Ours is the whole path of a worker's slots; every round begins with empty caches of texts, while
-stems and tokens of single words are known, as they are to a worker that has run for a while. One row is
-`gradus grade story` on one file: what a process spends on all rows beyond what one spends on the first half of them,
-beside the floor of the texts that are new in the second half.
+`make bench-full` runs it. One thread per model. The reference algorithm is GRPO-for-SCRUM's reward
+of 7 July 2025 on sentence-transformers, written from its formulas: three model calls per
+completion, no cache, cosines pair by pair. The floor is ONNX Runtime in fp32 on exactly the
+different sentences that ours asks for, tokens ready, sorted by length, in passes cut as ours are,
+and nothing else; the floor of both models has the different pairs of texts besides, in passes of
+their own. Ours is the whole path of a worker's slots; every round begins with empty caches of
+texts, while stems and tokens of single words are known, as they are to a worker that has run for a
+while. One row is `gradus grade story` on one file: what a process spends on all rows beyond what
+one spends on the first half of them, beside the floor of the texts that are new in the second half.
 
-Then rewards: how far each backend's are from fp32's, and how many advantages within a group change their sign.
+Then rewards: how far each backend's are from fp32's, and how many advantages within a group change
+their sign.
 """
 
 from __future__ import annotations
@@ -43,7 +46,14 @@ from gradus.errors import Fault
 from gradus.resources import configs
 from services.graders.story import fact_builder, lexicon
 from services.graders.story.backends import Backend, open_backend
-from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, TokenizerLike, _Wanted, make_batches, padded
+from services.graders.story.encoder import (
+    MAX_PASS_TOKENS,
+    Encoder,
+    TokenizerLike,
+    _Wanted,
+    make_batches,
+    padded,
+)
 from services.graders.story.export import export, weights_of
 from services.graders.story.grader import StoryGrader
 from services.graders.story.model import DEFAULT_MODEL, SHIPPED, ExportedModel
@@ -73,10 +83,11 @@ Groups = list[list[StorySubmission]]
 Rewards = list[list[float]]
 
 
-# ---------------------------------------------------------------------------------------------- the reference algorithm
+# ---------------------------------------------------------------------- the reference algorithm
 
 _STORY = re.compile(
-    r"^\s*(?:(?:\*{1,2}|-|•|–|\d+[.)])\s*)*as an?\b[^,]+,?\s*i want\b.+?,?\s*so that\b.+?\.?$", re.IGNORECASE
+    r"^\s*(?:(?:\*{1,2}|-|•|–|\d+[.)])\s*)*as an?\b[^,]+,?\s*i want\b.+?,?\s*so that\b.+?\.?$",
+    re.IGNORECASE,
 )
 
 
@@ -85,15 +96,25 @@ class Reference:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
-        self._model = sentence_transformers.SentenceTransformer(str(weights_of(DEFAULT_MODEL)), device="cpu")
+        self._model = sentence_transformers.SentenceTransformer(
+            str(weights_of(DEFAULT_MODEL)), device="cpu"
+        )
 
     def __call__(self, asked: Groups) -> Rewards:
-        return [[self._reward(one.completion, one.task.references) for one in group] for group in asked]
+        return [
+            [self._reward(one.completion, one.task.references) for one in group] for group in asked
+        ]
 
     def _reward(self, completion: str, issues: Sequence[str]) -> float:
-        lines = [line.strip() for line in re.split("</think>", completion, maxsplit=1)[-1].splitlines() if line.strip()]
+        lines = [
+            line.strip()
+            for line in re.split("</think>", completion, maxsplit=1)[-1].splitlines()
+            if line.strip()
+        ]
         clean = [line.lower().rstrip(string.punctuation.replace("'", "")) for line in lines]
-        clauses = [sum(clause in line for clause in ("as a", "i want", "so that")) / 3 for line in clean]
+        clauses = [
+            sum(clause in line for clause in ("as a", "i want", "so that")) / 3 for line in clean
+        ]
         usual = statistics.mean(len(issue.split()) for issue in issues)
         lengths = [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in clean]
         parts = (
@@ -120,7 +141,8 @@ class Reference:
         vectors = self._embedded(clean)
         pairs = ((one, other) for one in range(len(clean)) for other in range(one + 1, len(clean)))
         alike = sum(
-            sentence_transformers.util.cos_sim(vectors[one], vectors[other]).item() > 0.8 for one, other in pairs
+            sentence_transformers.util.cos_sim(vectors[one], vectors[other]).item() > 0.8
+            for one, other in pairs
         )
         return -alike / len(clean)
 
@@ -128,7 +150,7 @@ class Reference:
         return self._model.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)
 
 
-# ------------------------------------------------------------------------------------------------------ floor and ours
+# ---------------------------------------------------------------------- floor and ours
 
 
 class Listening:
@@ -145,10 +167,15 @@ class Listening:
 
 
 class Ours:
-    """The whole path of a worker's slots: read, embed, match, check, score; no text is known at the start."""
+    """The whole path of a worker's slots: read, embed, match, check, score; no text is known at the
+    start."""
 
     def __init__(
-        self, grader: StoryGrader, backend: Backend, model: ExportedModel, pairs: PairModel | None = None
+        self,
+        grader: StoryGrader,
+        backend: Backend,
+        model: ExportedModel,
+        pairs: PairModel | None = None,
     ) -> None:
         self._grader, self._backend = grader, backend
         self._tokenizer = Listening(model.tokenizer())
@@ -165,7 +192,10 @@ class Ours:
             self._of_pairs.asked.clear()
             self.model_of_pairs._encoder = Encoder(self.model_of_pairs, self._of_pairs)
         try:
-            found = [_reward(result) for result in grade_in_order(self._grader, sum(asked, []), RUBRIC, SLOTS)]
+            found = [
+                _reward(result)
+                for result in grade_in_order(self._grader, sum(asked, []), RUBRIC, SLOTS)
+            ]
         finally:
             self._grader.encoder.close()
             if self.model_of_pairs:
@@ -205,7 +235,8 @@ class Floor:
 
 
 def cpu_of_grade_story(asked: Groups, config: Path) -> float:
-    """CPU seconds of `gradus grade story`, as a process of its own, on all rows of `asked` in one file."""
+    """CPU seconds of `gradus grade story`, as a process of its own, on all rows of `asked` in one
+    file."""
     rows = "".join(one.model_dump_json() + "\n" for group in asked for one in group)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "gradus", "grade", "story", "-", "--config", str(config)]
@@ -214,9 +245,11 @@ def cpu_of_grade_story(asked: Groups, config: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def grade_story(rounds: int, asked: Groups, ours: Mapping[str, Ours], backend: Backend) -> dict[str, dict[str, float]]:
-    """CPU milliseconds per completion of `gradus grade story` and its ratios to the floor of the same texts, by what
-    reads them: the `encoder` alone, or `both`."""
+def grade_story(
+    rounds: int, asked: Groups, ours: Mapping[str, Ours], backend: Backend
+) -> dict[str, dict[str, float]]:
+    """CPU milliseconds per completion of `gradus grade story` and its ratios to the floor of the
+    same texts, by what reads them: the `encoder` alone, or `both`."""
     half, found = len(asked) // 2, {}
     for name, contestant in ours.items():
         contestant(asked[:half])
@@ -231,11 +264,15 @@ def grade_story(rounds: int, asked: Groups, ours: Mapping[str, Ours], backend: B
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "story.yaml"
             text = (configs() / "graders" / "story.yaml").read_text()
-            config.write_text(text if contestant.model_of_pairs else text.replace("pairs: shipped", "pairs: none"))
+            config.write_text(
+                text if contestant.model_of_pairs else text.replace("pairs: shipped", "pairs: none")
+            )
             taken = []
             for _ in range(rounds):
                 floor_ms = measured(floor, asked[half:])["cpu_ms"]
-                spent_s = cpu_of_grade_story(asked, config) - cpu_of_grade_story(asked[:half], config)
+                spent_s = cpu_of_grade_story(asked, config) - cpu_of_grade_story(
+                    asked[:half], config
+                )
                 taken.append((spent_s * 1e3 / sum(map(len, asked[half:])), floor_ms))
         of_floor = sorted(ms / floor_ms for ms, floor_ms in taken)
         found[name] = {
@@ -248,7 +285,7 @@ def grade_story(rounds: int, asked: Groups, ours: Mapping[str, Ours], backend: B
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------- measuring
+# --------------------------------------------------------------------------------------- measuring
 
 
 def measured(contestant: Callable[[Groups], Rewards], asked: Groups) -> dict[str, float]:
@@ -276,7 +313,9 @@ def agreement(exact: Rewards, other: Rewards) -> dict[str, float]:
     """How far `other` is from `exact`, (groups, G) rewards each."""
     one, two = np.array(exact), np.array(other)
     advantages = _advantages(one)
-    signs = [np.where(np.abs(each) < EQUAL, 0, np.sign(each)) for each in (advantages, _advantages(two))]
+    signs = [
+        np.where(np.abs(each) < EQUAL, 0, np.sign(each)) for each in (advantages, _advantages(two))
+    ]
     changed = np.abs(advantages[signs[0] != signs[1]])
     return {
         "largest": float(np.abs(one - two).max()),
@@ -290,7 +329,9 @@ def agreement(exact: Rewards, other: Rewards) -> dict[str, float]:
 
 def _advantages(rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """As GRPO has them, in standard deviations of their group."""
-    return (rewards - rewards.mean(axis=1, keepdims=True)) / (rewards.std(axis=1, keepdims=True) + 1e-4)
+    return (rewards - rewards.mean(axis=1, keepdims=True)) / (
+        rewards.std(axis=1, keepdims=True) + 1e-4
+    )
 
 
 def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
@@ -311,7 +352,9 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
     contestants: dict[str, Callable[[Groups], Rewards]] = {
         "reference": Reference(),
         "floor": Floor((encoder, exact.sentences.values())),
-        "floor of both": Floor((encoder, both.sentences.values()), (both.model_of_pairs, both.pairs.values())),
+        "floor of both": Floor(
+            (encoder, both.sentences.values()), (both.model_of_pairs, both.pairs.values())
+        ),
         **ours,
     }
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
@@ -337,7 +380,10 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
             name: {key: statistics.median(one[key] for one in each) for key in each[0]}
             for name, each in samples.items()
         },
-        "ratios": ratios(samples, [(name, _floor_of(name)) for name in ours] + [("reference", name) for name in ours]),
+        "ratios": ratios(
+            samples,
+            [(name, _floor_of(name)) for name in ours] + [("reference", name) for name in ours],
+        ),
         "grade story": one_process,
         "agreement": {
             name: agreement(rewards[ENCODER if _floor_of(name) == "floor" else BOTH], each)
@@ -350,37 +396,51 @@ def _floor_of(name: str) -> str:
     return "floor of both" if name.endswith("pair model") else "floor"
 
 
-# -------------------------------------------------------------------------------------------------------------- report
+# ------------------------------------------------------------------------------------------ report
 
 
 def title(name: str) -> str:
     known = {
         "reference": "the reference algorithm on sentence-transformers, fp32",
         "floor": "floor: ONNX Runtime fp32 on the different sentences, nothing else",
-        "floor of both": "floor of both models, fp32: the different sentences and the different pairs, nothing else",
+        "floor of both": (
+            "floor of both models, fp32: the different sentences and the different pairs, nothing"
+            " else"
+        ),
     }
-    return known.get(name, f"ours, {name}" if _floor_of(name) == "floor of both" else f"ours, {name}, `pairs: none`")
+    return known.get(
+        name,
+        f"ours, {name}" if _floor_of(name) == "floor of both" else f"ours, {name}, `pairs: none`",
+    )
 
 
 def table(report: dict[str, Any]) -> str:
     lines = [
-        f"{report['completions']} completions in groups of {G}, {report['stories']} stories, "
-        f"{report['sentences']} different texts of {report['tokens'] / report['sentences']:.1f} tokens, "
-        f"{report['pairs']} different pairs of {report['pair_tokens'] / report['pairs']:.1f}; "
-        f"share of stories said in the same words: {report['shared']:g}. "
-        f"{report['rounds']} shuffled rounds, medians. {report['machine']}.",
+        (
+            f"{report['completions']} completions in groups of {G}, {report['stories']} stories,"
+            f" {report['sentences']} different texts of"
+            f" {report['tokens'] / report['sentences']:.1f} tokens, {report['pairs']} different"
+            f" pairs of {report['pair_tokens'] / report['pairs']:.1f}; share of stories said in the"
+            f" same words: {report['shared']:g}. {report['rounds']} shuffled rounds, medians."
+            f" {report['machine']}."
+        ),
         "",
         "| contestant | CPU ms per completion | wall ms | CPU / floor | reference / it |",
         "|---|--:|--:|--:|--:|",
     ]
     for name, row in report["rows"].items():
         floor, reference = (
-            report["ratios"].get(pair) for pair in (f"{name} / {_floor_of(name)}", f"reference / {name}")
+            report["ratios"].get(pair)
+            for pair in (f"{name} / {_floor_of(name)}", f"reference / {name}")
         )
         shown = [
-            f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})" if one else "" for one in (floor, reference)
+            f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})" if one else ""
+            for one in (floor, reference)
         ]
-        lines.append(f"| {title(name)} | {row['cpu_ms']:.2f} | {row['wall_ms']:.2f} | {shown[0]} | {shown[1]} |")
+        lines.append(
+            f"| {title(name)} | {row['cpu_ms']:.2f} | {row['wall_ms']:.2f} | {shown[0]} |"
+            f" {shown[1]} |"
+        )
     lines += [
         "",
         "| `gradus grade story`, one file | CPU ms per completion | floor | CPU / floor |",
@@ -391,8 +451,10 @@ def table(report: dict[str, Any]) -> str:
         lines.append(f"| {title(name)} | {one['cpu_ms']:.2f} | {one['floor_ms']:.2f} | {spread} |")
     lines += [
         "",
-        "| rewards beside ONNX Runtime fp32 | largest difference | mean | advantages | signs that change "
-        f"| of advantages over {FELT:g} | largest advantage that changes |",
+        (
+            "| rewards beside ONNX Runtime fp32 | largest difference | mean | advantages | signs"
+            f" that change | of advantages over {FELT:g} | largest advantage that changes |"
+        ),
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for name, one in report["agreement"].items():
@@ -403,12 +465,19 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--groups", type=int, default=16)
-    parser.add_argument("--judged", type=int, default=100, help="groups whose rewards are compared between backends")
     parser.add_argument(
-        "--shared", type=float, default=0.0, help="share of stories that a group says in the same words"
+        "--judged", type=int, default=100, help="groups whose rewards are compared between backends"
+    )
+    parser.add_argument(
+        "--shared",
+        type=float,
+        default=0.0,
+        help="share of stories that a group says in the same words",
     )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     chosen = parser.parse_args()

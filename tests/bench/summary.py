@@ -1,8 +1,9 @@
 """One table in at most ten minutes: what a submission costs beside its floor. `make bench` runs it.
 
-Rounds alternate between ours and the floor. A part is repeated until the quartiles of its ratio lie within `QUIET` of
-the median, or until its share of the time is over; the table says which. A part that could not be measured says why,
-and the others are kept. CPU is user + system of everything involved.
+Rounds alternate between ours and the floor. A part is repeated until the quartiles of its ratio lie
+within `QUIET` of the median, or until its share of the time is over; the table says which. A part
+that could not be measured says why, and the others are kept. CPU is user + system of everything
+involved.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def compared(part: str, figures: Figures) -> float:
 
 
 def measured(part: str, end_at: float) -> dict[str, Any]:
-    """The row of a part, from the rounds that ended before `end_at`; only `problem` where none did."""
+    """The row of a part, from the rounds that ended before `end_at`; only `problem` where none
+    did."""
     rounds: list[Figures] = []
     loads = [os.getloadavg()[0]]
     problem, quiet, shown_at = "did not start in its time", False, time.monotonic()
@@ -69,11 +71,18 @@ def measured(part: str, end_at: float) -> dict[str, Any]:
             while not quiet and time.monotonic() < end_at:
                 rounds.append(contestant.measure(ITEMS[part], end_at - time.monotonic()))
                 loads.append(os.getloadavg()[0])
-                low, middle, high = statistics.quantiles([compared(part, one) for one in rounds] * 2, n=4)
-                quiet = len(rounds) >= MIN_ROUNDS and max(high - middle, middle - low) <= QUIET * middle
+                low, middle, high = statistics.quantiles(
+                    [compared(part, one) for one in rounds] * 2, n=4
+                )
+                quiet = (
+                    len(rounds) >= MIN_ROUNDS and max(high - middle, middle - low) <= QUIET * middle
+                )
                 if (now := time.monotonic()) - shown_at > SHOWN_S:
                     shown_at = now
-                    print(f"{part}: {len(rounds)} rounds, {middle:.3g}, {end_at - now:.0f} s left", file=sys.stderr)
+                    print(
+                        f"{part}: {len(rounds)} rounds, {middle:.3g}, {end_at - now:.0f} s left",
+                        file=sys.stderr,
+                    )
         finally:
             contestant.close()
     except TimeoutError:
@@ -85,12 +94,25 @@ def measured(part: str, end_at: float) -> dict[str, Any]:
         return {"problem": problem, "load": load}
     us = {name: round(statistics.median(one[name] for one in rounds), 1) for name in rounds[0]}
     ratio = {"median": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)]}
-    return {"cpu_us": us, "ratio": ratio, "rounds": len(rounds), "quiet": quiet, "load": load, "all": rounds}
+    return {
+        "cpu_us": us,
+        "ratio": ratio,
+        "rounds": len(rounds),
+        "quiet": quiet,
+        "load": load,
+        "all": rounds,
+    }
 
 
 def table(report: dict[str, Any]) -> str:
-    lines = [f"{report['machine']}, {report['at']}, {report['minutes']:.1f} minutes. Medians of rounds.", ""]
-    lines += ["| part | CPU ms per submission | floor | ours / floor (quartiles) | rounds | quiet | load |"]
+    lines = [
+        f"{report['machine']}, {report['at']}, {report['minutes']:.1f} minutes. Medians of rounds.",
+        "",
+    ]
+    lines += [
+        "| part | CPU ms per submission | floor | ours / floor (quartiles) | rounds | quiet |"
+        " load |"
+    ]
     lines += ["|---|--:|--:|--:|--:|---|--:|"]
     for part, row in report["parts"].items():
         title, load = TITLES.get(part, part), f"{row['load'][0]} to {row['load'][1]}"
@@ -105,21 +127,37 @@ def table(report: dict[str, Any]) -> str:
             lines.append(f"| {title} | {ours:.3g} | {floor:.3g} | {ratio} | {tail}")
         else:
             us = row["ratio"]["median"]
-            lines.append(f"| {title} | {us / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f}) | | | {tail}")
+            lines.append(
+                f"| {title} | {us / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f}) | | | {tail}"
+            )
     us = report["parts"].get("plumbing", {}).get("cpu_us", {})
     if us:
-        lines += ["", "| plumbing, CPU us per job | API | worker | Redis | client | all |", "|---|--:|--:|--:|--:|--:|"]
+        lines += [
+            "",
+            "| plumbing, CPU us per job | API | worker | Redis | client | all |",
+            "|---|--:|--:|--:|--:|--:|",
+        ]
         for name, title in WAYS.items():
-            cells = (us.get(f"{name}: {kind}") for kind in ("api", "worker", "redis", "client", "all"))
-            lines.append(f"| {title} | " + " | ".join("" if cell is None else f"{cell:.0f}" for cell in cells) + " |")
+            cells = (
+                us.get(f"{name}: {kind}") for kind in ("api", "worker", "redis", "client", "all")
+            )
+            lines.append(
+                f"| {title} | "
+                + " | ".join("" if cell is None else f"{cell:.0f}" for cell in cells)
+                + " |"
+            )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", default=",".join(SHARES), help="with commas between")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together")
-    parser.add_argument("--json", type=Path, help="write the figures of all rounds there, after each part")
+    parser.add_argument(
+        "--json", type=Path, help="write the figures of all rounds there, after each part"
+    )
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
     began, at = time.monotonic(), time.strftime("%Y-%m-%d")
@@ -128,7 +166,10 @@ def main() -> None:
     for n, part in enumerate(parts):
         if part == "rust" and not shutil.which("cargo"):
             load = [round(os.getloadavg()[0], 1)] * 2
-            report["parts"][part] = {"problem": "needs cargo, which is not on PATH (https://rustup.rs)", "load": load}
+            report["parts"][part] = {
+                "problem": "needs cargo, which is not on PATH (https://rustup.rs)",
+                "load": load,
+            }
             continue
         share = SHARES[part] / sum(SHARES[one] for one in parts[n:])
         left_s = end_at - time.monotonic() - END_S * (len(parts) - n)

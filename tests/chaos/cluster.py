@@ -1,4 +1,5 @@
-"""A cluster of real processes: Redis with its append-only file, APIs, workers. Starts and ends them; asks nothing.
+"""A cluster of real processes: Redis with its append-only file, APIs, workers. Starts and ends
+them; asks nothing.
 
 What dies is started again, as an orchestrator would do it.
 """
@@ -63,7 +64,9 @@ class ClusterProcess:
     def end(self) -> None:
         """For good."""
         if self._process is not None:
-            if self._is_supervisor:  # it ends its worker at SIGTERM, and would leave it alone at SIGKILL
+            if (
+                self._is_supervisor
+            ):  # it ends its worker at SIGTERM, and would leave it alone at SIGKILL
                 self._process.terminate()
                 self._process.wait(SOON_S)
             self._process.kill()
@@ -74,9 +77,9 @@ class ClusterProcess:
 class Cluster:
     """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
 
-    Redis forgets a worker `announcement_s` after it announced itself last; it does so every third of that. With
-    `sentinel`, Redis has a replica, and both are found by a Sentinel. With `supervised`, each worker has a supervisor,
-    which is the process of the cluster.
+    Redis forgets a worker `announcement_s` after it announced itself last; it does so every third
+    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel. With
+    `supervised`, each worker has a supervisor, which is the process of the cluster.
     """
 
     def __init__(
@@ -97,7 +100,11 @@ class Cluster:
         self.lease_s = lease_s
         self._announcement_s = announcement_s
         self.namespace = namespace
-        near = ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"] if namespace else []
+        near = (
+            ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"]
+            if namespace
+            else []
+        )
         self.redis = RedisServer(folder, append_only=True, options=near)
         self.redis_url = self.redis.url
         self.replicas: list[RedisServer] = []
@@ -106,7 +113,11 @@ class Cluster:
             (folder / "replica").mkdir()
             master = str(self.redis.port)
             self.replicas = [
-                RedisServer(folder / "replica", append_only=True, options=["--replicaof", "127.0.0.1", master])
+                RedisServer(
+                    folder / "replica",
+                    append_only=True,
+                    options=["--replicaof", "127.0.0.1", master],
+                )
             ]
             self._sentinel_port = free_port()
             self.redis_url = f"redis+sentinel://127.0.0.1:{self._sentinel_port}/ours/0"
@@ -117,28 +128,49 @@ class Cluster:
         ports = [free_port() for _ in range(apis)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         self.apis = [self._resident(f"api-{port}", self._api(port)) for port in ports]
-        self.workers = [self._resident(f"worker-{n}", self._worker(f"worker-{n}")) for n in range(workers)]
+        self.workers = [
+            self._resident(f"worker-{n}", self._worker(f"worker-{n}")) for n in range(workers)
+        ]
         if namespace:
             far = self.redis.url.replace("127.0.0.1", namespace.mainland)
-            self.islander = self._resident("islander", namespace.inside(self._worker("islander", far)))
+            self.islander = self._resident(
+                "islander", namespace.inside(self._worker("islander", far))
+            )
             self.workers.append(self.islander)
 
     def _resident(self, name: str, command: list[str]) -> ClusterProcess:
         return ClusterProcess(name, command, self._folder / f"{name}.log")
 
     def _api(self, port: int) -> list[str]:
-        return [sys.executable, "-m", "gradus", "serve", "--redis", self.redis_url, "--port", str(port)]
+        return [
+            sys.executable,
+            "-m",
+            "gradus",
+            "serve",
+            "--redis",
+            self.redis_url,
+            "--port",
+            str(port),
+        ]
 
     def _worker(self, name: str, redis: str | None = None) -> list[str]:
-        options = {"redis": redis or self.redis_url, "name": name, "lease": self.lease_s, "slots": self._slots}
+        options = {
+            "redis": redis or self.redis_url,
+            "name": name,
+            "lease": self.lease_s,
+            "slots": self._slots,
+        }
         options["announcement"] = self._announcement_s
         command = [sys.executable, "-m", "tests.chaos.worker"]
         command += ["--journal", str(self.journal)] if self._has_journal else []
         command += ["--supervised"] if self._supervised else []
-        return command + [word for option, value in options.items() for word in (f"--{option}", str(value))]
+        return command + [
+            word for option, value in options.items() for word in (f"--{option}", str(value))
+        ]
 
     def forget_the_end(self, n_bytes: int) -> None:
-        """What power loss does to a Redis that is down: the last writes are not in its append-only file."""
+        """What power loss does to a Redis that is down: the last writes are not in its append-only
+        file."""
         (log,) = (self._folder / "appendonlydir").glob("*.incr.aof")
         os.truncate(log, max(log.stat().st_size - n_bytes, 0))
 
@@ -178,10 +210,16 @@ class Cluster:
 
     async def fail_over(self) -> None:
         """`SENTINEL FAILOVER`; returns when another Redis is the master."""
-        async with Redis.from_url(f"redis://127.0.0.1:{self._sentinel_port}/0", decode_responses=True) as sentinel:
+        async with Redis.from_url(
+            f"redis://127.0.0.1:{self._sentinel_port}/0", decode_responses=True
+        ) as sentinel:
 
             async def master() -> str:
-                return str((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1])
+                return str(
+                    (await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[
+                        1
+                    ]
+                )
 
             before, is_told = await master(), False
             async with asyncio.timeout(SOON_S):
@@ -193,7 +231,8 @@ class Cluster:
                     await asyncio.sleep(0.1)
 
     def wait_until_whole(self, without: int | None = None) -> None:
-        """Every API answers and knows every worker, and the process of this number has a successor."""
+        """Every API answers and knows every worker, and the process of this number has a
+        successor."""
         give_up_at = time.monotonic() + SOON_S
         with httpx.Client(timeout=10) as http:
             while without in [one.pid for one in self.residents] or not all(
@@ -228,10 +267,20 @@ class Cluster:
             await asyncio.gather(keeping, return_exceptions=True)
 
     def defects(self) -> list[str]:
-        """What the logs say of failures that nobody expected: every status 500 of an API has its place there."""
-        logs = [(self._folder / f"{one.name}.log").read_text().splitlines() for one in self.residents]
-        return [line for lines in logs for line in lines if '"level": "error"' in line or "Traceback" in line]
+        """What the logs say of failures that nobody expected: every status 500 of an API has its
+        place there."""
+        logs = [
+            (self._folder / f"{one.name}.log").read_text().splitlines() for one in self.residents
+        ]
+        return [
+            line
+            for lines in logs
+            for line in lines
+            if '"level": "error"' in line or "Traceback" in line
+        ]
 
     def starts(self) -> Counter[str]:
         """By completion: how often a grader was started on it."""
-        return Counter(self.journal.read_text().splitlines()) if self.journal.exists() else Counter()
+        return (
+            Counter(self.journal.read_text().splitlines()) if self.journal.exists() else Counter()
+        )

@@ -1,4 +1,5 @@
-"""Faults to inject into a cluster, one function each; each leaves it able to work. Asks and judges nothing.
+"""Faults to inject into a cluster, one function each; each leaves it able to work. Asks and judges
+nothing.
 
 A cluster that is kept starts its dead again by itself.
 """
@@ -100,14 +101,16 @@ async def cut_the_cable(cluster: Cluster, rng: random.Random) -> None:
 
 
 async def cut_one_side(cluster: Cluster, rng: random.Random) -> None:
-    """The islander's requests reach Redis and the replies do not reach the islander, or the requests do not."""
+    """The islander's requests reach Redis and the replies do not reach the islander, or the
+    requests do not."""
     assert cluster.namespace is not None
     with cluster.namespace.deaf() if rng.random() < 0.5 else cluster.namespace.mute():
         await asyncio.sleep(cluster.lease_s * rng.uniform(1.25, 2))
 
 
 async def one_after_the_other(cluster: Cluster, residents: list[ClusterProcess]) -> None:
-    """A rolling restart: the next one is told to stop once the one before has a successor at work."""
+    """A rolling restart: the next one is told to stop once the one before has a successor at
+    work."""
     for resident in residents:
         before = resident.pid
         resident.signal(signal.SIGTERM)
@@ -136,7 +139,8 @@ A_CUT: dict[str, Disturbance] = {
 
 
 class Chaos:
-    """One disturbance after the other, drawn by chance, each begun a pause after the last one began to end."""
+    """One disturbance after the other, drawn by chance, each begun a pause after the last one began
+    to end."""
 
     def __init__(
         self,

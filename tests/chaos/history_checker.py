@@ -1,15 +1,19 @@
-"""Who asks, and what was answered. Knows only submissions and HTTP answers: no broker, no worker, no journal.
+"""Who asks, and what was answered. Knows only submissions and HTTP answers: no broker, no worker,
+no journal.
 
 The invariant, held against every HTTP answer whatever else happens:
 
-1. Nothing is lost. A client that repeats what failed (no connection, a broken one, 429, 503, a retryable fault) has one
-   settling result for each submission before its patience ends: a verdict, or for poison the fault `worker`.
-2. Nothing is answered twice. A whole answer has one result per submission, in order; a stream, broken or whole, never
-   two; and every verdict on a submission, by whatever API and however often it is asked for, is the same - the same
-   run's, unless Redis died with its last writes unwritten: then one that says the same (`ANOTHER_RUN` counts them).
-3. Nothing is made wrong. Each verdict is the one of an undisturbed run in all but its times; poison gets no verdict;
-   a fault has no reward. An innocent submission's fault is retryable, of kind `queue` or `deadline` - or `worker` where
-   its workers were killed under it three times over, which is counted, and which asking again turns into the verdict.
+1. Nothing is lost. A client that repeats what failed (no connection, a broken one, 429, 503, a
+   retryable fault) has one settling result for each submission before its patience ends: a verdict,
+   or for poison the fault `worker`.
+2. Nothing is answered twice. A whole answer has one result per submission, in order; a stream,
+   broken or whole, never two; and every verdict on a submission, by whatever API and however often
+   it is asked for, is the same - the same run's, unless Redis died with its last writes unwritten:
+   then one that says the same (`ANOTHER_RUN` counts them).
+3. Nothing is made wrong. Each verdict is the one of an undisturbed run in all but its times; poison
+   gets no verdict; a fault has no reward. An innocent submission's fault is retryable, of kind
+   `queue` or `deadline` - or `worker` where its workers were killed under it three times over,
+   which is counted, and which asking again turns into the verdict.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ Result = dict[str, Any]
 
 
 def works(number: int, ms: float, how: str = "sleep") -> list[str]:
-    """Completions that are graded in `ms` milliseconds each, all different. `how`: `sleep`, or `burn` for CPU time."""
+    """Completions that are graded in `ms` milliseconds each, all different. `how`: `sleep`, or
+    `burn` for CPU time."""
     return [f"{how} {ms:g} number {n} of {random.getrandbits(64)}" for n in range(number)]
 
 
@@ -44,7 +49,8 @@ def poison() -> str:
 
 @dataclass(slots=True)
 class History:
-    """Everything asked and answered. `breaches` says in words where the invariant does not hold; it must stay empty."""
+    """Everything asked and answered. `breaches` says in words where the invariant does not hold; it
+    must stay empty."""
 
     completions: dict[str, str] = field(default_factory=dict)
     """By submission id."""
@@ -72,7 +78,9 @@ class History:
 
     def saw_whole(self, asked: Sequence[str], results: Sequence[Result]) -> None:
         if [result["id"] for result in results] != list(asked):
-            self.breaches.append(f"asked for {asked}, answered {[result['id'] for result in results]}")
+            self.breaches.append(
+                f"asked for {asked}, answered {[result['id'] for result in results]}"
+            )
         for result in results:
             self.saw(result)
 
@@ -145,7 +153,8 @@ class Asker:
             await asyncio.gather(*(self._settle(http, batch) for batch in batches))
 
     async def ask_again(self) -> None:
-        """Once more for everything that has a verdict, at all APIs: after the disturbances each answer stands."""
+        """Once more for everything that has a verdict, at all APIs: after the disturbances each
+        answer stands."""
         ids = [one for one, result in self._history.settled.items() if result["status"] == "graded"]
         async with httpx.AsyncClient(timeout=httpx.Timeout(self._deadline_s + 30)) as http:
             for url in self._urls:
@@ -163,11 +172,15 @@ class Asker:
 
     async def _attempt(self, http: httpx.AsyncClient, waiting: list[str]) -> None:
         url = f"{self._random.choice(self._urls)}/v1/grade/ocaml"
-        leaves_s = self._random.uniform(0.01, 0.4) if self._random.random() < self._leaving else None
+        leaves_s = (
+            self._random.uniform(0.01, 0.4) if self._random.random() < self._leaving else None
+        )
         self._history.asks(waiting)
         try:
             async with asyncio.timeout(leaves_s):
-                await (self._whole if self._random.random() < 0.5 else self._stream)(http, url, waiting)
+                await (self._whole if self._random.random() < 0.5 else self._stream)(
+                    http, url, waiting
+                )
         except TimeoutError:
             self._history.counts["requests left by the client"] += 1
         except httpx.ConnectError:
@@ -197,7 +210,9 @@ class Asker:
         try:
             result = json.loads(line)
         except ValueError:
-            self._history.breaches.append(f"no JSON: line {line!r} after {len(seen)} in chunk {chunk!r}")
+            self._history.breaches.append(
+                f"no JSON: line {line!r} after {len(seen)} in chunk {chunk!r}"
+            )
             return
         self._history.saw(result)
         if result["id"] in seen:
@@ -213,6 +228,7 @@ class Asker:
     def _body(self, waiting: list[str]) -> dict[str, Any]:
         completions = self._history.completions
         submissions = [
-            {"id": one, "completion": completions[one], "task": {"tests": "let () = assert true"}} for one in waiting
+            {"id": one, "completion": completions[one], "task": {"tests": "let () = assert true"}}
+            for one in waiting
         ]
         return {"submissions": submissions, "deadline_s": self._deadline_s}

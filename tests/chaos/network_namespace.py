@@ -1,6 +1,8 @@
-"""A network namespace of its own, joined to this machine by one cable that can be cut. Needs root; runs nothing itself.
+"""A network namespace of its own, joined to this machine by one cable that can be cut. Needs root;
+runs nothing itself.
 
-A cut cable is what a partition looks like from both ends: nothing is refused and nothing is closed, there is silence.
+A cut cable is what a partition looks like from both ends: nothing is refused and nothing is closed,
+there is silence.
 """
 
 from __future__ import annotations
@@ -83,6 +85,10 @@ def _ip(*arguments: str) -> None:
     try:
         done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise NoNetworkNamespace("there is no `ip` command (Debian: apt-get install iproute2)") from None
+        raise NoNetworkNamespace(
+            "there is no `ip` command (Debian: apt-get install iproute2)"
+        ) from None
     if done.returncode:
-        raise NoNetworkNamespace(f"`ip {' '.join(arguments[:2])}` is not allowed here: {done.stderr.strip()}")
+        raise NoNetworkNamespace(
+            f"`ip {' '.join(arguments[:2])}` is not allowed here: {done.stderr.strip()}"
+        )

@@ -1,6 +1,7 @@
 """The long run: thousands of submissions under continuous chaos, and a table of what came of them.
 
-`python -m tests.chaos.run --submissions 10000 --seed 1`. Ends with status 1 where the invariant of `ledger` broke.
+`python -m tests.chaos.run --submissions 10000 --seed 1`. Ends with status 1 where the invariant of
+`ledger` broke.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
     return completions
 
 
-async def disturbed(cluster: Cluster, arguments: argparse.Namespace) -> tuple[History, Chaos, float]:
+async def disturbed(
+    cluster: Cluster, arguments: argparse.Namespace
+) -> tuple[History, Chaos, float]:
     rng = random.Random(arguments.seed)
     history, chaos = History(), Chaos(cluster, rng, more=LONG_FREEZES)
     more = {"leaving": 0.15, "patience_s": 600, "deadline_s": 60, "seed": arguments.seed}
@@ -54,7 +57,9 @@ async def tell(history: History, submissions: int) -> None:
         print(f"{len(history.settled)} of {submissions} settled", file=sys.stderr, flush=True)
 
 
-def rows(cluster: Cluster, history: History, chaos: Chaos, wall_s: float) -> Iterator[tuple[str, object]]:
+def rows(
+    cluster: Cluster, history: History, chaos: Chaos, wall_s: float
+) -> Iterator[tuple[str, object]]:
     starts = cluster.starts()
     poisons = [one for one in history.completions.values() if one.startswith("poison")]
     yield "submissions", len(history.completions)
@@ -66,25 +71,40 @@ def rows(cluster: Cluster, history: History, chaos: Chaos, wall_s: float) -> Ite
     if len(waits) > 1:
         yield (
             "seconds from submission to result, p50 / p99 / max",
-            " / ".join(f"{wait:.1f}" for wait in (statistics.median(waits), waits[int(len(waits) * 0.99)], waits[-1])),
+            " / ".join(
+                f"{wait:.1f}"
+                for wait in (statistics.median(waits), waits[int(len(waits) * 0.99)], waits[-1])
+            ),
         )
     for name, number in chaos.done.items():
         yield name, number
-    yield "worker and API processes that ended and were started again", sum(one.deaths for one in cluster.residents)
+    yield (
+        "worker and API processes that ended and were started again",
+        sum(one.deaths for one in cluster.residents),
+    )
     for name, number in sorted(history.counts.items()):
         yield name, number
     yield "different texts graded", len(starts)
     yield "of these started more than once", sum(count > 1 for count in starts.values())
-    yield "most starts of one text, poison apart", max(count for text, count in starts.items() if text not in poisons)
+    yield (
+        "most starts of one text, poison apart",
+        max(count for text, count in starts.items() if text not in poisons),
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--submissions", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=1, help="of the load's order and the disturbances")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the load's order and the disturbances"
+    )
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--burn-ms", type=float, default=20, help="CPU time of one grading")
-    parser.add_argument("--at-once", type=int, default=16, help="requests in flight, 16 submissions each")
+    parser.add_argument(
+        "--at-once", type=int, default=16, help="requests in flight, 16 submissions each"
+    )
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
@@ -93,7 +113,9 @@ def main() -> int:
         except NoNetworkNamespace as reason:
             print(f"no partitions: {reason}", file=sys.stderr)
             namespace = None
-        cluster = stack.enter_context(Cluster(folder, workers=arguments.workers, namespace=namespace).standing())
+        cluster = stack.enter_context(
+            Cluster(folder, workers=arguments.workers, namespace=namespace).standing()
+        )
         history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
         print("| | |\n|---|--:|")
         for name, value in rows(cluster, history, chaos, wall_s):

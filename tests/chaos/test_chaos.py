@@ -1,6 +1,8 @@
-"""The queue under real processes that die: nothing is lost, nothing answered twice, nothing made wrong.
+"""The queue under real processes that die: nothing is lost, nothing answered twice, nothing made
+wrong.
 
-`ledger` says what that means. It only sees HTTP answers; what happened behind them is looked at afterwards.
+`ledger` says what that means. It only sees HTTP answers; what happened behind them is looked at
+afterwards.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, wor
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 from tests.chaos.worker import verdict
 
-pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("redis-server") is None, reason="redis-server is not installed"
+)
 
 
 @pytest.fixture(scope="module")
 def patient_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two APIs and two workers, with a lease that lapses on no busy machine; every test leaves it whole."""
+    """Two APIs and two workers, with a lease that lapses on no busy machine; every test leaves it
+    whole."""
     folder = tmp_path_factory.mktemp("patient_town")
     with Cluster(folder, workers=2, lease_s=10 * SOON_S, announcement_s=6).standing() as cluster:
         yield cluster
@@ -47,13 +52,20 @@ def patient_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two APIs and three workers with a short lease, one of them on an island if there can be one."""
+    """Two APIs and three workers with a short lease, one of them on an island if there can be
+    one."""
     folder = tmp_path_factory.mktemp("town")
     with ExitStack() as stack:
         namespace = None
         with suppress(NoNetworkNamespace):
             namespace = stack.enter_context(NetworkNamespace().standing())
-        made = Cluster(folder, workers=2 if namespace else 3, lease_s=0.8, announcement_s=6, namespace=namespace)
+        made = Cluster(
+            folder,
+            workers=2 if namespace else 3,
+            lease_s=0.8,
+            announcement_s=6,
+            namespace=namespace,
+        )
         yield stack.enter_context(made.standing())
 
 
@@ -61,7 +73,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def asking(
     cluster: Cluster, completions: list[str], *, redis_dies: bool = False, **more: float
 ) -> AsyncIterator[History]:
-    """Everything is asked for while the block runs; afterwards all of it is settled and nothing is left behind."""
+    """Everything is asked for while the block runs; afterwards all of it is settled and nothing is
+    left behind."""
     history = History()
     async with cluster.kept():
         asker = Asker(history, cluster.urls, **more)  # type: ignore[arg-type]
@@ -94,8 +107,17 @@ def test_the_ledger_notices_what_is_lost_doubled_or_wrong() -> None:
     for wrong in (
         {**good, "reward": good["reward"] / 2 + 0.1},
         {**good, "id": other, "tests": {"passed": -1, "total": 1}},
-        {"id": lost, "status": "faulted", "fault": {"kind": "internal", "message": "", "retryable": True}},
-        {"id": lost, "status": "faulted", "reward": 0, "fault": {"kind": "queue", "message": "", "retryable": True}},
+        {
+            "id": lost,
+            "status": "faulted",
+            "fault": {"kind": "internal", "message": "", "retryable": True},
+        },
+        {
+            "id": lost,
+            "status": "faulted",
+            "reward": 0,
+            "fault": {"kind": "queue", "message": "", "retryable": True},
+        },
         {**good, "id": "nobody's"},
     ):
         history.breaches.clear()
@@ -128,22 +150,30 @@ async def test_without_disturbance_everything_is_graded_exactly_once_however_oft
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
-async def test_clients_that_leave_and_come_back_get_the_same_answers(patient_cluster: Cluster) -> None:
+async def test_clients_that_leave_and_come_back_get_the_same_answers(
+    patient_cluster: Cluster,
+) -> None:
     async with asking(patient_cluster, works(200, ms=50), leaving=0.5) as history:
         pass
     assert history.counts["requests left by the client"] > 0
 
 
-async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(patient_cluster: Cluster) -> None:
+async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(
+    patient_cluster: Cluster,
+) -> None:
     completions = works(250, ms=100)
     async with asking(patient_cluster, completions) as history:
         await some_are_settled(history, 20)
         await one_after_the_other(patient_cluster, patient_cluster.workers)
-    assert set(runs(patient_cluster, completions).values()) == {1}, "a stopped worker finishes what it has begun"
+    assert set(runs(patient_cluster, completions).values()) == {1}, (
+        "a stopped worker finishes what it has begun"
+    )
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
-async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(patient_cluster: Cluster) -> None:
+async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(
+    patient_cluster: Cluster,
+) -> None:
     async with asking(patient_cluster, works(250, ms=100)) as history:
         await some_are_settled(history, 20)
         await one_after_the_other(patient_cluster, patient_cluster.apis)
@@ -156,7 +186,9 @@ async def test_jobs_of_killed_workers_are_graded_by_others(cluster: Cluster) -> 
         await some_are_settled(history, 20)
         for victim in cluster.workers[:2]:
             victim.signal(signal.SIGKILL)
-    assert max(runs(cluster, completions).values()) > 1, "no worker was killed in the middle of a job"
+    assert max(runs(cluster, completions).values()) > 1, (
+        "no worker was killed in the middle of a job"
+    )
     assert history.counts["innocents whose workers died three times"] == 0
 
 
@@ -167,7 +199,9 @@ async def test_redis_that_is_killed_and_started_again_loses_nothing(cluster: Clu
             await kill_redis(cluster, random.Random(number))
 
 
-async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing(cluster: Cluster) -> None:
+async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing(
+    cluster: Cluster,
+) -> None:
     async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
         for number in (30, 90):
             await some_are_settled(history, number)
@@ -175,7 +209,9 @@ async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
-async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_request(cluster: Cluster) -> None:
+async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_request(
+    cluster: Cluster,
+) -> None:
     deaths = [one.deaths for one in cluster.residents]
     async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
         for number in (30, 90):
@@ -186,7 +222,9 @@ async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_reques
 
 
 @pytest.mark.parametrize("seconds", [3, 8, 25])
-async def test_requests_wait_for_a_frozen_redis_until_their_deadline(cluster: Cluster, seconds: float) -> None:
+async def test_requests_wait_for_a_frozen_redis_until_their_deadline(
+    cluster: Cluster, seconds: float
+) -> None:
     async with asking(cluster, works(150, ms=50), redis_dies=True, deadline_s=90) as history:
         await some_are_settled(history, 30)
         await freeze_redis(cluster, seconds)
@@ -203,7 +241,9 @@ async def test_a_failover_by_sentinel_ends_no_worker_and_no_request(tmp_path: Pa
         assert not [name for name in history.counts if name.startswith("fault")]
 
 
-async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(cluster: Cluster) -> None:
+async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(
+    cluster: Cluster,
+) -> None:
     completions = works(200, ms=50)
     async with asking(cluster, completions, redis_dies=True) as history:
         for number, n_bytes in ((40, 5_000), (120, 100_000)):
@@ -212,15 +252,21 @@ async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again
     assert max(runs(cluster, completions).values()) > 1, "nothing that mattered was forgotten"
 
 
-async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(cluster: Cluster) -> None:
+async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(
+    cluster: Cluster,
+) -> None:
     async with asking(cluster, works(120, ms=100)) as history:
         await some_are_settled(history, 20)
         await freeze_worker(cluster, random.Random(1))
 
 
-async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(cluster: Cluster) -> None:
+async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(
+    cluster: Cluster,
+) -> None:
     if cluster.namespace is None:
-        pytest.skip("this machine makes no network namespaces for us: they need root and the `ip` command")
+        pytest.skip(
+            "this machine makes no network namespaces for us: they need root and the `ip` command"
+        )
     async with asking(cluster, works(120, ms=100)) as history:
         await some_are_settled(history, 20)
         await cut_the_cable(cluster, random.Random(1))
@@ -231,14 +277,18 @@ async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_tw
     cluster: Cluster, side: str
 ) -> None:
     if cluster.namespace is None:
-        pytest.skip("this machine makes no network namespaces for us: they need root and the `ip` command")
+        pytest.skip(
+            "this machine makes no network namespaces for us: they need root and the `ip` command"
+        )
     async with asking(cluster, works(120, ms=100)) as history:
         await some_are_settled(history, 20)
         with getattr(cluster.namespace, side)():
             await asyncio.sleep(2 * cluster.lease_s)
 
 
-async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(patient_cluster: Cluster) -> None:
+async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
+    patient_cluster: Cluster,
+) -> None:
     """The lease outlasts the test: the deaths themselves are noticed."""
     innocents, killer = works(60, ms=20), poison()
     deaths = sum(worker.deaths for worker in patient_cluster.workers)
@@ -282,7 +332,10 @@ async def test_everything_at_once(cluster: Cluster) -> None:
     chaos = Chaos(cluster, rng, pause_s=(0.1, 0.4))
     completions = [*works(600, ms=100), *works(60, ms=100) * 2, poison()]
     rng.shuffle(completions)
-    async with asking(cluster, completions, redis_dies=True, leaving=0.1, seed=seed), chaos.raging():
+    async with (
+        asking(cluster, completions, redis_dies=True, leaving=0.1, seed=seed),
+        chaos.raging(),
+    ):
         async with asyncio.timeout(5 * SOON_S):  # a busy machine starts processes slowly
             while not all(chaos.done.values()):  # noqa: ASYNC110  (the disturbances only count)
                 await asyncio.sleep(0.05)

@@ -1,8 +1,9 @@
 """A real worker process whose grader takes a stated time, or kills its own process. Judges no code.
 
-A completion reads `burn 20 number 7 of 1`: 20 ms of CPU, and the verdict is a function of the text alone; or
-`sleep 20 number 7 of 1`: 20 ms that cost no CPU; or `poison number 7 of 1`: the process that starts it is gone. The
-worker writes starts to a journal, for people: the ledger does not read it.
+A completion reads `burn 20 number 7 of 1`: 20 ms of CPU, and the verdict is a function of the text
+alone; or `sleep 20 number 7 of 1`: 20 ms that cost no CPU; or `poison number 7 of 1`: the process
+that starts it is gone. The worker writes starts to a journal, for people: the ledger does not read
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from services.supervisor import supervise
 from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
-INFO = GraderInfo(name="ocaml", revision="chaos", toolchain="burner 1", rubrics=(RUBRIC,), sandbox="none")
+INFO = GraderInfo(
+    name="ocaml", revision="chaos", toolchain="burner 1", rubrics=(RUBRIC,), sandbox="none"
+)
 TESTS = 16
 _BLOCK = bytes(65536)
 
@@ -54,7 +57,9 @@ class Burner:
     """See `services.graders.Grader`."""
 
     def __init__(self, journal: Path | None) -> None:
-        self._journal = None if journal is None else os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._journal = (
+            None if journal is None else os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        )
 
     waiting_slots = None
 
@@ -76,26 +81,34 @@ class Burner:
         started = time.perf_counter()
         (time.sleep if what == "sleep" else _burn)(float(amount) / 1000)
         wall_ms = (time.perf_counter() - started) * 1000
-        return verdict(submission.id, submission.completion, rubric).model_copy(update={"wall_ms": wall_ms})
+        return verdict(submission.id, submission.completion, rubric).model_copy(
+            update={"wall_ms": wall_ms}
+        )
 
 
 def _burn(cpu_s: float) -> None:
     until = time.thread_time() + cpu_s
     while time.thread_time() < until:
-        hashlib.sha256(_BLOCK)  # lets other threads run meanwhile, as a grader does that waits for its boxes
+        hashlib.sha256(
+            _BLOCK
+        )  # lets other threads run meanwhile, as a grader does that waits for its boxes
 
 
 async def run(arguments: argparse.Namespace) -> None:
     services.broker.workers.HEARTBEAT_TTL_S = arguments.announcement
     broker = open_broker(arguments.redis, BrokerSettings(lease_s=arguments.lease))
-    worker = services.worker.Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
+    worker = services.worker.Worker(
+        Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name
+    )
     with services.event_loop.stopped_by_signals() as stop:
         await worker.run(stop)
         await broker.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--redis", required=True)
     parser.add_argument("--lease", type=float, default=2.0, help="seconds")
     parser.add_argument("--announcement", type=float, default=15.0, help="seconds it holds")

@@ -1,4 +1,5 @@
-"""The adapters' routes over a real server with a trivial grader. tests/integrations runs the trainers' own clients."""
+"""The adapters' routes over a real server with a trivial grader. tests/integrations runs the
+trainers' own clients."""
 
 from __future__ import annotations
 
@@ -51,26 +52,43 @@ def service(tmp_path_factory: pytest.TempPathFactory, nemo_gym_port: int) -> Ite
 
 @pytest.fixture(scope="module")
 def client(service: Service) -> Iterator[httpx.Client]:
-    """Sends the key as the password of Basic authentication, as a URL `http://any:KEY@host` makes clients do."""
+    """Sends the key as the password of Basic authentication, as a URL `http://any:KEY@host` makes
+    clients do."""
     with httpx.Client(base_url=service.url, auth=("any", SECRET), timeout=30) as found:
         yield found
 
 
 def verify_row(completion: str, **more: Any) -> dict[str, Any]:
-    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": completion}]}
+    message = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": completion}],
+    }
     response = {"id": "r", "output": [{"type": "reasoning", "summary": []}, message]}
     params = {"input": [{"role": "user", "content": "p"}]}
-    return {"responses_create_params": params, "verifier_metadata": {"task": TASK}, "response": response} | more
+    return {
+        "responses_create_params": params,
+        "verifier_metadata": {"task": TASK},
+        "response": response,
+    } | more
 
 
 def submit_body(language: str = "rust", **more: Any) -> dict[str, Any]:
     cases = [{"input": {"stdin": "1"}, "output": {"stdout": "2"}}]
-    config = {"language": language, "dataset_type": "CommonOJDataset", "provided_data": {"test": cases}}
+    config = {
+        "language": language,
+        "dataset_type": "CommonOJDataset",
+        "provided_data": {"test": cases},
+    }
     return {"dataset": "d", "id": 7, "completion": "reward 1", "config": config} | more
 
 
 ENDPOINTS = {
-    "/openrlhf/ocaml/get_reward": lambda text: {"query": ["p" + text], "prompts": ["p"], "labels": [json.dumps(TASK)]},
+    "/openrlhf/ocaml/get_reward": lambda text: {
+        "query": ["p" + text],
+        "prompts": ["p"],
+        "labels": [json.dumps(TASK)],
+    },
     "/slime/ocaml": lambda text: {"prompt": "p", "response": text, "label": json.dumps(TASK)},
     "/nemo_gym/ocaml/verify": verify_row,
 }
@@ -109,7 +127,9 @@ def test_a_fault_is_no_answer_with_a_number(client: httpx.Client, path: str) -> 
         ({}, 401),
     ],
 )
-def test_a_key_is_required(service: Service, path: str, headers: dict[str, str], status: int) -> None:
+def test_a_key_is_required(
+    service: Service, path: str, headers: dict[str, str], status: int
+) -> None:
     answer = httpx.post(service.url + path, json=ENDPOINTS[path]("reward 1"), headers=headers)
     assert answer.status_code == status
 
@@ -128,24 +148,56 @@ def test_a_key_for_another_grader_is_refused(client: httpx.Client) -> None:
         ("/slime/ocaml", {"response": "x", "label": {"test": "x"}}, 422, "tests"),
         ("/slime/cobol", {"response": "x", "label": "{}"}, 404, "cobol"),
         ("/slime/ocaml", [], 422, "object"),
-        ("/openrlhf/ocaml/get_reward", {"query": ["a"], "prompts": [], "labels": []}, 422, "same length"),
-        ("/openrlhf/ocaml/get_reward", {"query": [1], "prompts": ["a"], "labels": ["b"]}, 422, "texts"),
+        (
+            "/openrlhf/ocaml/get_reward",
+            {"query": ["a"], "prompts": [], "labels": []},
+            422,
+            "same length",
+        ),
+        (
+            "/openrlhf/ocaml/get_reward",
+            {"query": [1], "prompts": ["a"], "labels": ["b"]},
+            422,
+            "texts",
+        ),
         ("/openrlhf/ocaml/get_reward", {"query": "a"}, 422, "query: must be a list"),
         ("/nemo_gym/ocaml/verify", {"response": {}}, 422, "task"),
         ("/nemo_gym/ocaml/verify", {"task": TASK}, 422, "response"),
         ("/nemo_gym/ocaml/verify", {"task": TASK, "response": "x"}, 422, "Responses API"),
-        ("/nemo_gym/ocaml/verify", {"task": TASK, "response": {"output": "x"}}, 422, "Responses API"),
-        ("/nemo_gym/ocaml/verify", {"task": TASK, "response": {"output": [{"type": "message"}]}}, 422, "Responses API"),
+        (
+            "/nemo_gym/ocaml/verify",
+            {"task": TASK, "response": {"output": "x"}},
+            422,
+            "Responses API",
+        ),
+        (
+            "/nemo_gym/ocaml/verify",
+            {"task": TASK, "response": {"output": [{"type": "message"}]}},
+            422,
+            "Responses API",
+        ),
         ("/nemo_gym/ocaml/aggregate_metrics", {"verify_responses": [1]}, 422, "objects"),
-        ("/nemo_gym/ocaml/aggregate_metrics", {"verify_responses": [{"_ng_task_index": []}]}, 422, "integer"),
+        (
+            "/nemo_gym/ocaml/aggregate_metrics",
+            {"verify_responses": [{"_ng_task_index": []}]},
+            422,
+            "integer",
+        ),
         ("/openenv/ocaml/ocaml/tasks", {"split": ["train"]}, 422, "split"),
         ("/sandbox_fusion/submit", submit_body("python"), 404, "no grader 'python'"),
         ("/sandbox_fusion/submit", submit_body("ocaml"), 422, "tests: Field required"),
         ("/sandbox_fusion/submit", submit_body(config=None), 422, "config"),
-        ("/sandbox_fusion/submit", submit_body(config={"language": "rust", "provided_data": 7}), 422, "stdin"),
+        (
+            "/sandbox_fusion/submit",
+            submit_body(config={"language": "rust", "provided_data": 7}),
+            422,
+            "stdin",
+        ),
     ],
 )
-def test_what_cannot_be_graded_is_refused(client: httpx.Client, path: str, body: Any, status: int, part: str) -> None:
+def test_what_cannot_be_graded_is_refused(
+    client: httpx.Client, path: str, body: Any, status: int, part: str
+) -> None:
     answer = client.post(path, json=body)
     assert answer.status_code == status, answer.text
     assert part in answer.json()["detail"]
@@ -154,24 +206,35 @@ def test_what_cannot_be_graded_is_refused(client: httpx.Client, path: str, body:
 
 def test_a_body_that_two_parsers_would_read_differently_is_refused(client: httpx.Client) -> None:
     for text in ('{"response": "x", "response": "y"}', '{"label": NaN}', "{", '"' + "[" * 100_000):
-        answer = client.post("/slime/ocaml", content=text, headers={"content-type": "application/json"})
+        answer = client.post(
+            "/slime/ocaml", content=text, headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 400
 
 
 def test_a_task_is_named_by_its_id(client: httpx.Client) -> None:
-    answer = client.post("/slime/ocaml", json={"prompt": "p", "response": "reward 0.5", "label": "c"})
+    answer = client.post(
+        "/slime/ocaml", json={"prompt": "p", "response": "reward 0.5", "label": "c"}
+    )
     assert (answer.status_code, answer.json()) == (200, 0.5)
 
 
 def test_text_that_the_contract_refuses_is_a_verdict(client: httpx.Client) -> None:
     body = json.dumps({"response": "reward 1 \ud800\0", "label": "a"})
-    assert client.post("/slime/ocaml", content=body, headers={"content-type": "application/json"}).json() == 1.0
+    assert (
+        client.post(
+            "/slime/ocaml", content=body, headers={"content-type": "application/json"}
+        ).json()
+        == 1.0
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ NeMo Gym
+# ---------------------------------------------------------------------------------------- NeMo Gym
 
 
-def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own(service: Service, nemo_gym_port: int) -> None:
+def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own(
+    service: Service, nemo_gym_port: int
+) -> None:
     with httpx.Client(base_url=f"http://127.0.0.1:{nemo_gym_port}", auth=("x", SECRET)) as client:
         assert client.post("/seed_session", json=verify_row("")).json() == {}
         assert client.get("/reverify_mode").json() == "stateless"
@@ -200,7 +263,9 @@ def test_metrics_leave_failure_rows_out(client: httpx.Client) -> None:
         for task, reward in ((0, 1), (0, 0), (1, 0.5))
     ]
     failure = {"_ng_task_index": 1, "reward": 0.0, "_ng_failure_class": "judge_failed"}
-    answer = client.post("/nemo_gym/ocaml/aggregate_metrics", json={"verify_responses": [*graded, failure]}).json()
+    answer = client.post(
+        "/nemo_gym/ocaml/aggregate_metrics", json={"verify_responses": [*graded, failure]}
+    ).json()
     assert answer["key_metrics"] == {"mean/reward": 0.5}
     assert [one["mean/reward"] for one in answer["group_level_metrics"]] == [0.5, 0.5]
     assert answer["group_level_metrics"][0]["std/reward"] == pytest.approx(0.7071, abs=1e-4)
@@ -208,7 +273,7 @@ def test_metrics_leave_failure_rows_out(client: httpx.Client) -> None:
     assert empty == {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
 
 
-# ------------------------------------------------------------------------------------------------------------- OpenEnv
+# ----------------------------------------------------------------------------------------- OpenEnv
 
 
 def test_tasks_are_discovered_without_their_tests(client: httpx.Client) -> None:
@@ -216,12 +281,18 @@ def test_tasks_are_discovered_without_their_tests(client: httpx.Client) -> None:
     assert client.get(f"{base}/list_environments").json() == ["ocaml"]
     splits = client.get(f"{base}/ocaml/splits").json()
     assert splits == [{"name": "train", "type": "train"}, {"name": "test", "type": "test"}]
-    assert client.post(f"{base}/ocaml/num_tasks", json={"split": "train"}).json() == {"num_tasks": 2}
+    assert client.post(f"{base}/ocaml/num_tasks", json={"split": "train"}).json() == {
+        "num_tasks": 2
+    }
     listed = client.post(f"{base}/ocaml/tasks", json={"split": "train"}).json()
     second = {"id": "b", "index": 1, "split": "train", "prompt": "prompt b"}
     assert listed["tasks"][1] == second
-    assert client.post(f"{base}/ocaml/task", json={"split": "train", "index": 1}).json() == {"task": second}
-    assert client.post(f"{base}/ocaml/task_range", json={"split": "train", "start": 1}).json() == {"tasks": [second]}
+    assert client.post(f"{base}/ocaml/task", json={"split": "train", "index": 1}).json() == {
+        "task": second
+    }
+    assert client.post(f"{base}/ocaml/task_range", json={"split": "train", "start": 1}).json() == {
+        "tasks": [second]
+    }
     assert client.post(f"{base}/ocaml/task", json={"split": "train", "index": 2}).status_code == 400
     assert client.post(f"{base}/ocaml/task", json={"split": "other", "index": 0}).status_code == 422
     assert client.post(f"{base}/ocaml/nothing", json={"split": "train"}).status_code == 404
@@ -231,8 +302,14 @@ def test_tasks_are_discovered_without_their_tests(client: httpx.Client) -> None:
 def sockets(tmp_path: Path) -> TestClient:
     """A client of the application itself. No worker is alive, so each step is a fault."""
     file = tmp_path / "train.jsonl"
-    file.write_text("".join(json.dumps({"id": name, "prompt": f"prompt {name}", **TASK}) + "\n" for name in "ab"))
-    settings = ApiSettings(adapters=("openenv",), tasks=f"ocaml={file}", keys=KEY.line(), **SETTINGS)
+    file.write_text(
+        "".join(
+            json.dumps({"id": name, "prompt": f"prompt {name}", **TASK}) + "\n" for name in "ab"
+        )
+    )
+    settings = ApiSettings(
+        adapters=("openenv",), tasks=f"ocaml={file}", keys=KEY.line(), **SETTINGS
+    )
     return TestClient(create_app(MemoryBroker(), settings))
 
 
@@ -241,20 +318,37 @@ def frame(kind: str, **data: Any) -> str:
 
 
 def test_a_session_of_openenv(sockets: TestClient) -> None:
-    with sockets.websocket_connect("/openenv/ocaml/ws", headers={"authorization": f"Bearer {SECRET}"}) as session:
+    with sockets.websocket_connect(
+        "/openenv/ocaml/ws", headers={"authorization": f"Bearer {SECRET}"}
+    ) as session:
 
         def answer(text: str) -> tuple[str, dict[str, Any]]:
             session.send_text(text)
             found = session.receive_json()
             return found["type"], found["data"]
 
-        for wrong in ("{", "7", frame("dance"), frame("step", completion="x"), frame("reset", split="other")):
+        for wrong in (
+            "{",
+            "7",
+            frame("dance"),
+            frame("step", completion="x"),
+            frame("reset", split="other"),
+        ):
             assert answer(wrong)[0] == "error"
-        for wrong in (frame("reset", index=2), frame("reset", index="a"), frame("reset", task="no such id")):
+        for wrong in (
+            frame("reset", index=2),
+            frame("reset", index="a"),
+            frame("reset", task="no such id"),
+        ):
             assert answer(wrong)[0] == ("observation" if "no such id" in wrong else "error")
         assert answer(frame("step", completion="x"))[1]["code"] == "VALIDATION_ERROR"
         kind, data = answer(frame("reset", split="train", index=1, episode_id="e"))
-        assert data["observation"] == {"id": "b", "split": "train", "index": 1, "prompt": "prompt b"}
+        assert data["observation"] == {
+            "id": "b",
+            "split": "train",
+            "index": 1,
+            "prompt": "prompt b",
+        }
         assert (kind, data["reward"], data["done"]) == ("observation", None, False)
         assert answer(frame("reset", seed=5))[1]["observation"]["id"] == "b"
         assert answer(frame("step"))[1]["code"] == "VALIDATION_ERROR"
@@ -269,21 +363,31 @@ def test_a_session_of_openenv(sockets: TestClient) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}])
 def test_a_session_needs_a_key(sockets: TestClient, headers: dict[str, str]) -> None:
-    with pytest.raises(WebSocketDisconnect), sockets.websocket_connect("/openenv/ocaml/ws", headers=headers):
+    with (
+        pytest.raises(WebSocketDisconnect),
+        sockets.websocket_connect("/openenv/ocaml/ws", headers=headers),
+    ):
         pass
 
 
-# ------------------------------------------------------------------------------------------------------------ settings
+# ---------------------------------------------------------------------------------------- settings
 
 
 def test_no_adapter_is_served_or_imported_unless_it_is_named() -> None:
-    paths = {getattr(route, "path", "") for route in create_app(MemoryBroker(), ApiSettings()).router.routes}
+    paths = {
+        getattr(route, "path", "")
+        for route in create_app(MemoryBroker(), ApiSettings()).router.routes
+    }
     assert not any(name in path for name in ADAPTERS for path in paths)
 
 
-def test_the_openapi_document_is_that_of_the_contract_alone(service: Service, client: httpx.Client) -> None:
+def test_the_openapi_document_is_that_of_the_contract_alone(
+    service: Service, client: httpx.Client
+) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    assert all(path.startswith(("/v1/", "/healthz", "/readyz", "/metrics")) for path in paths), list(paths)
+    assert all(path.startswith(("/v1/", "/healthz", "/readyz", "/metrics")) for path in paths), (
+        list(paths)
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,7 +400,9 @@ def test_the_openapi_document_is_that_of_the_contract_alone(service: Service, cl
         (("--adapters", "nemo_gym", "--nemo-gym-port", "ocaml=x"), "nemo_gym_ports"),
     ],
 )
-def test_wrong_options_say_what_is_wrong(gradus: Any, redis_url: str, argv: tuple[str, ...], part: str) -> None:
+def test_wrong_options_say_what_is_wrong(
+    gradus: Any, redis_url: str, argv: tuple[str, ...], part: str
+) -> None:
     done = gradus("serve", "--port", "0", "--redis", redis_url, *argv)
     assert done.status == 2
     assert part in done.err
@@ -310,12 +416,18 @@ def test_an_id_twice_in_the_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_a_client_that_leaves_is_no_defect(service: Service, client: httpx.Client, path: str) -> None:
+def test_a_client_that_leaves_is_no_defect(
+    service: Service, client: httpx.Client, path: str
+) -> None:
     with pytest.raises(httpx.ReadTimeout):
         client.post(path, json=ENDPOINTS[path](f"hold {path}"), timeout=0.3)
     template = path.replace("ocaml", "{grader}")
     for _ in range(100):
-        lines = [line for line in client.get("/metrics").text.splitlines() if f'route="{template}"' in line]
+        lines = [
+            line
+            for line in client.get("/metrics").text.splitlines()
+            if f'route="{template}"' in line
+        ]
         if any('status="499"' in line for line in lines):
             break
         time.sleep(0.1)

@@ -1,4 +1,5 @@
-"""Trajectories with an agent's tools: each reply is a real verdict, a real file, and each patch applies."""
+"""Trajectories with an agent's tools: each reply is a real verdict, a real file, and each patch
+applies."""
 
 from __future__ import annotations
 
@@ -58,17 +59,32 @@ def changed(*pairs: tuple[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def chats(tmp_path_factory: pytest.TempPathFactory, rust_grader: RustGrader) -> dict[str, list[dict[str, Any]]]:
+def chats(
+    tmp_path_factory: pytest.TempPathFactory, rust_grader: RustGrader
+) -> dict[str, list[dict[str, Any]]]:
     """The messages of one trajectory for each mistake; the grader is the one of this machine."""
     from corpus.agent_format import agent_row
     from corpus.trajectories import trajectories
     from gradus.row_reader import Row
 
     rows = [
-        Row("in:1", TASK | {"id": name, "stub": changed(*pairs), "group": name, "tags": [f"mutation:{TAGS[name]}"]})
+        Row(
+            "in:1",
+            TASK
+            | {
+                "id": name,
+                "stub": changed(*pairs),
+                "group": name,
+                "tags": [f"mutation:{TAGS[name]}"],
+            },
+        )
         for name, pairs in MISTAKES.items()
     ]
-    rows.append(Row("in:2", TASK | {"id": "other", "stub": changed(MISTAKES["tests"][0]), "group": "clippy"}))
+    rows.append(
+        Row(
+            "in:2", TASK | {"id": "other", "stub": changed(MISTAKES["tests"][0]), "group": "clippy"}
+        )
+    )
     found = {}
     for attempts in (1, 2):
         for told in trajectories(rows, "rust", rust_grader, attempts, 2):
@@ -90,12 +106,17 @@ def calls(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, str], str
 
 def verdict(grader: RustGrader, code: str) -> str:
     task = {name: TASK[name] for name in ("tests", "public_tests", "signature")}
-    asked = RustSubmission.model_validate({"id": "a", "completion": fenced("rust", code), "task": task})
+    asked = RustSubmission.model_validate(
+        {"id": "a", "completion": fenced("rust", code), "task": task}
+    )
     return render_verdict(grader.grade(asked, grader.info().rubrics[0], 0))
 
 
-def test_the_tools_that_are_called_follow_from_the_verdicts(chats: dict[str, list[dict[str, Any]]]) -> None:
-    """Tests come first, errors are read where code does not compile, and clippy ends what passes."""
+def test_the_tools_that_are_called_follow_from_the_verdicts(
+    chats: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Tests come first, errors are read where code does not compile, and clippy ends what
+    passes."""
     end = ["apply_patch", "run_tests", "run_command"]
     expected = {
         "tests-1": ["run_tests", "read_file", *end],
@@ -114,7 +135,8 @@ def test_the_tools_that_are_called_follow_from_the_verdicts(chats: dict[str, lis
 def test_every_reply_is_the_graders_or_the_files(
     chats: dict[str, list[dict[str, Any]]], rust_grader: RustGrader, tmp_path: Path
 ) -> None:
-    """Each patch is applied by git to the file that was read, and what comes of it is graded again."""
+    """Each patch is applied by git to the file that was read, and what comes of it is graded
+    again."""
     verdicts: dict[str, list[str]] = {}
     for name, messages in chats.items():
         found = calls(messages)
@@ -124,7 +146,9 @@ def test_every_reply_is_the_graders_or_the_files(
         (folder / PATH).write_text(code)
         for tool, arguments, reply in found:
             if tool == "apply_patch":
-                subprocess.run(["git", "apply"], input=arguments["patch"], text=True, cwd=folder, check=True)
+                subprocess.run(
+                    ["git", "apply"], input=arguments["patch"], text=True, cwd=folder, check=True
+                )
                 code = (folder / PATH).read_text()
                 assert reply.startswith(f"{PATH}: ")
                 continue
@@ -133,8 +157,12 @@ def test_every_reply_is_the_graders_or_the_files(
             said = verdicts[code]
             if tool == "run_tests":
                 assert reply.splitlines()[0] == said[0]
-                assert ("this public test fails" in reply) == ("this public test fails" in "\n".join(said))
-                assert not any(line.startswith(("check:", "clippy:")) for line in reply.splitlines())
+                assert ("this public test fails" in reply) == (
+                    "this public test fails" in "\n".join(said)
+                )
+                assert not any(
+                    line.startswith(("check:", "clippy:")) for line in reply.splitlines()
+                )
             elif tool in ("read_error", "run_command"):
                 stage = "check:" if tool == "read_error" else "clippy:"
                 lines = [line for line in said if line.startswith(stage)]
@@ -153,7 +181,9 @@ def test_every_reply_is_the_graders_or_the_files(
                 assert reply == crate_search("rand", rust_grader)
         assert messages[-1]["content"] == fenced("rust", SOLUTION)
         assert code == SOLUTION
-        assert "assert_eq!(total(&[1, 2])" not in json.dumps(messages), "hidden tests are told to nobody"
+        assert "assert_eq!(total(&[1, 2])" not in json.dumps(messages), (
+            "hidden tests are told to nobody"
+        )
 
 
 def test_a_crate_of_several_files_is_searched_and_its_crates_are_looked_up(
@@ -166,30 +196,62 @@ def test_a_crate_of_several_files_is_searched_and_its_crates_are_looked_up(
 
     rule = "/// The factor.\npub const FACTOR: i64 = 2;\n"
     solution = 'mod rule;\n\nfn main() {\n    println!("{}", 3 * rule::FACTOR);\n}\n'
-    program = {"id": "six", "prompt": "Print 6.", "cases": [{"stdin": "", "stdout": "6\n"}], "solution": solution}
+    program = {
+        "id": "six",
+        "prompt": "Print 6.",
+        "cases": [{"stdin": "", "stdout": "6\n"}],
+        "solution": solution,
+    }
     row = {**program, "files": {"src/rule.rs": rule}, "stub": solution.replace("FACTOR)", "FACTR)")}
     [told] = trajectories([Row("in:1", row)], "rust", rust_grader)
     assert told.trajectory is not None, told.problem
     messages = agent_row(told.trajectory, rust_grader)["messages"]
     assert "`src/main.rs`, `src/rule.rs`" in messages[0]["content"]
     found = calls(messages)
-    assert [tool for tool, _, _ in found][:5] == ["run_tests", "repo_search", "read_error", "repo_search", "read_file"]
+    assert [tool for tool, _, _ in found][:5] == [
+        "run_tests",
+        "repo_search",
+        "read_error",
+        "repo_search",
+        "read_file",
+    ]
     assert found[1][2] == "src/rule.rs:2: pub const FACTOR: i64 = 2;"
-    assert found[3][1:] == ({"pattern": "FACTR"}, 'src/main.rs:4:     println!("{}", 3 * rule::FACTR);')
+    assert found[3][1:] == (
+        {"pattern": "FACTR"},
+        'src/main.rs:4:     println!("{}", 3 * rule::FACTR);',
+    )
     assert found[4][1] == {"path": "src/main.rs"}
     assert "+++ b/src/main.rs" in found[5][1]["patch"]
 
 
-def test_lints_pass_all_tests_and_become_repairs(gradus: Cli, tmp_path: Path, rust_grader: RustGrader) -> None:
+def test_lints_pass_all_tests_and_become_repairs(
+    gradus: Cli, tmp_path: Path, rust_grader: RustGrader
+) -> None:
     """From tasks to rows that supervised training reads, by the commands."""
     from trainer.config.stages import SftStage
     from trainer.data.rows import read_samples
 
-    source, repairs, out = (tmp_path / name for name in ("tasks.jsonl", "repairs.jsonl", "chats.jsonl"))
+    source, repairs, out = (
+        tmp_path / name for name in ("tasks.jsonl", "repairs.jsonl", "chats.jsonl")
+    )
     source.write_text(json.dumps(TASK) + "\n")
-    asked = ("tasks", "mutate", source, "--grader", "rust", "--engine", "own", "--per-task", "9", "--max-mutants", "12")
+    asked = (
+        "tasks",
+        "mutate",
+        source,
+        "--grader",
+        "rust",
+        "--engine",
+        "own",
+        "--per-task",
+        "9",
+        "--max-mutants",
+        "12",
+    )
     for lints in (False, True):
-        done = gradus(*asked, *(["--lints"] if lints else []), "-o", repairs, "--force", "--slots", "2")
+        done = gradus(
+            *asked, *(["--lints"] if lints else []), "-o", repairs, "--force", "--slots", "2"
+        )
         assert done.status == 0, done.err
         rows = [json.loads(line) for line in repairs.read_text().splitlines()]
         linted = [row for row in rows if "mutation:lint" in row["tags"]]
@@ -209,7 +271,11 @@ def test_lints_pass_all_tests_and_become_repairs(gradus: Cli, tmp_path: Path, ru
         out,
     )
     assert done.status == 0, done.err
-    data = {"model": {"name": "fresh:qwen3"}, "data": {"dataset": str(out)}, "output_dir": str(tmp_path / "run")}
+    data = {
+        "model": {"name": "fresh:qwen3"},
+        "data": {"dataset": str(out)},
+        "output_dir": str(tmp_path / "run"),
+    }
     samples, skipped = read_samples(SftStage.model_validate(data), str(out))
     assert (len(samples), skipped) == (len(rows), [])
     assert gradus("tasks", "mutate", source, "--lints", "-o", repairs, "--force").status == 2
@@ -219,7 +285,10 @@ def test_lints_are_where_nothing_needs_them() -> None:
     lines = ("let y = 1;", "let Some(z) = g() else { return 0 };", "if x > y { 1 } else { z }")
     code = "fn f(x: i64) -> i64 {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
     edits = [edit.applied(code) for edit in RustMutations().lints(code)]
-    assert [next(a for a, b in zip(new.split("\n"), code.split("\n"), strict=True) if a != b) for new in edits] == [
+    assert [
+        next(a for a, b in zip(new.split("\n"), code.split("\n"), strict=True) if a != b)
+        for new in edits
+    ] == [
         "    let mut y = 1;",
         "    if (x > y) { 1 } else { z }",
     ]

@@ -79,7 +79,7 @@ def is_problem(response: httpx.Response, status: int) -> dict[str, Any]:
     return problem
 
 
-# --------------------------------------------------------------------------------------------------------- grading
+# ----------------------------------------------------------------------------------------- grading
 
 
 async def test_results_come_in_request_order_one_for_each_submission() -> None:
@@ -110,7 +110,8 @@ async def test_an_empty_batch_has_empty_results() -> None:
 async def test_a_fault_is_an_item_and_leaves_its_batch_mates_unharmed() -> None:
     async with service() as (client, _):
         response = await client.post(
-            GRADE, json=body(submission("a"), submission("b", "fault"), submission("c", "reward 0.5"))
+            GRADE,
+            json=body(submission("a"), submission("b", "fault"), submission("c", "reward 0.5")),
         )
     good, faulted, other = response.json()["results"]
     assert (good["reward"], other["reward"]) == (1.0, 0.5)
@@ -123,13 +124,17 @@ async def test_a_fault_is_an_item_and_leaves_its_batch_mates_unharmed() -> None:
 
 async def test_a_completion_with_nul_is_judged_and_leaves_its_batch_mates_unharmed() -> None:
     async with service() as (client, _):
-        answer = await client.post(GRADE, json=body(submission("a", "reward 1"), submission("b", "reward 0.5 \0")))
+        answer = await client.post(
+            GRADE, json=body(submission("a", "reward 1"), submission("b", "reward 0.5 \0"))
+        )
     assert [result["reward"] for result in answer.json()["results"]] == [1.0, 0.5]
 
 
 async def test_identical_submissions_of_one_request_are_worked_on_once() -> None:
     async with service() as (client, echo):
-        response = await client.post(GRADE, json=body(*(submission(f"s{index}") for index in range(5))))
+        response = await client.post(
+            GRADE, json=body(*(submission(f"s{index}") for index in range(5)))
+        )
         assert echo.graded["reward 1"] == 1
     results = response.json()["results"]
     assert [result["id"] for result in results] == [f"s{index}" for index in range(5)]
@@ -168,7 +173,9 @@ async def test_another_revision_of_the_grader_grades_again() -> None:
     broker = MemoryBroker()
     async with service(broker, worker=False) as (client, _):
         for revision in ("r1", "r2"):
-            async with EchoWorker(broker, INFO.model_copy(update={"revision": revision})).working() as worker:
+            async with EchoWorker(
+                broker, INFO.model_copy(update={"revision": revision})
+            ).working() as worker:
                 response = await client.post(GRADE, json=body(submission("a")))
             assert response.json()["results"][0]["cached"] is False
             assert worker.graded == {"reward 1": 1}
@@ -179,7 +186,9 @@ async def test_a_batch_takes_its_verdicts_from_the_cache_whatever_its_size(numbe
     sent = [submission(f"s{n}", f"reward {n / number}") for n in range(number)]
     async with service() as (client, echo):
         first = (await client.post(GRADE, json=body(*sent))).json()["results"]
-        again = (await client.post(GRADE, json=body(*sent, submission("new", "flagged")))).json()["results"]
+        again = (await client.post(GRADE, json=body(*sent, submission("new", "flagged")))).json()[
+            "results"
+        ]
         assert echo.graded.total() == number + 1
     assert [result["cached"] for result in again] == [True] * number + [False]
     assert [result["reward"] for result in again[:-1]] == [result["reward"] for result in first]
@@ -215,9 +224,18 @@ async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    "signer", ["its grader", "another grader", "nobody", "its grader, for another job", "an operator who cancels"]
+    "signer",
+    [
+        "its grader",
+        "another grader",
+        "nobody",
+        "its grader, for another job",
+        "an operator who cancels",
+    ],
 )
-async def test_only_a_result_that_its_grader_signed_is_given_out(signer: str, tmp_path: Path) -> None:
+async def test_only_a_result_that_its_grader_signed_is_given_out(
+    signer: str, tmp_path: Path
+) -> None:
     ours, theirs = b"o" * 32, b"t" * 32
     secrets = tmp_path / "secrets"
     secrets.write_text(f"ocaml {ours.decode()}\nrust {theirs.decode()}\n")
@@ -239,13 +257,19 @@ async def test_only_a_result_that_its_grader_signed_is_given_out(signer: str, tm
     if signer == "its grader":
         assert result["status"] == "graded"
     elif signer == "an operator who cancels":
-        assert result["fault"] == {"kind": "queue", "message": "cancelled by an operator", "retryable": False}
+        assert result["fault"] == {
+            "kind": "queue",
+            "message": "cancelled by an operator",
+            "retryable": False,
+        }
     else:
         assert (result["status"], result["fault"]["kind"]) == ("faulted", "internal")
         assert "not signed" in result["fault"]["message"]
 
 
-async def test_at_the_deadline_what_is_missing_becomes_a_fault_that_names_it_and_is_given_up() -> None:
+async def test_at_the_deadline_what_is_missing_becomes_a_fault_that_names_it_and_is_given_up() -> (
+    None
+):
     broker = MemoryBroker()
     async with service(broker) as (client, echo):
         sent = body(submission("slow", "hold"), submission("quick"), deadline_s=1)
@@ -297,7 +321,7 @@ async def test_jobs_whose_workers_all_left_are_answered_without_waiting_for_the_
     assert response.json()["results"][0]["fault"]["kind"] == "queue"
 
 
-# --------------------------------------------------------------------------------------------------------- streams
+# ----------------------------------------------------------------------------------------- streams
 
 
 async def test_a_stream_brings_every_result_once_as_one_line() -> None:
@@ -306,13 +330,22 @@ async def test_a_stream_brings_every_result_once_as_one_line() -> None:
         response = await client.post(f"{GRADE}/stream", json=body(*sent, submission("f", "fault")))
     assert response.headers["content-type"] == "application/x-ndjson"
     lines = [json.loads(line) for line in response.content.split(b"\n") if line]
-    assert sorted(line["id"] for line in lines) == sorted([f"s{index}" for index in range(30)] + ["f"])
+    assert sorted(line["id"] for line in lines) == sorted(
+        [f"s{index}" for index in range(30)] + ["f"]
+    )
 
 
-async def test_a_stream_gathers_lines_and_ends_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grading, "GATHER_S", 3600.0)  # a stream that waited at its end would not end here
+async def test_a_stream_gathers_lines_and_ends_with_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        grading, "GATHER_S", 3600.0
+    )  # a stream that waited at its end would not end here
     bodies: list[bytes] = []
-    broker, sent = MemoryBroker(), [submission(f"s{index}", f"reward {index / 64}") for index in range(64)]
+    broker, sent = (
+        MemoryBroker(),
+        [submission(f"s{index}", f"reward {index / 64}") for index in range(64)],
+    )
     app = create_app(broker, ApiSettings(**SETTINGS))
 
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
@@ -328,14 +361,18 @@ async def test_a_stream_gathers_lines_and_ends_with_the_last_one(monkeypatch: py
     ):
         response = await client.post(f"{GRADE}/stream", json=body(*sent))
     assert [one.count(b"\n") for one in bodies if one] == [64]
-    assert {json.loads(line)["id"] for line in response.content.splitlines()} == {one["id"] for one in sent}
+    assert {json.loads(line)["id"] for line in response.content.splitlines()} == {
+        one["id"] for one in sent
+    }
 
 
 def test_a_stream_brings_results_before_the_last_one_is_ready() -> None:
     with (
         Service().running() as here,
         httpx.stream(
-            "POST", f"{here.url}{GRADE}/stream", json=body(submission("slow", "hold"), submission("quick"))
+            "POST",
+            f"{here.url}{GRADE}/stream",
+            json=body(submission("slow", "hold"), submission("quick")),
         ) as response,
     ):
         chunks = response.iter_bytes()
@@ -348,7 +385,9 @@ def test_a_stream_brings_results_before_the_last_one_is_ready() -> None:
 
 async def test_a_stream_without_news_sends_empty_lines() -> None:
     async with service(heartbeat_s=0.01) as (client, echo):
-        asking = asyncio.create_task(client.post(f"{GRADE}/stream", json=body(submission("slow", "hold"))))
+        asking = asyncio.create_task(
+            client.post(f"{GRADE}/stream", json=body(submission("slow", "hold")))
+        )
         await echo.holding.wait()
         await asyncio.sleep(0.1)
         echo.letting_go.set()
@@ -359,26 +398,34 @@ async def test_a_stream_without_news_sends_empty_lines() -> None:
 
 async def test_a_stream_that_cannot_begin_is_a_problem() -> None:
     async with service(MemoryBroker(BrokerSettings(max_depth=1)), worker=True) as (client, _):
-        response = await client.post(f"{GRADE}/stream", json=body(submission("a", "reward 0"), submission("b")))
+        response = await client.post(
+            f"{GRADE}/stream", json=body(submission("a", "reward 0"), submission("b"))
+        )
     is_problem(response, 429)
 
 
-# ------------------------------------------------------------------------------------------------ those who leave
+# ---------------------------------------------------------------------- those who leave
 
 
 @pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
 def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
     with Service(worker=False).running() as here:
-        asyncio.run_coroutine_threadsafe(here.broker.heartbeat("busy", INFO, 600), here.loop).result(20)
-        request = httpx.Request("POST", f"{here.url}{route}", json=body(submission("a"), deadline_s=600))
+        asyncio.run_coroutine_threadsafe(
+            here.broker.heartbeat("busy", INFO, 600), here.loop
+        ).result(20)
+        request = httpx.Request(
+            "POST", f"{here.url}{route}", json=body(submission("a"), deadline_s=600)
+        )
         with httpx.Client(timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
             client.send(request)
         depth = 1
         while depth:  # the test's own time limit ends this
-            depth = asyncio.run_coroutine_threadsafe(here.broker.depth("ocaml"), here.loop).result(20)
+            depth = asyncio.run_coroutine_threadsafe(here.broker.depth("ocaml"), here.loop).result(
+                20
+            )
 
 
-# ------------------------------------------------------------------------------------------------------------ jobs
+# -------------------------------------------------------------------------------------------- jobs
 
 
 async def done(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
@@ -392,7 +439,9 @@ async def done(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
 
 async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() -> None:
     async with service() as (client, echo):
-        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold"), submission("b", "fault")))
+        accepted = await client.post(
+            "/v1/jobs/ocaml", json=body(submission("a", "hold"), submission("b", "fault"))
+        )
         assert accepted.status_code == 202
         assert accepted.headers["location"] == f"/v1/jobs/{accepted.json()['id']}"
         await echo.holding.wait()
@@ -438,12 +487,16 @@ async def test_an_unknown_job_is_a_404(job_id: str) -> None:
         is_problem(await client.delete(f"/v1/jobs/{job_id}"), 404)
 
 
-async def test_a_cancelled_job_keeps_its_verdicts_and_ends_the_rest_whichever_api_is_asked() -> None:
+async def test_a_cancelled_job_keeps_its_verdicts_and_ends_the_rest_whichever_api_is_asked() -> (
+    None
+):
     broker = MemoryBroker()
     async with service(broker) as (first, echo), service(broker, worker=False) as (second, _):
         await first.post(GRADE, json=body(submission("a")))
         for client in (first, second):
-            accepted = await first.post("/v1/jobs/ocaml", json=body(submission("a"), submission("b", "hold")))
+            accepted = await first.post(
+                "/v1/jobs/ocaml", json=body(submission("a"), submission("b", "hold"))
+            )
             await echo.holding.wait()
             deleted = await client.delete(accepted.headers["location"])
             assert deleted.status_code == 200
@@ -451,14 +504,23 @@ async def test_a_cancelled_job_keeps_its_verdicts_and_ends_the_rest_whichever_ap
             assert (status["status"], status["done"], status["total"]) == ("done", 2, 2)
             kept, ended = status["results"]
             assert (kept["id"], kept["status"]) == ("a", "graded")
-            assert (ended["id"], ended["fault"]["kind"], ended["fault"]["retryable"]) == ("b", "queue", False)
+            assert (ended["id"], ended["fault"]["kind"], ended["fault"]["retryable"]) == (
+                "b",
+                "queue",
+                False,
+            )
             async with asyncio.timeout(20):
                 while any(job.runs for job in await broker.unfinished("ocaml")):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         echo.letting_go.set()
-        await done(first, f"/v1/jobs/{await _start(first, submission('b', 'hold'))}")  # it ends with a verdict now
+        await done(
+            first, f"/v1/jobs/{await _start(first, submission('b', 'hold'))}"
+        )  # it ends with a verdict now
         for api in (first, second):
-            for again in (await api.delete(accepted.headers["location"]), await api.get(accepted.headers["location"])):
+            for again in (
+                await api.delete(accepted.headers["location"]),
+                await api.get(accepted.headers["location"]),
+            ):
                 assert again.json() == status
 
 
@@ -478,7 +540,9 @@ async def test_cancelling_ends_no_job_that_another_request_waits_for() -> None:
         accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold")))
         await echo.holding.wait()
         headers = {"Gradus-Run": "other"}
-        asking = asyncio.create_task(client.post(GRADE, json=body(submission("b", "hold")), headers=headers))
+        asking = asyncio.create_task(
+            client.post(GRADE, json=body(submission("b", "hold")), headers=headers)
+        )
         while len((await echo.broker.unfinished("ocaml"))[0].runs) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await client.delete(accepted.headers["location"])
@@ -487,7 +551,7 @@ async def test_cancelling_ends_no_job_that_another_request_waits_for() -> None:
     assert echo.graded["hold"] == 1
 
 
-# ------------------------------------------------------------------------------------------------------- bad input
+# --------------------------------------------------------------------------------------- bad input
 
 
 def raw(**changes: Any) -> bytes:
@@ -531,17 +595,41 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "unknown field": (422, json.dumps(body(rubrik="x")).encode(), "rubrik"),
     "unknown field in a submission": (422, raw(answer="x"), "submissions.0.answer"),
     "unknown field in a task": (422, with_task(test="x"), "submissions.0.task.test"),
-    "missing id": (422, b'{"submissions": [{"completion": "", "task": {"tests": "x"}}]}', "submissions.0.id"),
-    "missing task": (422, b'{"submissions": [{"id": "a", "completion": ""}]}', "submissions.0.task"),
-    "task a list": (422, b'{"submissions": [{"id": "a", "completion": "", "task": []}]}', "submissions.0.task"),
-    "missing tests": (422, b'{"submissions": [{"id": "a", "completion": "", "task": {}}]}', "submissions.0.task.tests"),
+    "missing id": (
+        422,
+        b'{"submissions": [{"completion": "", "task": {"tests": "x"}}]}',
+        "submissions.0.id",
+    ),
+    "missing task": (
+        422,
+        b'{"submissions": [{"id": "a", "completion": ""}]}',
+        "submissions.0.task",
+    ),
+    "task a list": (
+        422,
+        b'{"submissions": [{"id": "a", "completion": "", "task": []}]}',
+        "submissions.0.task",
+    ),
+    "missing tests": (
+        422,
+        b'{"submissions": [{"id": "a", "completion": "", "task": {}}]}',
+        "submissions.0.task.tests",
+    ),
     "empty tests": (422, with_task(tests=""), "submissions.0.task.tests"),
     "tests of white space": (422, with_task(tests=" \n\t"), "white space"),
     "rust tests of white space": (422, with_task(tests=" \n\t"), "white space"),
-    "rust without tests and cases": (422, with_task().replace(HIDDEN.encode(), b""), "submissions.0.task.tests"),
+    "rust without tests and cases": (
+        422,
+        with_task().replace(HIDDEN.encode(), b""),
+        "submissions.0.task.tests",
+    ),
     "empty id": (422, json.dumps(body(submission(""))).encode(), "submissions.0.id"),
     "long id": (422, json.dumps(body(submission("i" * 257))).encode(), "submissions.0.id"),
-    "duplicate ids": (422, json.dumps(body(submission("a"), submission("b"), submission("a"))).encode(), "'a'"),
+    "duplicate ids": (
+        422,
+        json.dumps(body(submission("a"), submission("b"), submission("a"))).encode(),
+        "'a'",
+    ),
     "id a number": (422, json.dumps(body(submission(7))).encode(), "submissions.0.id"),  # type: ignore[arg-type]
     "completion a list": (422, raw(completion=["x"]), "submissions.0.completion"),
     "completion null": (422, raw(completion=None), "submissions.0.completion"),
@@ -552,10 +640,18 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "package an option": (422, with_task(packages=["-ppx evil"]), "submissions.0.task.packages"),
     "file a path": (422, with_task(files={"../x.ml": ""}), "submissions.0.task.files"),
     "framework unknown": (422, with_task(framework="alcotest"), "submissions.0.task.framework"),
-    "memory too large": (422, with_task(limits={"memory_mb": 10**9}), "submissions.0.task.limits.memory_mb"),
+    "memory too large": (
+        422,
+        with_task(limits={"memory_mb": 10**9}),
+        "submissions.0.task.limits.memory_mb",
+    ),
     "cpu infinite": (422, with_task(limits={"cpu_s": 1e999}), "submissions.0.task.limits.cpu_s"),
     "rubric no name": (422, json.dumps(body(rubric="best one")).encode(), "rubric"),
-    "rubric not offered": (422, json.dumps(body(submission("a"), rubric="ocaml/other@9")).encode(), "ocaml/binary@1"),
+    "rubric not offered": (
+        422,
+        json.dumps(body(submission("a"), rubric="ocaml/other@9")).encode(),
+        "ocaml/binary@1",
+    ),
     "deadline zero": (422, json.dumps(body(deadline_s=0)).encode(), "deadline_s"),
     "deadline negative": (422, json.dumps(body(deadline_s=-1)).encode(), "deadline_s"),
     "deadline too long": (422, json.dumps(body(deadline_s=1e9)).encode(), "deadline_s"),
@@ -564,12 +660,17 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "deadline a word": (422, json.dumps(body(deadline_s="soon")).encode(), "deadline_s"),
     "long completion": (413, raw(completion=LONG), "submissions.0.completion"),
     "long tests": (413, with_task(tests=LONG), "submissions.0.task.tests"),
-    "too many": (413, json.dumps(body(*(submission(str(i)) for i in range(MAX_BATCH + 1)))).encode(), "submissions"),
+    "too many": (
+        413,
+        json.dumps(body(*(submission(str(i)) for i in range(MAX_BATCH + 1)))).encode(),
+        "submissions",
+    ),
     "body too large": (413, GOOD + b" " * 4_000_000, "body"),
 }
 
 ON_EVERY_ROUTE = ("no json", "duplicate ids", "too many")
-"""One case of each status; the others are posted to one route, since all routes read a body with the same function."""
+"""One case of each status; the others are posted to one route, since all routes read a body with
+the same function."""
 
 
 @pytest.mark.parametrize("case", BAD_BODIES)
@@ -581,7 +682,9 @@ async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
         await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
         for route in routes if case in ON_EVERY_ROUTE else routes[:1]:
-            response = await client.post(route, content=content, headers={"content-type": "application/json"})
+            response = await client.post(
+                route, content=content, headers={"content-type": "application/json"}
+            )
             problem = is_problem(response, status)
             assert named in problem["detail"]
             assert len(response.content) < 10_000
@@ -632,7 +735,9 @@ async def test_an_unknown_grader_is_a_404_that_lists_those_there_are(name: str) 
         assert "ocaml, rust, story, preference" in problem["detail"]
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)])
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)]
+)
 async def test_wrong_paths_and_methods_are_problems(method: str, path: str, status: int) -> None:
     async with service() as (client, _):
         is_problem(await client.request(method, path), status)
@@ -640,7 +745,9 @@ async def test_wrong_paths_and_methods_are_problems(method: str, path: str, stat
 
 async def test_a_wrong_method_is_told_every_right_one() -> None:
     async with service() as (client, _):
-        assert (await client.put("/v1/jobs/ocaml")).headers.get_list("allow") == ["DELETE, GET, POST"]
+        assert (await client.put("/v1/jobs/ocaml")).headers.get_list("allow") == [
+            "DELETE, GET, POST"
+        ]
         assert (await client.get(GRADE)).headers.get_list("allow") == ["POST"]
         await client.request("EVIL", GRADE)
         assert "EVIL" not in (await client.get("/metrics")).text
@@ -668,17 +775,24 @@ async def test_a_body_that_does_not_come_is_a_408() -> None:
 
     # ASGITransport hands the body over as it comes, so this is the service's own patience.
     async with service(body_timeout_s=0.05) as (client, _):
-        is_problem(await client.post(GRADE, content=trickle(), headers={"content-type": "application/json"}), 408)
+        is_problem(
+            await client.post(
+                GRADE, content=trickle(), headers={"content-type": "application/json"}
+            ),
+            408,
+        )
 
 
-# ------------------------------------------------------------------------------------------- overload and outages
+# ---------------------------------------------------------------------- overload and outages
 
 
 async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() -> None:
     broker = MemoryBroker(BrokerSettings(max_depth=2, retry_after_s=7))
     async with service(broker, worker=False) as (client, _):
         await broker.heartbeat("busy", INFO, 600)
-        response = await client.post(GRADE, json=body(*(submission(f"s{i}", f"reward {i}") for i in range(3))))
+        response = await client.post(
+            GRADE, json=body(*(submission(f"s{i}", f"reward {i}") for i in range(3)))
+        )
         assert await broker.depth("ocaml") == 0
     is_problem(response, 429)
     assert response.headers["retry-after"] == "7"
@@ -690,13 +804,17 @@ async def test_large_requests_are_bounded_together_and_do_not_hold_up_others() -
         app = client._transport.app  # type: ignore[attr-defined]
         responses = await asyncio.gather(*(client.post(GRADE, json=large) for _ in range(6)))
         assert Counter(response.status_code for response in responses) == {200: 2, 429: 4}
-        assert {response.headers["retry-after"] for response in responses if response.status_code == 429} == {"5"}
+        assert {
+            response.headers["retry-after"] for response in responses if response.status_code == 429
+        } == {"5"}
         del responses
         assert (await client.post(GRADE, json=large)).status_code == 200
         await asyncio.sleep(0)
         assert app.state.api.in_flight.held == 0, "bytes of answered requests still count"
         accepted = await client.post("/v1/jobs/ocaml", json=large)
-        assert app.state.api.in_flight.held > 4_000_000, "an asynchronous job holds its bytes until it is done"
+        assert app.state.api.in_flight.held > 4_000_000, (
+            "an asynchronous job holds its bytes until it is done"
+        )
         await done(client, accepted.headers["location"])
         await asyncio.sleep(0)
         assert app.state.api.in_flight.held == 0
@@ -771,7 +889,9 @@ async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route:
 async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: str) -> None:
     broker = AwayBroker()
     async with service(broker) as (client, echo):
-        asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"), deadline_s=2)))
+        asking = asyncio.create_task(
+            client.post(route, json=body(submission("a", "hold"), deadline_s=2))
+        )
         await echo.holding.wait()
         broker.away = True
         response = await asking
@@ -793,7 +913,7 @@ async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFi
     assert HIDDEN not in logged
 
 
-# ------------------------------------------------------------------------------------------------- keys, settings
+# ---------------------------------------------------------------------- keys, settings
 
 
 async def test_keys_are_asked_for_where_work_is_done_and_not_by_probes() -> None:
@@ -807,7 +927,9 @@ async def test_keys_are_asked_for_where_work_is_done_and_not_by_probes() -> None
                 assert response.headers["www-authenticate"] == "Bearer"
         for key in ("right", "other"):
             headers = {"authorization": f"bearer {key}"}
-            assert (await client.post(GRADE, json=body(submission("a")), headers=headers)).status_code == 200
+            assert (
+                await client.post(GRADE, json=body(submission("a")), headers=headers)
+            ).status_code == 200
         assert (await client.get("/healthz")).status_code == 200
 
 
@@ -823,7 +945,9 @@ async def test_a_key_asks_only_for_the_graders_it_was_made_for() -> None:
             response = await client.post(route, json=body(submission("a")), headers=bearer(secret))
             assert "it may use: rust, story" in is_problem(response, 403)["detail"]
         assert not echo.graded
-        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a")), headers=bearer(ocaml_secret))
+        accepted = await client.post(
+            "/v1/jobs/ocaml", json=body(submission("a")), headers=bearer(ocaml_secret)
+        )
         location = accepted.headers["location"]
         is_problem(await client.get(location, headers=bearer(secret)), 404)
         assert (await client.get(location, headers=bearer(ocaml_secret))).status_code == 200
@@ -837,7 +961,9 @@ async def test_keys_come_from_a_file_and_the_log_names_who_asked(
     file = tmp_path / "keys"
     file.write_text(f"# who may ask\n\n{key.line()}  # all graders\n")
     async with service(keys_file=file) as (client, _):
-        assert (await client.post(GRADE, json=body(submission("a")), headers=bearer(secret))).status_code == 200
+        assert (
+            await client.post(GRADE, json=body(submission("a")), headers=bearer(secret))
+        ).status_code == 200
         is_problem(await client.get("/v1/graders", headers=bearer(secret + "x")), 401)
     logged = str([record.__dict__ for record in caplog.records])
     assert "'key': 'trainer-1'" in logged
@@ -853,13 +979,22 @@ async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
 ) -> None:
     monkeypatch.setattr("services.api.api_keys.RELOAD_S", 0.0)
     monkeypatch.setattr("services.api.routing.REFUSAL_S", 0.0)
-    file, (first, one), (second, other) = tmp_path / "keys", new_key("one", []), new_key("other", [])
+    file, (first, one), (second, other) = (
+        tmp_path / "keys",
+        new_key("one", []),
+        new_key("other", []),
+    )
     file.write_text(one.line())
     async with service(keys_file=file) as (client, _):
 
         async def statuses() -> list[int]:
-            os.utime(file, ns=(0, len(file.read_bytes())))  # a change within the clock's tick counts, too
-            return [(await client.get("/v1/graders", headers=keyed(secret))).status_code for secret in (first, second)]
+            os.utime(
+                file, ns=(0, len(file.read_bytes()))
+            )  # a change within the clock's tick counts, too
+            return [
+                (await client.get("/v1/graders", headers=keyed(secret))).status_code
+                for secret in (first, second)
+            ]
 
         assert await statuses() == [200, 401]
         file.write_text(f"{one.line()}\n{other.line()}\n")
@@ -872,7 +1007,11 @@ async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
 
 async def test_the_limits_of_a_key_are_held(tmp_path: Path) -> None:
     made = {name: new_key(name, []) for name in ("old", "few", "trains")}
-    limits = {"old": "expires=2020-01-31", "few": "per_minute=3", "trains": "priority=training expires=2999-01-01"}
+    limits = {
+        "old": "expires=2020-01-31",
+        "few": "per_minute=3",
+        "trains": "priority=training expires=2999-01-01",
+    }
     file = tmp_path / "keys"
     file.write_text("".join(f"{key.line()} {limits[name]}\n" for name, (_, key) in made.items()))
     assert [key.line() for key in keys_in(file.read_text(), "keys")] == [
@@ -907,7 +1046,9 @@ async def test_only_allowed_names_reach_the_service() -> None:
 
 async def test_a_local_service_without_keys_answers_under_this_machines_names_only() -> None:
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(MemoryBroker(), "127.0.0.1", 0, stop=stop, on_ready=ready.set_result))
+    serving = asyncio.create_task(
+        serve(MemoryBroker(), "127.0.0.1", 0, stop=stop, on_ready=ready.set_result)
+    )
     url = await ready
     async with httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/healthz")).status_code == 200
@@ -958,7 +1099,9 @@ def test_a_file_of_keys_that_is_not_there_starts_no_service(tmp_path: Path) -> N
         ("0.0.0.0", {"keys": f"one sha256:{hash_of('k')} ocaml"}, False),
     ],
 )
-def test_an_address_that_others_reach_needs_keys(host: str, settings: dict[str, Any], refused: bool) -> None:
+def test_an_address_that_others_reach_needs_keys(
+    host: str, settings: dict[str, Any], refused: bool
+) -> None:
     if not refused:
         refuse_open_service(host, ApiSettings(**settings))
         return
@@ -972,7 +1115,9 @@ def test_a_misspelt_environment_variable_is_refused(monkeypatch: pytest.MonkeyPa
         ApiSettings()
 
 
-def test_the_variable_of_clients_may_stand_beside_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_of_clients_may_stand_beside_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("GRADUS_API_KEY", "a client's")
     assert ApiSettings().key_hashes == ()
 
@@ -984,7 +1129,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert ApiSettings().key_hashes == (hash_of("a"), hash_of("b"))
 
 
-# ------------------------------------------------------------------------------------------------------ operations
+# ---------------------------------------------------------------------- operations
 
 
 async def test_live_graders_are_listed() -> None:
@@ -1016,7 +1161,10 @@ async def test_metrics_count_results_and_faults_and_take_no_label_from_a_caller(
 
 async def test_metrics_tell_rewards_stages_and_flags_by_grader() -> None:
     async with service() as (client, _):
-        await client.post(GRADE, json=body(submission("a"), submission("b", "reward 0.25"), submission("c", "flagged")))
+        await client.post(
+            GRADE,
+            json=body(submission("a"), submission("b", "reward 0.25"), submission("c", "flagged")),
+        )
         text = (await client.get("/metrics")).text
     for line in (
         'gradus_api_verdicts_total{grader="ocaml",stage="tests"} 3.0',
@@ -1044,7 +1192,9 @@ async def test_what_came_from_the_cache_cost_nothing_again() -> None:
 
 async def test_metrics_tell_what_is_queued_running_and_waited_for() -> None:
     async with service() as (client, echo):
-        await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold"), submission("b", "hold b")))
+        await client.post(
+            "/v1/jobs/ocaml", json=body(submission("a", "hold"), submission("b", "hold b"))
+        )
         await echo.holding.wait()
         text = (await client.get("/metrics")).text
         assert 'gradus_queue_jobs{grader="ocaml",state="running"} 2.0' in text
@@ -1056,7 +1206,10 @@ async def test_metrics_tell_what_is_queued_running_and_waited_for() -> None:
 
 async def test_a_service_is_ready_when_a_grader_lives_or_all_those_that_are_required() -> None:
     async with service(worker=False) as (client, _):
-        assert "for: ocaml, rust, story, preference" in is_problem(await client.get("/readyz"), 503)["detail"]
+        assert (
+            "for: ocaml, rust, story, preference"
+            in is_problem(await client.get("/readyz"), 503)["detail"]
+        )
     async with service(required_graders="ocaml, rust") as (client, _):
         assert "for: rust" in is_problem(await client.get("/readyz"), 503)["detail"]
     async with service(required_graders="ocaml") as (client, _):
@@ -1074,7 +1227,9 @@ async def test_a_service_whose_queue_stands_still_is_not_ready_until_results_com
         assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_a_request_is_logged_in_one_line_without_its_texts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_is_logged_in_one_line_without_its_texts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", logger="gradus.api")
     async with service() as (client, _):
         await client.post(GRADE, json=body(submission("a")))
@@ -1102,12 +1257,17 @@ async def test_openapi_shows_an_example_of_every_answer_and_each_is_one() -> Non
                 n_shown += 1
                 if kind == "application/x-ndjson":
                     lines = [line for line in content["example"].splitlines() if line]
-                    assert [RESULT.validate_json(line).status for line in lines] == ["graded", "faulted"]
+                    assert [RESULT.validate_json(line).status for line in lines] == [
+                        "graded",
+                        "faulted",
+                    ]
                 elif kind == "application/problem+json":
                     assert str(Problem.model_validate(content["example"]).status)[0] == status[0]
                 else:
                     model = content["schema"]["$ref"].rpartition("/")[2]
-                    {one.__name__: one for one in models[int(status)]}[model].model_validate(content["example"])
+                    {one.__name__: one for one in models[int(status)]}[model].model_validate(
+                        content["example"]
+                    )
     assert n_shown == 7 * 5
 
 
@@ -1115,7 +1275,9 @@ async def test_openapi_shows_an_example_for_every_grader_and_every_reference_res
     async with service() as (client, _):
         text = (await client.get("/openapi.json")).text
     document = json.loads(text)
-    content = document["paths"]["/v1/grade/{grader}"]["post"]["requestBody"]["content"]["application/json"]
+    content = document["paths"]["/v1/grade/{grader}"]["post"]["requestBody"]["content"][
+        "application/json"
+    ]
     assert set(content["examples"]) == {"ocaml", "rust", "story", "preference"}
     schemas = document["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) <= set(schemas)

@@ -1,4 +1,5 @@
-"""What every broker does, said once and held against both; below it, what only a broker on Redis can get wrong."""
+"""What every broker does, said once and held against both; below it, what only a broker on Redis
+can get wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ SOON_S = 20.0
 SHORT_LEASE = BrokerSettings(lease_s=0.3)
 
 OCAML = GraderInfo(
-    name="ocaml", revision="r1", toolchain="ocaml 4.14.1", rubrics=("ocaml/graduated@1",), sandbox="bubblewrap"
+    name="ocaml",
+    revision="r1",
+    toolchain="ocaml 4.14.1",
+    rubrics=("ocaml/graduated@1",),
+    sandbox="bubblewrap",
 )
 
 
@@ -136,7 +141,9 @@ async def nothing_to_take(broker: Broker, worker: str = "w") -> bool:
     return await broker.claim("ocaml", worker, 1, 0) == []
 
 
-async def answers(broker: Broker, job_ids: Iterable[str], timeout_s: float = SOON_S) -> list[tuple[str, str]]:
+async def answers(
+    broker: Broker, job_ids: Iterable[str], timeout_s: float = SOON_S
+) -> list[tuple[str, str]]:
     return [answer async for answer in broker.wait(job_ids, timeout_s)]
 
 
@@ -148,7 +155,9 @@ async def answering(broker: Broker, job_ids: Iterable[str]) -> asyncio.Task[list
 
 
 @contextlib.asynccontextmanager
-async def working(broker: Broker, worker: str = "w", result: str = "{}") -> AsyncIterator[list[Claim]]:
+async def working(
+    broker: Broker, worker: str = "w", result: str = "{}"
+) -> AsyncIterator[list[Claim]]:
     """A worker that finishes everything; gives what it claimed."""
     seen: list[Claim] = []
 
@@ -165,7 +174,7 @@ async def working(broker: Broker, worker: str = "w", result: str = "{}") -> Asyn
         await task
 
 
-# ------------------------------------------------------------------------------------------------ submit and answer
+# ---------------------------------------------------------------------- submit and answer
 
 
 async def test_a_job_goes_from_submission_to_its_waiter(broker: Broker) -> None:
@@ -243,7 +252,9 @@ async def test_every_waiter_of_a_job_is_answered(broker: Broker) -> None:
     assert await asyncio.gather(*waits) == [[("job-0", "{}")]] * 3
 
 
-async def test_a_batch_of_4096_is_refused_answered_and_delivered_from_the_cache_in_full(place: Place) -> None:
+async def test_a_batch_of_4096_is_refused_answered_and_delivered_from_the_cache_in_full(
+    place: Place,
+) -> None:
     broker_settings = BrokerSettings(max_depth=4200)
     asking, grading = place.open(broker_settings), place.open(broker_settings)
     batch, before = jobs(4096), jobs(105, "before")
@@ -272,7 +283,7 @@ async def test_texts_arrive_unchanged(broker: Broker, text: str) -> None:
     assert await answers(broker, ["a"]) == [("a", job.payload)]
 
 
-# ---------------------------------------------------------------------------------------- single flight and results
+# ---------------------------------------------------------------------- single flight and results
 
 
 async def test_identical_work_of_two_askers_is_done_once(place: Place) -> None:
@@ -344,7 +355,7 @@ async def test_notes_are_kept_for_their_time(broker: Broker) -> None:
     assert await broker.get_notes(["brief"]) == {"brief": "again"}
 
 
-# ------------------------------------------------------------------------------------------------- leases and crashes
+# ---------------------------------------------------------------------- leases and crashes
 
 
 async def test_a_lapsed_lease_is_claimed_by_another_worker(place: Place) -> None:
@@ -365,7 +376,9 @@ async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(on_redi
     assert ids_of(await alive.claim("ocaml", "alive", 1, 2 * broker_settings.lease_s)) == ["job-0"]
 
 
-async def test_a_worker_that_renews_nothing_is_dead_long_before_its_lease_ends(on_redis: Place) -> None:
+async def test_a_worker_that_renews_nothing_is_dead_long_before_its_lease_ends(
+    on_redis: Place,
+) -> None:
     broker = on_redis.open(BrokerSettings(lease_s=600))
     await broker.submit(jobs(2))
     dead, alive = await take_one(broker, "dead"), await take_one(broker, "alive")
@@ -387,10 +400,15 @@ async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Pla
     assert await broker.claim("ocaml", "another", 1, 1.5) == []
 
 
-async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_after_it(on_redis: Place) -> None:
+async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_after_it(
+    on_redis: Place,
+) -> None:
     broker = on_redis.open(BrokerSettings(lease_s=1.0))
     await broker.submit(jobs(2))
-    dead, alive = await take_one(broker, "dead in the outage"), await take_one(broker, "frozen with Redis")
+    dead, alive = (
+        await take_one(broker, "dead in the outage"),
+        await take_one(broker, "frozen with Redis"),
+    )
     await asyncio.sleep(4)  # no worker looked
     found = await broker.claim("ocaml", "another", 2, 0.1)
     async with asyncio.timeout(SOON_S):
@@ -408,7 +426,10 @@ async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place
     await take_one(broker, "dead")
     await broker.finish(await take_one(broker, "last"), "{}", cache=False, dead_letter=True)
     [letter] = await broker.dead_letters("ocaml")
-    assert [line.split(" ", 1)[1] for line in letter.history] == ["leaving gave it back", "dead let its lease lapse"]
+    assert [line.split(" ", 1)[1] for line in letter.history] == [
+        "leaving gave it back",
+        "dead let its lease lapse",
+    ]
     assert all(abs(float(line.split(" ")[0]) - time.time()) < SOON_S for line in letter.history)
 
 
@@ -506,7 +527,9 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(place: Place) -
 
 
 @pytest.mark.parametrize("n_jobs", [1, 300])
-async def test_a_draining_queue_takes_no_new_work_and_ends_what_it_has(place: Place, n_jobs: int) -> None:
+async def test_a_draining_queue_takes_no_new_work_and_ends_what_it_has(
+    place: Place, n_jobs: int
+) -> None:
     broker = place.open()
     await broker.submit(jobs(2))
     await broker.set_queue_state("ocaml", QueueState.DRAINING)
@@ -528,10 +551,14 @@ async def test_dead_letters_can_be_removed(place: Place) -> None:
 
 async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
     asking, dying, other = place.open(SHORT_LEASE), place.open(SHORT_LEASE), place.open(SHORT_LEASE)
-    assert await asking.queue_stats("ocaml") == QueueStats(queued=0, running=0, restarted=0, dead_letters=0)
+    assert await asking.queue_stats("ocaml") == QueueStats(
+        queued=0, running=0, restarted=0, dead_letters=0
+    )
     await asking.submit(jobs(3))
     await take(dying, 1, "dying")
-    assert await asking.queue_stats("ocaml") == QueueStats(queued=2, running=1, restarted=0, dead_letters=0)
+    assert await asking.queue_stats("ocaml") == QueueStats(
+        queued=2, running=1, restarted=0, dead_letters=0
+    )
     claims = await take(other, 3, "other")
     again = next(claim for claim in claims if claim.deliveries > 1)
     queue_stats = await asking.queue_stats("ocaml")
@@ -541,7 +568,9 @@ async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
     assert (await asking.queue_stats("ocaml")).dead_letters == 1
 
 
-async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(place: Place) -> None:
+async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
+    place: Place,
+) -> None:
     asking = place.open(SHORT_LEASE)
     batch = [*jobs(4, "innocent"), Job("killer", "ocaml", '"poison"')]
     await asking.submit(batch)
@@ -557,7 +586,10 @@ async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
         for claim in claims:
             dead_letter = claim.deliveries > MAX_DELIVERIES
             await worker.finish(
-                claim, '"fault"' if dead_letter else '"verdict"', cache=not dead_letter, dead_letter=dead_letter
+                claim,
+                '"fault"' if dead_letter else '"verdict"',
+                cache=not dead_letter,
+                dead_letter=dead_letter,
             )
     expected = {job.id: '"verdict"' for job in batch} | {"killer": '"fault"'}
     assert (dict(await waiting), deaths) == (expected, MAX_DELIVERIES)
@@ -581,7 +613,9 @@ async def test_the_last_start_of_a_job_happens_alone(place: Place) -> None:
 
 
 async def test_a_busy_worker_takes_no_suspect(place: Place) -> None:
-    broker = place.open(BrokerSettings(lease_s=2.0))  # an idle worker looks for a suspect every quarter of it
+    broker = place.open(
+        BrokerSettings(lease_s=2.0)
+    )  # an idle worker looks for a suspect every quarter of it
     await broker.submit(jobs(1, "other"))
     held = await take_one(broker, "busy")
     await broker.submit(jobs(1))
@@ -599,7 +633,9 @@ async def test_jobs_that_end_at_once_have_outcomes_of_their_own(place: Place) ->
     await broker.release(first[7])
     [again] = await take(broker, 1)
     claims = [*first[:7], *first[8:], again]
-    calls = [broker.finish(claim, f'"{claim.job.id}"', cache=True) for claim in [*claims[:-1], *first]]
+    calls = [
+        broker.finish(claim, f'"{claim.job.id}"', cache=True) for claim in [*claims[:-1], *first]
+    ]
     calls.append(broker.finish(again, '"dead"', cache=False, dead_letter=True))
     ends = [asyncio.create_task(call) for call in calls]
     await asyncio.sleep(0)
@@ -607,13 +643,17 @@ async def test_jobs_that_end_at_once_have_outcomes_of_their_own(place: Place) ->
     outcomes = await asyncio.gather(*ends, return_exceptions=True)
     assert outcomes[1:] == [*[True] * 298, *[False] * 300, True]
     assert dict(await answers(broker, ids(jobs(n_jobs)))) == {
-        job_id: '"dead"' if job_id == again.job.id else f'"{job_id}"' for job_id in ids(jobs(n_jobs))
+        job_id: '"dead"' if job_id == again.job.id else f'"{job_id}"'
+        for job_id in ids(jobs(n_jobs))
     }
     [letter] = await broker.dead_letters("ocaml")
-    assert (letter.job, [line.split(" ", 1)[1] for line in letter.history]) == (again.job, ["w gave it back"])
+    assert (letter.job, [line.split(" ", 1)[1] for line in letter.history]) == (
+        again.job,
+        ["w gave it back"],
+    )
 
 
-# ------------------------------------------------------------------------------------------------ bounds and cancelling
+# ---------------------------------------------------------------------- bounds and cancelling
 
 
 async def test_a_full_queue_refuses_the_whole_submission(place: Place) -> None:
@@ -663,7 +703,9 @@ async def test_a_job_that_another_wants_survives_cancelling(place: Place) -> Non
     assert await first.depth("ocaml") == 0
 
 
-async def test_a_job_that_another_request_of_the_process_wants_survives_cancelling(broker: Broker) -> None:
+async def test_a_job_that_another_request_of_the_process_wants_survives_cancelling(
+    broker: Broker,
+) -> None:
     await broker.submit(jobs(1))
     await broker.submit(jobs(1))
     await broker.cancel("ocaml", ["job-0"])
@@ -693,7 +735,9 @@ async def test_a_running_job_that_another_wants_is_not_given_up(place: Place) ->
     assert await first.renew([claim]) == [claim]
 
 
-async def test_a_job_that_nobody_wants_is_not_started_again_when_its_worker_dies(place: Place) -> None:
+async def test_a_job_that_nobody_wants_is_not_started_again_when_its_worker_dies(
+    place: Place,
+) -> None:
     broker = place.open(SHORT_LEASE)
     await broker.submit(jobs(2))
     await take(broker, 2, "dead")
@@ -721,7 +765,9 @@ async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> 
     assert (await take_one(broker)).deliveries == 1
 
 
-async def test_a_job_that_is_put_off_goes_behind_the_next_turns_of_all_others_and_no_further(broker: Broker) -> None:
+async def test_a_job_that_is_put_off_goes_behind_the_next_turns_of_all_others_and_no_further(
+    broker: Broker,
+) -> None:
     await broker.submit(jobs(1))
     claim = await take_one(broker)
     await broker.submit(jobs(10, "a"), FairShare("a"))
@@ -739,7 +785,7 @@ async def test_a_cancelled_job_that_is_put_off_is_dropped(broker: Broker) -> Non
     assert await broker.depth("ocaml") == 0
 
 
-# ------------------------------------------------------------------------------------------------------- taking turns
+# ---------------------------------------------------------------------- taking turns
 
 EVALUATION = FairShare("nightly", Priority.EVALUATION)
 
@@ -757,7 +803,9 @@ async def test_runs_take_turns_however_much_each_has_queued(place: Place) -> Non
     assert await order(broker, 5) == "bbbbb"
 
 
-async def test_a_run_that_comes_late_waits_for_nobodys_backlog_and_catches_up_on_nothing(broker: Broker) -> None:
+async def test_a_run_that_comes_late_waits_for_nobodys_backlog_and_catches_up_on_nothing(
+    broker: Broker,
+) -> None:
     await broker.submit(jobs(40, "a"), FairShare("a"))
     assert await order(broker, 20) == "a" * 20
     await broker.submit(jobs(20, "b"), FairShare("b"))
@@ -786,7 +834,9 @@ async def test_evaluation_comes_before_training(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 8])
-async def test_training_gets_a_fifth_of_what_is_claimed_while_both_wait(broker: Broker, size: int) -> None:
+async def test_training_gets_a_fifth_of_what_is_claimed_while_both_wait(
+    broker: Broker, size: int
+) -> None:
     await broker.submit(jobs(100, "evaluation"), EVALUATION)
     await broker.submit(jobs(60, "a"), FairShare("a"))
     await broker.submit(jobs(60, "b"), FairShare("b"))
@@ -813,7 +863,9 @@ async def test_jobs_of_evaluation_that_made_room_keep_their_order(broker: Broker
     assert [job_id for job_id in taken if job_id[0] == "t"] == ids(jobs(4, "training"))
 
 
-async def test_a_full_queue_keeps_a_part_of_its_bound_for_each_run_that_has_little_queued(place: Place) -> None:
+async def test_a_full_queue_keeps_a_part_of_its_bound_for_each_run_that_has_little_queued(
+    place: Place,
+) -> None:
     broker = place.open(BrokerSettings(max_depth=16 * RESERVED_PART))
     await broker.submit(jobs(16 * RESERVED_PART, "big"), FairShare("big"))
     with pytest.raises(QueueFull):
@@ -850,7 +902,9 @@ async def test_evaluations_take_turns_too(broker: Broker) -> None:
     assert sorted(await order(broker, 4)) == list("aabb")
 
 
-async def test_a_job_that_two_runs_want_comes_when_it_is_the_first_ones_turn(broker: Broker) -> None:
+async def test_a_job_that_two_runs_want_comes_when_it_is_the_first_ones_turn(
+    broker: Broker,
+) -> None:
     await broker.submit([*jobs(50, "big"), Job("shared", "ocaml", "{}")], FairShare("big"))
     await broker.submit([Job("shared", "ocaml", "{}")], FairShare("small"))
     assert "shared" in ids_of(await take(broker, 2))
@@ -878,7 +932,9 @@ async def test_the_name_of_a_run_can_be_anything(broker: Broker) -> None:
     assert len(await take(broker, 10)) == 10
 
 
-async def test_runs_beyond_number_are_forgotten_and_those_with_a_backlog_are_not(place: Place) -> None:
+async def test_runs_beyond_number_are_forgotten_and_those_with_a_backlog_are_not(
+    place: Place,
+) -> None:
     broker = place.open()
     await broker.submit(jobs(100, "big"), FairShare("big"))
     for n in range(MAX_FAIR_SHARES + 50):
@@ -890,7 +946,7 @@ async def test_runs_beyond_number_are_forgotten_and_those_with_a_backlog_are_not
     assert ids_of(await take(broker, 1)) == ["more-of-big-0"]
 
 
-# ----------------------------------------------------------------------------------------------------------- graders
+# ----------------------------------------------------------------------------------------- graders
 
 
 async def test_slots_of_workers_of_one_revision_are_summed(place: Place) -> None:
@@ -919,16 +975,20 @@ async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
     await wait_until(one_left)
 
 
-# ----------------------------------------------------------------------------------------------------------- revoking
+# ---------------------------------------------------------------------------------------- revoking
 
 
-async def test_a_revoked_job_ends_for_every_client_and_a_running_one_becomes_unwanted(place: Place) -> None:
+async def test_a_revoked_job_ends_for_every_client_and_a_running_one_becomes_unwanted(
+    place: Place,
+) -> None:
     one, other = place.open(), place.open()
     running, queued = jobs(2)
     await one.submit([running, queued], FairShare("a"))
     await other.submit([running], FairShare("b"))
     [claim] = await one.claim("ocaml", "w", 1, 5)
-    seen = [(job.id, job.runs, job.is_running, job.starts) for job in await other.unfinished("ocaml")]
+    seen = [
+        (job.id, job.runs, job.is_running, job.starts) for job in await other.unfinished("ocaml")
+    ]
     assert seen[0] == (running.id, ("a", "b"), True, 1)
     assert seen[1:] == [(queued.id, ("a",), False, 0)]
     assert await other.revoke("rust", [running.id, queued.id]) == 0, "they are another grader's"
@@ -947,7 +1007,9 @@ async def test_a_run_is_revoked_where_it_alone_waits(place: Place) -> None:
     shared, own, foreign = jobs(3)
     await broker.submit([shared, own], FairShare("a"))
     await broker.submit([shared, foreign], FairShare("b"))
-    assert await broker.revoke("ocaml", [job.id for job in await broker.unfinished("ocaml")], "a") == 1
+    assert (
+        await broker.revoke("ocaml", [job.id for job in await broker.unfinished("ocaml")], "a") == 1
+    )
     assert [job.id for job in await broker.unfinished("ocaml")] == [shared.id, foreign.id]
     assert [job.id for job in await broker.unfinished("ocaml", limit=1)] == [shared.id]
 
@@ -968,11 +1030,14 @@ async def test_a_revoked_job_that_is_submitted_again_is_graded(place: Place) -> 
     await broker.finish(claim, "well", cache=True)
 
 
-# ------------------------------------------------------------------------------------------------------- both the same
+# ---------------------------------------------------------------------- both the same
 
 FAIR_SHARES = [FairShare(run, priority) for run in "ab" for priority in Priority]
 STEPS = st.one_of(
-    st.tuples(st.just("submit"), st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(FAIR_SHARES))),
+    st.tuples(
+        st.just("submit"),
+        st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(FAIR_SHARES)),
+    ),
     st.tuples(st.just("cancel"), st.integers(0, 5)),
     st.tuples(st.just("revoke"), st.tuples(st.integers(0, 5), st.sampled_from(["", "a"]))),
     st.tuples(st.just("claim"), st.integers(1, 4)),
@@ -1006,7 +1071,9 @@ async def told_of(broker: Broker, verb: str, claim: Claim) -> object:
         return ids_of(await broker.renew([claim]))
     if verb == "release":  # not a second time: when a suspect is handed out again differs
         return await broker.release(claim) if claim.deliveries == 1 else None
-    return await broker.finish(claim, json.dumps(verb), cache=verb == "finish", dead_letter=verb == "fail")
+    return await broker.finish(
+        claim, json.dumps(verb), cache=verb == "finish", dead_letter=verb == "fail"
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -1022,12 +1089,14 @@ def test_both_brokers_tell_the_same_story(redis_url: str, steps: list[tuple[str,
     assert in_memory == on_redis
 
 
-# ----------------------------------------------------------------------------------------------- only on Redis: faults
+# ---------------------------------------------------------------------- only on Redis: faults
 
 
 async def test_killed_redis_loses_nothing(redis_server: Callable[..., Any]) -> None:
     server = redis_server(append_only=True)
-    asking, grading = (StreamsBroker(server.url, BrokerSettings(lease_s=1.0), patience_s=SOON_S) for _ in range(2))
+    asking, grading = (
+        StreamsBroker(server.url, BrokerSettings(lease_s=1.0), patience_s=SOON_S) for _ in range(2)
+    )
     batch = jobs(200)
     await asking.submit(batch)
     waiting = await answering(asking, ids(batch))
@@ -1044,7 +1113,9 @@ async def test_killed_redis_loses_nothing(redis_server: Callable[..., Any]) -> N
     server.stop()
 
 
-async def test_what_an_emptied_redis_forgot_is_submitted_again(redis_server: Callable[..., Any]) -> None:
+async def test_what_an_emptied_redis_forgot_is_submitted_again(
+    redis_server: Callable[..., Any],
+) -> None:
     server = redis_server(append_only=False)
     asking, grading = (StreamsBroker(server.url, patience_s=SOON_S) for _ in range(2))
     await asking.submit(jobs(300))
@@ -1067,7 +1138,11 @@ async def test_redis_that_stays_away_ends_calls_with_a_fault_and_waits_at_their_
     await broker.submit(jobs(1))
     server.stop()
     assert await answers(broker, ["job-0"], timeout_s=1.0) == []
-    for call in (broker.submit(jobs(1, "other")), broker.claim("ocaml", "w", 1, 0), broker.depth("ocaml")):
+    for call in (
+        broker.submit(jobs(1, "other")),
+        broker.claim("ocaml", "w", 1, 0),
+        broker.depth("ocaml"),
+    ):
         with pytest.raises(QueueFault, match="cannot reach Redis"):
             await cast("Awaitable[object]", call)
     await broker.close()
@@ -1078,14 +1153,20 @@ async def test_a_frozen_redis_ends_calls_with_a_fault(redis_server: Callable[...
     broker = StreamsBroker(server.url, patience_s=0.2)
     await broker.submit(jobs(1))
     server.stop(signal.SIGSTOP)
-    for call in (broker.submit(jobs(1, "other")), broker.claim("ocaml", "w", 1, 0), broker.depth("ocaml")):
+    for call in (
+        broker.submit(jobs(1, "other")),
+        broker.claim("ocaml", "w", 1, 0),
+        broker.depth("ocaml"),
+    ):
         with pytest.raises(QueueFault, match="no reply"):
             await cast("Awaitable[object]", call)
     server.stop()
     await broker.close()
 
 
-async def test_a_demoted_master_ends_neither_claims_nor_waits(redis_server: Callable[..., Any]) -> None:
+async def test_a_demoted_master_ends_neither_claims_nor_waits(
+    redis_server: Callable[..., Any],
+) -> None:
     server = redis_server()
     asking, grading = (StreamsBroker(server.url, patience_s=SOON_S) for _ in range(2))
     await asking.submit(jobs(1, "first"))
@@ -1141,7 +1222,9 @@ async def test_at_the_memory_limit_new_work_is_refused_and_accepted_work_is_answ
         async with working(grading):
             answered = await waiting
         assert sorted(job_id for job_id, _ in answered) == sorted(ids(accepted))
-        assert await redis.pttl(f"gradus:result:{accepted[-1].id}") <= 60_000, "the cache did not shrink"
+        assert await redis.pttl(f"gradus:result:{accepted[-1].id}") <= 60_000, (
+            "the cache did not shrink"
+        )
         assert await asking.depth("ocaml") == 0
         await redis.flushall()
         await wait_until(lambda: _accepts(asking))
@@ -1196,7 +1279,8 @@ NO_REDIS = [
 def serving(reply: bytes, n_replies: int, option: bytes | None) -> Iterator[str]:
     """A server that says `reply` to each of so many texts, and then breaks off.
 
-    With threads: asyncio's server leaves a connection open that it accepted in the loop's last turn.
+    With threads: asyncio's server leaves a connection open that it accepted in the loop's last
+    turn.
     """
 
     class Serve(socketserver.BaseRequestHandler):
@@ -1329,7 +1413,9 @@ async def depth_is(broker: Broker, depth: int) -> None:
     await wait_until(reached)
 
 
-async def test_a_running_job_without_a_lease_goes_back_in_line(on_redis: Place, redis: Redis) -> None:
+async def test_a_running_job_without_a_lease_goes_back_in_line(
+    on_redis: Place, redis: Redis
+) -> None:
     broker = on_redis.open(SHORT_LEASE)
     await broker.submit(jobs(2))
     lost, held = await take(broker, 2, "forgotten")
@@ -1341,7 +1427,9 @@ async def test_a_running_job_without_a_lease_goes_back_in_line(on_redis: Place, 
     assert await broker.depth("ocaml") == 0
 
 
-async def test_a_running_job_without_a_lease_that_nobody_wants_is_dropped(on_redis: Place, redis: Redis) -> None:
+async def test_a_running_job_without_a_lease_that_nobody_wants_is_dropped(
+    on_redis: Place, redis: Redis
+) -> None:
     broker = on_redis.open(SHORT_LEASE)
     await broker.submit(jobs(1))
     lost = await take_one(broker)
@@ -1352,7 +1440,9 @@ async def test_a_running_job_without_a_lease_that_nobody_wants_is_dropped(on_red
     assert (await take_one(broker)).deliveries == 1
 
 
-async def test_entries_that_a_forgetful_redis_left_behind_do_not_count_for_long(on_redis: Place, redis: Redis) -> None:
+async def test_entries_that_a_forgetful_redis_left_behind_do_not_count_for_long(
+    on_redis: Place, redis: Redis
+) -> None:
     broker, stream = on_redis.open(SHORT_LEASE), f"{on_redis.prefix}jobs:ocaml"
     await broker.submit(jobs(1))
     held = await take_one(broker)
@@ -1371,8 +1461,18 @@ async def test_a_job_record_without_its_job_does_not_keep_the_job_from_being_que
     broker = on_redis.open()
     await broker.submit(jobs(1, "other"))
     await broker.finish(await take_one(broker), "{}", cache=True)
-    assert await answers(broker, ["other-0"])  # it looks up what it waits for when it starts, and every 30 s
-    left = {"grader": "ocaml", "payload": "old", "entry": entry, "starts": 2, "turn": 7, "history": "", "inbox": 1}
+    assert await answers(
+        broker, ["other-0"]
+    )  # it looks up what it waits for when it starts, and every 30 s
+    left = {
+        "grader": "ocaml",
+        "payload": "old",
+        "entry": entry,
+        "starts": 2,
+        "turn": 7,
+        "history": "",
+        "inbox": 1,
+    }
     await redis.hset(f"{on_redis.prefix}job:job-0", mapping=left)
     await redis.pexpire(f"{on_redis.prefix}job:job-0", 60_000)
     await broker.submit(jobs(1))
@@ -1394,23 +1494,32 @@ async def test_a_finished_job_leaves_only_its_result(on_redis: Place, redis: Red
     for claim in await take(grading, 3):
         await grading.finish(claim, "{}", cache=True)
     await answers(asking, ids(jobs(3)))
-    kinds = [key.removeprefix(on_redis.prefix).split(":")[0] async for key in redis.scan_iter(f"{on_redis.prefix}*")]
+    kinds = [
+        key.removeprefix(on_redis.prefix).split(":")[0]
+        async for key in redis.scan_iter(f"{on_redis.prefix}*")
+    ]
     assert sorted(kinds) == ["inbox", "jobs", "result", "result", "result", "turns"]
     assert await redis.xlen(f"{on_redis.prefix}jobs:ocaml") == 0
 
 
-async def test_a_job_that_cannot_be_finished_harms_none_that_ends_with_it(on_redis: Place, redis: Redis) -> None:
+async def test_a_job_that_cannot_be_finished_harms_none_that_ends_with_it(
+    on_redis: Place, redis: Redis
+) -> None:
     broker = on_redis.open()
     await broker.submit(jobs(3))
     claims = await take(broker, 3)
     await redis.set(f"{on_redis.prefix}job:job-1", "no record", px=60_000)
-    ends = (broker.finish(claim, "{}", cache=True, dead_letter=claim is claims[1]) for claim in claims)
+    ends = (
+        broker.finish(claim, "{}", cache=True, dead_letter=claim is claims[1]) for claim in claims
+    )
     outcomes = await asyncio.gather(*ends, return_exceptions=True)
     assert (outcomes[0], outcomes[2], type(outcomes[1])) == (True, True, QueueFault)
     assert "WRONGTYPE" in str(outcomes[1])
 
 
-async def test_a_lapsed_holder_cannot_renew_what_another_holds(on_redis: Place, redis: Redis) -> None:
+async def test_a_lapsed_holder_cannot_renew_what_another_holds(
+    on_redis: Place, redis: Redis
+) -> None:
     first, second = on_redis.open(SHORT_LEASE), on_redis.open(SHORT_LEASE)
     await first.submit(jobs(1))
     lapsed = await take_one(first, "first")
@@ -1420,7 +1529,9 @@ async def test_a_lapsed_holder_cannot_renew_what_another_holds(on_redis: Place, 
     assert pending["consumer"] == "second"
 
 
-async def test_answers_of_an_asker_that_died_are_not_kept_for_it(on_redis: Place, redis: Redis) -> None:
+async def test_answers_of_an_asker_that_died_are_not_kept_for_it(
+    on_redis: Place, redis: Redis
+) -> None:
     asking, grading = on_redis.open(), on_redis.open()
     await asking.submit(jobs(1))
     [inbox] = [key async for key in redis.scan_iter(f"{on_redis.prefix}inbox:*")]
@@ -1429,7 +1540,9 @@ async def test_answers_of_an_asker_that_died_are_not_kept_for_it(on_redis: Place
     assert await redis.exists(inbox) == 0
 
 
-async def test_an_announcement_of_another_release_does_not_hide_the_others(on_redis: Place, redis: Redis) -> None:
+async def test_an_announcement_of_another_release_does_not_hide_the_others(
+    on_redis: Place, redis: Redis
+) -> None:
     broker = on_redis.open()
     await broker.heartbeat("old", OCAML, 60)
     await broker.heartbeat("new", OCAML, 60)
@@ -1437,7 +1550,7 @@ async def test_an_announcement_of_another_release_does_not_hide_the_others(on_re
     assert [info.workers for info in await broker.graders()] == [1]
 
 
-# -------------------------------------------------------------------------------------------------------------- opening
+# ----------------------------------------------------------------------------------------- opening
 
 
 async def test_no_url_opens_a_queue_in_this_process() -> None:
@@ -1451,7 +1564,9 @@ async def test_a_redis_url_opens_streams_with_the_given_terms() -> None:
     await broker.close()
 
 
-@pytest.mark.parametrize("url", ["amqp://localhost", "localhost:6379", "", "redis://localhost:port/0"])
+@pytest.mark.parametrize(
+    "url", ["amqp://localhost", "localhost:6379", "", "redis://localhost:port/0"]
+)
 def test_another_url_is_misuse(url: str) -> None:
     with pytest.raises(Misuse, match="broker URL"):
         open_broker(url)

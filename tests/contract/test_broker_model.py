@@ -1,4 +1,5 @@
-"""Both brokers held, step by step, to a model that fits on a page. No lease lapses and nobody dies here."""
+"""Both brokers held, step by step, to a model that fits on a page. No lease lapses and nobody dies
+here."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from services.broker import Broker, BrokerSettings, Claim, Job, QueueFull
 from tests.contract.test_broker import Place, assert_every_key_expires
@@ -32,7 +39,8 @@ class Held:
 
 
 class AgainstTheModel(RuleBasedStateMachine):
-    """Two processes ask, two others work. What the model says of a job: who wants it, where it is, its answer."""
+    """Two processes ask, two others work. What the model says of a job: who wants it, where it is,
+    its answer."""
 
     def __init__(self, url: str | None) -> None:
         super().__init__()
@@ -96,7 +104,12 @@ class AgainstTheModel(RuleBasedStateMachine):
         held = self.claims[which % len(self.claims)]
         name, text = held.claim.job.id, json.dumps([which, cache])
         assert (
-            self.do(self.workers[which % 2].finish(held.claim, text, cache=cache, dead_letter=dead_letter)) == held.good
+            self.do(
+                self.workers[which % 2].finish(
+                    held.claim, text, cache=cache, dead_letter=dead_letter
+                )
+            )
+            == held.good
         )
         if not held.good:
             return
@@ -147,7 +160,11 @@ async def answered(broker: Broker, name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-def test_whatever_is_done_to_it_a_broker_is_as_its_model(kind: str, request: pytest.FixtureRequest) -> None:
+def test_whatever_is_done_to_it_a_broker_is_as_its_model(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     url = request.getfixturevalue("redis_url") if kind == "redis" else None
     machine: Callable[[], Any] = lambda: AgainstTheModel(url)  # noqa: E731
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+    )

@@ -1,4 +1,5 @@
-"""Callbacks of asynchronous jobs: a real receiver on this machine, a real Redis, signatures checked on their own."""
+"""Callbacks of asynchronous jobs: a real receiver on this machine, a real Redis, signatures checked
+on their own."""
 
 from __future__ import annotations
 
@@ -92,7 +93,9 @@ async def test_results_are_sent_signed_until_the_receiver_takes_them(
             await received(receiver, 3)
             status = (await client.get(accepted.headers["location"])).json()
             await asyncio.sleep(0.2)
-    assert len(receiver.requests) == 3, "a redirect was followed, or a callback sent again after it was taken"
+    assert len(receiver.requests) == 3, (
+        "a redirect was followed, or a callback sent again after it was taken"
+    )
     for path, got, body in receiver.requests:
         assert (path, got["content-type"]) == ("/done?run=1", "application/json")
         assert got["webhook-id"] == accepted.json()["id"]
@@ -104,15 +107,25 @@ async def test_results_are_sent_signed_until_the_receiver_takes_them(
 
 
 async def test_a_receiver_that_never_takes_it_is_given_up_and_one_that_is_gone_at_once(
-    redis_url: str, secret_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redis_url: str,
+    secret_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("services.api.callbacks.PAUSES_S", (0.01,) * 2)
     with Receiver(500).running() as failing, Receiver(410).running() as gone:
-        settings = {"callback_origins": f"{failing.url},{gone.url}", "callback_secret_file": secret_file}
+        settings = {
+            "callback_origins": f"{failing.url},{gone.url}",
+            "callback_secret_file": secret_file,
+        }
         async with service(redis_url, **settings) as (client, broker), EchoWorker(broker).working():
             for receiver in (failing, gone):
                 sent = {"submissions": [submission("a")]}
-                await client.post("/v1/jobs/ocaml", json=sent, headers={"Gradus-Callback": f"{receiver.url}/secret"})
+                await client.post(
+                    "/v1/jobs/ocaml",
+                    json=sent,
+                    headers={"Gradus-Callback": f"{receiver.url}/secret"},
+                )
             async with asyncio.timeout(20):
                 while "failed: 500" not in caplog.text:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
@@ -139,8 +152,13 @@ async def test_a_receiver_that_never_takes_it_is_given_up_and_one_that_is_gone_a
         ("https://hooks.example:8443/" + "x" * 2048, 422),
     ],
 )
-async def test_no_other_origin_is_called(redis_url: str, secret_file: Path, url: str, status: int) -> None:
-    settings = {"callback_origins": "https://hooks.example:8443", "callback_secret_file": secret_file}
+async def test_no_other_origin_is_called(
+    redis_url: str, secret_file: Path, url: str, status: int
+) -> None:
+    settings = {
+        "callback_origins": "https://hooks.example:8443",
+        "callback_secret_file": secret_file,
+    }
     async with service(redis_url, **settings) as (client, broker):
         sent = {"submissions": [submission("a")]}
         answer = await client.post("/v1/jobs/ocaml", json=sent, headers={"Gradus-Callback": url})
@@ -152,21 +170,31 @@ async def test_no_other_origin_is_called(redis_url: str, secret_file: Path, url:
 async def test_callbacks_are_off_unless_origins_are_listed(redis_url: str) -> None:
     async with service(redis_url) as (client, _):
         sent = {"submissions": [submission("a")]}
-        answer = await client.post("/v1/jobs/ocaml", json=sent, headers={"Gradus-Callback": "https://hooks.example"})
+        answer = await client.post(
+            "/v1/jobs/ocaml", json=sent, headers={"Gradus-Callback": "https://hooks.example"}
+        )
         assert answer.status_code == 403
 
 
-@pytest.mark.parametrize("origins", ["hooks.example", "https://hooks.example/path", "ftp://x", "https://a:b@x", "*"])
+@pytest.mark.parametrize(
+    "origins", ["hooks.example", "https://hooks.example/path", "ftp://x", "https://a:b@x", "*"]
+)
 def test_an_origin_that_is_none_starts_no_service(origins: str, secret_file: Path) -> None:
     with pytest.raises(Misuse, match="CALLBACK_ORIGINS"):
-        create_app(MemoryBroker(), ApiSettings(callback_origins=origins, callback_secret_file=secret_file))  # type: ignore[arg-type]
+        create_app(
+            MemoryBroker(), ApiSettings(callback_origins=origins, callback_secret_file=secret_file)
+        )  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", [None, "", "whsec_", "whsec_c2hvcnQ=", base64.b64encode(KEY).decode(), "whsec_!!"])
+@pytest.mark.parametrize(
+    "text", [None, "", "whsec_", "whsec_c2hvcnQ=", base64.b64encode(KEY).decode(), "whsec_!!"]
+)
 def test_callbacks_without_a_secret_start_no_service(text: str | None, tmp_path: Path) -> None:
     file = None
     if text is not None:
         file = tmp_path / "secret"
         file.write_text(text)
     with pytest.raises(Misuse, match="CALLBACK_SECRET_FILE"):
-        create_app(MemoryBroker(), ApiSettings(callback_origins=("https://x",), callback_secret_file=file))
+        create_app(
+            MemoryBroker(), ApiSettings(callback_origins=("https://x",), callback_secret_file=file)
+        )

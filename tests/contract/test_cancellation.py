@@ -1,4 +1,5 @@
-"""What runs for somebody who left: its boxes are killed, its slot is free, and what was seen of it is no verdict."""
+"""What runs for somebody who left: its boxes are killed, its slot is free, and what was seen of it
+is no verdict."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def python(script: str, marker: str) -> Command:
 
 def lives(marker: str) -> bool:
     """Whether some process of this machine has `marker` among its arguments."""
-    return any(marker.encode() in _arguments(name) for name in os.listdir("/proc") if name.isdigit())
+    return any(
+        marker.encode() in _arguments(name) for name in os.listdir("/proc") if name.isdigit()
+    )
 
 
 def _arguments(pid: str) -> bytes:
@@ -141,7 +144,7 @@ def test_a_stop_that_is_closed_may_still_be_pulled() -> None:
     assert stop.is_cancelled
 
 
-# ------------------------------------------------------------------------------------------------ a client that leaves
+# ---------------------------------------------------------------------- a client that leaves
 
 BURNING = """let rec f x = if x < 0 then x else f (x + 1 - 1)"""
 TESTS = "let () = assert (f 1 = 1)"
@@ -160,7 +163,9 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
     ocaml_grader: OcamlGrader, package: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Limits let it burn for minutes: only a kill frees the one slot."""
-    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)  # a worker that stops waits for its claim to run out
+    monkeypatch.setattr(
+        "services.worker.CLAIM_WAIT_S", 0.1
+    )  # a worker that stops waits for its claim to run out
     limits = OcamlLimits(cpu_s=250).model_dump(exclude_none=True)
     burning = asked("burning", BURNING, limits=limits, packages=package)
     broker, stop = MemoryBroker(), asyncio.Event()
@@ -179,7 +184,9 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)  # into the burning run
         leaving.cancel()
-        answer = await client.post("/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]})
+        answer = await client.post(
+            "/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]}
+        )
         assert [result["status"] for result in answer.json()["results"]] == ["graded"]
     assert await broker.results([job_of(burning, ocaml_grader)]) == {}
     assert await broker.depth("ocaml") == 0
@@ -199,16 +206,22 @@ async def test_cancelling_kills_the_running_box_and_answers_with_a_fault(
         brokers = [StreamsBroker(redis_url, prefix=prefix) for _ in range(3)]
         for broker in brokers:
             stack.push_async_callback(broker.close)
-        working = asyncio.create_task(Worker(ocaml_grader, brokers[0], slots=1, name="w", self_tested=True).run(stop))
+        working = asyncio.create_task(
+            Worker(ocaml_grader, brokers[0], slots=1, name="w", self_tested=True).run(stop)
+        )
         stack.push_async_callback(asyncio.wait, [working])
         stack.callback(stop.set)
         apis = []
         for broker in brokers[1:]:
             app = create_app(broker, ApiSettings())
             stack.push_async_callback(app.state.api.jobs.close)
-            client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=SOON_S)
+            client = httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url="http://test", timeout=SOON_S
+            )
             apis.append(await stack.enter_async_context(client))
-        accepted = await apis[0].post("/v1/jobs/ocaml", json={"submissions": [burning], "deadline_s": 600})
+        accepted = await apis[0].post(
+            "/v1/jobs/ocaml", json={"submissions": [burning], "deadline_s": 600}
+        )
         async with asyncio.timeout(SOON_S):
             while not (await brokers[0].queue_stats("ocaml")).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -218,12 +231,20 @@ async def test_cancelling_kills_the_running_box_and_answers_with_a_fault(
         else:
             assert await brokers[2].revoke("ocaml", [job_of(burning, ocaml_grader)]) == 1
             async with asyncio.timeout(SOON_S):
-                while (status := (await apis[1].get(accepted.headers["location"])).json())["status"] != "done":  # noqa: ASYNC110
+                while (status := (await apis[1].get(accepted.headers["location"])).json())[  # noqa: ASYNC110
+                    "status"
+                ] != "done":  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         [result] = status["results"]
-        assert (result["id"], result["fault"]["kind"], result["fault"]["retryable"]) == ("burning", "queue", False)
+        assert (result["id"], result["fault"]["kind"], result["fault"]["retryable"]) == (
+            "burning",
+            "queue",
+            False,
+        )
         assert "cancelled" in result["fault"]["message"]
-        answer = await apis[0].post("/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]})
+        answer = await apis[0].post(
+            "/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]}
+        )
         assert [one["status"] for one in answer.json()["results"]] == ["graded"]
         async with asyncio.timeout(SOON_S):
             while await brokers[0].depth("ocaml"):  # noqa: ASYNC110

@@ -1,4 +1,5 @@
-"""The command line: exit statuses, misuse named with file and line, results in order, here and by a service."""
+"""The command line: exit statuses, misuse named with file and line, results in order, here and by a
+service."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ SOON_S = 100.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
 
 
-def submission(submission_id: str, completion: str = "let f x = x + 1", **task: Any) -> dict[str, Any]:
+def submission(
+    submission_id: str, completion: str = "let f x = x + 1", **task: Any
+) -> dict[str, Any]:
     return {"id": submission_id, "completion": completion, "task": TASK | task}
 
 
@@ -45,9 +48,14 @@ def results_in(text: str) -> list[Graded | Faulted]:
     return [RESULT.validate_json(line) for line in text.splitlines()]
 
 
-# ----------------------------------------------------------------------------------------------------- old options
+# ---------------------------------------------------------------------- old options
 
-OLD = [(command, old, new) for command, names in RENAMED.items() if command for old, new in names.items()]
+OLD = [
+    (command, old, new)
+    for command, names in RENAMED.items()
+    if command
+    for old, new in names.items()
+]
 
 
 @pytest.mark.parametrize(("command", "old", "new"), OLD)
@@ -60,7 +68,13 @@ def test_an_old_option_of_a_command_stands_for_the_new_one(
     options = {name for one in found.params for name in one.opts}
     assert new in options
     assert old not in options
-    assert renamed([*command.split(), "a", f"{old}=3", old, "4"]) == [*command.split(), "a", f"{new}=3", new, "4"]
+    assert renamed([*command.split(), "a", f"{old}=3", old, "4"]) == [
+        *command.split(),
+        "a",
+        f"{new}=3",
+        new,
+        "4",
+    ]
     assert f"{old} is now {new}" in capsys.readouterr().err
 
 
@@ -70,7 +84,7 @@ def test_an_option_is_renamed_in_its_command_only(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
 
 
-# ----------------------------------------------------------------------------------------------------------- misuse
+# ------------------------------------------------------------------------------------------ misuse
 
 GOOD = json.dumps(submission("good"))
 
@@ -85,14 +99,19 @@ BAD_LINES: dict[str, tuple[str, str]] = {
     "no completion": (json.dumps({"id": "bad", "task": TASK}), "completion: Field required"),
     "a lone surrogate": (bad(completion="\ud800"), "completion: is not valid Unicode"),
     "not a number": (bad(completion=float("nan")), "NaN is not a finite number"),
-    "ten megabytes": (bad(completion="x" * 10_000_000), "completion: longer than 1000000 characters"),
+    "ten megabytes": (
+        bad(completion="x" * 10_000_000),
+        "completion: longer than 1000000 characters",
+    ),
     "an id that was there": (GOOD, "id: 'good' occurs twice, first at"),
     "a list": ("[]", "is list, not a record"),
 }
 
 
 @pytest.mark.parametrize("what", BAD_LINES)
-def test_a_line_that_cannot_be_used_is_named_and_nothing_is_graded(gradus: Cli, tmp_path: Path, what: str) -> None:
+def test_a_line_that_cannot_be_used_is_named_and_nothing_is_graded(
+    gradus: Cli, tmp_path: Path, what: str
+) -> None:
     line, problem = BAD_LINES[what]
     file = tmp_path / "asked.jsonl"
     file.write_text(f"{GOOD}\n\n{line}\n")
@@ -103,7 +122,9 @@ def test_a_line_that_cannot_be_used_is_named_and_nothing_is_graded(gradus: Cli, 
     assert len(said.err) < 1000, "a message does not repeat its input"
 
 
-def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli, tmp_path: Path) -> None:
+def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(
+    gradus: Cli, tmp_path: Path
+) -> None:
     file = tmp_path / "asked.jsonl"
     file.write_text(jsonl(*(submission(f"s{n}") for n in range(2000))) + "oops\n")
     said = gradus("grade", "ocaml", file)
@@ -114,7 +135,10 @@ def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli,
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["grade", "cobol", "a.jsonl"], "there is no grader 'cobol'; there are: ocaml, rust, story, preference"),
+        (
+            ["grade", "cobol", "a.jsonl"],
+            "there is no grader 'cobol'; there are: ocaml, rust, story, preference",
+        ),
         (["grade", "ocaml", "none.jsonl"], "none.jsonl: cannot be read: No such file or directory"),
         (["grade", "ocaml", "folder"], "folder: cannot be read: Is a directory"),
         (["grade", "ocaml", "bytes.jsonl"], "bytes.jsonl:2: is not UTF-8 text"),
@@ -172,12 +196,14 @@ def test_every_option_shows_its_default_and_no_help_is_lost_as_markup(gradus: Cl
     while asked:
         command = asked.pop()
         asked += getattr(command, "commands", {}).values()
-        texts |= {f"{command.name} {one.name}": getattr(one, "help", None) or "" for one in command.params}
+        texts |= {
+            f"{command.name} {one.name}": getattr(one, "help", None) or "" for one in command.params
+        }
     assert len(texts) > 150
     assert {name: text for name, text in texts.items() if "[" in text} == {}
 
 
-# ---------------------------------------------------------------------------------------------------- real processes
+# ---------------------------------------------------------------------- real processes
 
 ASKED = [
     submission("right"),
@@ -193,11 +219,17 @@ REWARDS = [1.0, 0.35, 1.0, 1.0, 0.0, 0.35, 1.0]
 
 
 def process(*argv: str | Path, path: str = "") -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PATH": path + os.environ["PATH"]}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PATH": path + os.environ["PATH"],
+    }
     environment.pop("GRADUS_REDIS_URL", None)
     command = [sys.executable, "-m", "gradus", *map(str, argv)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(
+        command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=pipe
+    )
 
 
 def comparable(result: Graded | Faulted) -> dict[str, Any]:
@@ -206,7 +238,8 @@ def comparable(result: Graded | Faulted) -> dict[str, Any]:
 
 @contextmanager
 def served(*argv: str, path: str = "") -> Iterator[tuple[str, str]]:
-    """The address of a service of everything in one process, and what it said before it was ready."""
+    """The address of a service of everything in one process, and what it said before it was
+    ready."""
     running = process("serve", "--port", "0", "--slots", "2", *argv, path=path)
     said = ""
     try:
@@ -226,7 +259,8 @@ def served(*argv: str, path: str = "") -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def no_rust(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What to put before PATH so that rustc is there and does not work, as rustup's is without a toolchain."""
+    """What to put before PATH so that rustc is there and does not work, as rustup's is without a
+    toolchain."""
     folder = tmp_path_factory.mktemp("no_rust")
     broken = folder / "rustc"
     broken.write_text("#!/bin/sh\necho 'no toolchain is installed' >&2\nexit 1\n")
@@ -260,7 +294,9 @@ def test_a_file_is_graded_in_order_here_and_by_a_service_with_the_same_results(
     to = ("--url", without_rust[0])
     there = gradus("grade", "ocaml", file, *to)
     assert there.status == 3
-    assert [comparable(result) for result in results_in(there.out)] == [comparable(result) for result in results]
+    assert [comparable(result) for result in results_in(there.out)] == [
+        comparable(result) for result in results
+    ]
     misuse = gradus("grade", "ocaml", file, *to, "--rubric", "ocaml/none@1")
     assert (misuse.status, misuse.out) == (2, "")
     assert "the ocaml grader offers no such rubric; it offers: ocaml/graduated@1" in misuse.err
@@ -295,7 +331,9 @@ def test_doctor_counts_missing_rust_as_nothing_that_everybody_needs(
     assert re.match(r"--   rust: .*no toolchain is installed", found["rust"])
 
 
-def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(ocaml_grader: OcamlGrader) -> None:
+def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(
+    ocaml_grader: OcamlGrader,
+) -> None:
     for module in ("tests.graders", "graders"):
         [sign] = grader_checks(EntryPoint("ocaml", f"{module}:Grader", "gradus.graders"))
         assert (sign.what, sign.fine) == ("ocaml", True)
@@ -303,12 +341,18 @@ def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(ocaml_gr
 
 
 def test_every_grader_that_can_start_is_served_by_one_process(
-    gradus: Cli, tmp_path: Path, rust_grader: RustGrader, ocaml_grader: OcamlGrader, story_grader: StoryGrader
+    gradus: Cli,
+    tmp_path: Path,
+    rust_grader: RustGrader,
+    ocaml_grader: OcamlGrader,
+    story_grader: StoryGrader,
 ) -> None:
     ocaml, rust, story = (tmp_path / f"{name}.jsonl" for name in ("ocaml", "rust", "story"))
     ocaml.write_text(jsonl(*ASKED[:2]))
     task = {"tests": "#[test]\nfn adds() { assert_eq!(solution::f(1), 2); }"}
-    rust.write_text(jsonl({"id": "right", "completion": "pub fn f(x: u8) -> u8 { x + 1 }", "task": task}))
+    rust.write_text(
+        jsonl({"id": "right", "completion": "pub fn f(x: u8) -> u8 { x + 1 }", "task": task})
+    )
     told = "As a cook, I want to order flour online, so that I bake on time."
     story.write_text(jsonl({"id": "right", "completion": told, "task": {"references": [told]}}))
     with served() as (url, said):
@@ -322,10 +366,15 @@ def test_every_grader_that_can_start_is_served_by_one_process(
     assert results_in(alone.out)[0].status == "graded"
     passed = [result.passed for here in all_of_them for result in results_in(here.out)]  # type: ignore[union-attr]
     assert passed == [True, False, True, True]
-    assert [result.reward for result in results_in(strict.out) if isinstance(result, Graded)] == [1.0, 0.0]
+    assert [result.reward for result in results_in(strict.out) if isinstance(result, Graded)] == [
+        1.0,
+        0.0,
+    ]
 
 
-def test_a_service_that_is_not_there_is_exit_status_3_with_a_fault_for_each(gradus: Cli, tmp_path: Path) -> None:
+def test_a_service_that_is_not_there_is_exit_status_3_with_a_fault_for_each(
+    gradus: Cli, tmp_path: Path
+) -> None:
     file = tmp_path / "asked.jsonl"
     file.write_text(jsonl(*ASKED[:2]))
     said = gradus("grade", "ocaml", file, "--url", "http://127.0.0.1:9", "--deadline-s", "0.5")
@@ -335,7 +384,10 @@ def test_a_service_that_is_not_there_is_exit_status_3_with_a_fault_for_each(grad
 
 
 def test_ctrl_c_ends_grading_soon_with_exit_status_130(tmp_path: Path) -> None:
-    slow = [submission(f"slow {n}", f"let rec f x = f (x + {n})", limits={"cpu_s": 0.3}) for n in range(1000)]
+    slow = [
+        submission(f"slow {n}", f"let rec f x = f (x + {n})", limits={"cpu_s": 0.3})
+        for n in range(1000)
+    ]
     file = tmp_path / "asked.jsonl"
     file.write_text(jsonl(ASKED[0], ASKED[1], *slow))
     running = process("grade", "ocaml", file, "--slots", "2", "--rubric", "ocaml/strict@1")
@@ -366,13 +418,29 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
 def test_a_new_key_has_the_limits_that_are_asked_for(gradus: Cli) -> None:
     limits = ["--operator", "--training-only", "--per-minute", "60", "--expires", "2099-12-31"]
     [key] = key_ring((), gradus("keys", "new", "ada", *limits).out, None).keys
-    assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (True, True, 60, date(2099, 12, 31))
+    assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (
+        True,
+        True,
+        60,
+        date(2099, 12, 31),
+    )
     [key] = key_ring((), gradus("keys", "new", "ada").out, None).keys
-    assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (False, False, None, None)
+    assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (
+        False,
+        False,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
-    "argv", [["two words"], [""], ["trainer", "--graders", "Cobol"], ["trainer", "--expires", "2099-02-30"]]
+    "argv",
+    [
+        ["two words"],
+        [""],
+        ["trainer", "--graders", "Cobol"],
+        ["trainer", "--expires", "2099-02-30"],
+    ],
 )
 def test_a_key_that_no_service_would_take_is_misuse(gradus: Cli, argv: list[str]) -> None:
     assert gradus("keys", "new", *argv).status == 2

@@ -1,4 +1,5 @@
-"""`gradus eval`, `sample`, `compare`, `replay` and `pairs` from the command line, with the real OCaml grader.
+"""`gradus eval`, `sample`, `compare`, `replay` and `pairs` from the command line, with the real
+OCaml grader.
 
 The model is a server that answers from the tasks' own solutions and stubs.
 """
@@ -43,7 +44,9 @@ def tasks(tmp_path_factory: pytest.TempPathFactory, rows: list[Json]) -> Path:
 
 def solving(rows: list[Json], right: int) -> Any:
     """The first `right` tasks are solved, the others get their stub, the last is not OCaml."""
-    answers = {row["prompt"]: row["solution"] if n < right else row["stub"] for n, row in enumerate(rows)}
+    answers = {
+        row["prompt"]: row["solution"] if n < right else row["stub"] for n, row in enumerate(rows)
+    }
     answers[rows[-1]["prompt"]] = "I am sorry."
 
     def answer(text: str, body: Json, before: int) -> Reply | str:
@@ -59,7 +62,9 @@ def evaluation(tasks: Path, url: str, out: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def two_of_six(tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any) -> Path:
+def two_of_six(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
+) -> Path:
     """The folder of an evaluation in which the first two of six tasks are solved."""
     out = tmp_path_factory.mktemp("evaluations") / "two"
     with OpenAiLike(solving(rows, 2)).serving() as like, pytest.MonkeyPatch.context() as patch:
@@ -74,8 +79,8 @@ def two_of_six(tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks
 def resumed(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
 ) -> tuple[Path, set[str]]:
-    """The folder of an evaluation in which four of six tasks are solved, and the prompts that were sent after its
-    process was killed with three completions in the folder."""
+    """The folder of an evaluation in which four of six tasks are solved, and the prompts that were
+    sent after its process was killed with three completions in the folder."""
     out = tmp_path_factory.mktemp("evaluations") / "four"
     solved, gone = solving(rows, 4), threading.Event()
 
@@ -93,7 +98,9 @@ def resumed(
         killed.wait()
         gone.set()
     with OpenAiLike(solved).serving() as like:
-        done = subprocess.run(evaluation(tasks, like.url, out), capture_output=True, text=True, timeout=2 * SOON_S)
+        done = subprocess.run(
+            evaluation(tasks, like.url, out), capture_output=True, text=True, timeout=2 * SOON_S
+        )
         asked = set(like.prompts())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(out / "results.json")
@@ -115,7 +122,9 @@ def lines_in(path: Path) -> int:
 def test_a_run_that_was_killed_goes_on(resumed: tuple[Path, set[str]], rows: list[Json]) -> None:
     out, asked = resumed
     assert asked == {row["prompt"] for row in rows[3:]}
-    found = [json.loads(line) for line in (out / "completions.jsonl").read_text().split("\n") if line]
+    found = [
+        json.loads(line) for line in (out / "completions.jsonl").read_text().split("\n") if line
+    ]
     assert [one["status"] for one in found] == ["graded"] * TASKS
     assert [one["passed"] for one in found] == [True] * 4 + [False] * 2
 
@@ -133,7 +142,11 @@ def test_the_whole_way_from_a_server_to_pairs(
     got = gradus("compare", *both, "--json", compared, "--html", tmp_path / "compared.html")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(compared))
     changes = json.loads(compared.read_text())
-    assert (changes["turns"]["improved"], changes["turns"]["both fail"], changes["test"]["p_value"]) == (2, 2, 0.5)
+    assert (
+        changes["turns"]["improved"],
+        changes["turns"]["both fail"],
+        changes["test"]["p_value"],
+    ) == (2, 2, 0.5)
 
     pairs = tmp_path / "pairs.jsonl"
     got = gradus("pairs", *both, "--out", pairs, "--passed-vs-failed", "--text")
@@ -153,7 +166,9 @@ def test_a_reward_that_changed_is_status_one(gradus: Cli, two_of_six: Path, tmp_
     assert found["completions"] == TASKS
 
 
-def test_evaluations_of_other_tasks_are_not_compared(gradus: Cli, two_of_six: Path, tmp_path: Path) -> None:
+def test_evaluations_of_other_tasks_are_not_compared(
+    gradus: Cli, two_of_six: Path, tmp_path: Path
+) -> None:
     other = shutil.copytree(two_of_six, tmp_path / "other")
     found = json.loads((other / "results.json").read_text())
     (other / "results.json").write_text(json.dumps(found | {"tasks_sha256": "0" * 64}))
@@ -175,14 +190,21 @@ def test_the_key_comes_from_the_environment_alone(
         common = ("sample", tasks, "--endpoint", like.url, "--limit", "1", "--out")
         assert gradus(*common, tmp_path / "a.jsonl").status == 0
         assert gradus(*common, tmp_path / "b.jsonl", "--set", "api_key_env=MY_KEY").status == 0
-        assert [headers.get("authorization") for _, _, headers in like.requests] == [None, "Bearer hush"]
+        assert [headers.get("authorization") for _, _, headers in like.requests] == [
+            None,
+            "Bearer hush",
+        ]
     assert not any("hush" in file.read_text() for file in tmp_path.iterdir() if file.is_file())
 
 
 def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "b"}]
-    prompts.write_text("".join(json.dumps(row) + "\n" for row in ({"prompt": "a"}, {"id": "chat", "messages": chat})))
+    prompts.write_text(
+        "".join(
+            json.dumps(row) + "\n" for row in ({"prompt": "a"}, {"id": "chat", "messages": chat})
+        )
+    )
     out = tmp_path / "out" / "samples.jsonl"
     with OpenAiLike(lambda text, body, before: f"to {text}").serving() as like:
         got = gradus("sample", prompts, "--endpoint", like.url, "--samples", "2", "--out", out)
@@ -199,7 +221,14 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
         again = gradus("sample", prompts, "--endpoint", like.url, "--samples", "2", "--out", out)
         assert (again.status, like.requests) == (0, [])
         lost = gradus(
-            "sample", prompts, "--endpoint", like.url, "--set", "attempts=1", "--out", tmp_path / "lost.jsonl"
+            "sample",
+            prompts,
+            "--endpoint",
+            like.url,
+            "--set",
+            "attempts=1",
+            "--out",
+            tmp_path / "lost.jsonl",
         )
     assert lost.status == 3
     assert "2 of 2 completions were not written: 2 x server; the last: 500: no" in lost.err
@@ -212,12 +241,17 @@ def test_samples_have_metrics_where_they_are_asked_for(gradus: Cli, tmp_path: Pa
         got = gradus("sample", prompts, "--endpoint", like.url, "--metrics", "--out", out)
     assert got.status == 0
     found = json.loads((tmp_path / "samples.metrics.json").read_text())
-    assert (found["completions"], found["perplexity"]) == (2, None)  # the server says nothing of likelihood
+    assert (found["completions"], found["perplexity"]) == (
+        2,
+        None,
+    )  # the server says nothing of likelihood
     assert (found["text"]["distinct_1"], found["text"]["words"]) == (3 / 8, 4.0)
     assert "distinct_1  0.375" in got.out
 
 
-def test_a_talk_about_a_task_has_the_verdict_after_each_answer(gradus: Cli, tasks: Path, rows: list[Json]) -> None:
+def test_a_talk_about_a_task_has_the_verdict_after_each_answer(
+    gradus: Cli, tasks: Path, rows: list[Json]
+) -> None:
     task = rows[1]
 
     def answer(text: str, body: Json, before: int) -> str:
@@ -228,7 +262,10 @@ def test_a_talk_about_a_task_has_the_verdict_after_each_answer(gradus: Cli, task
         got = gradus(*asks, "--endpoint", like.url, stdin=b"Repair it.\n")
         assert gradus(*asks[:-1], "none", "--endpoint", like.url).status == 2
         assert gradus("chat", "--task", "x", "--endpoint", like.url).status == 2
-        for words, why in (((), "MODEL is missing"), (("m", "--model", "m"), "MODEL is given twice")):
+        for words, why in (
+            ((), "MODEL is missing"),
+            (("m", "--model", "m"), "MODEL is given twice"),
+        ):
             said = gradus("chat", *words)
             assert (said.status, why in said.err) == (2, True)
     assert got.status == 0
@@ -242,7 +279,10 @@ def test_a_talk_about_a_task_has_the_verdict_after_each_answer(gradus: Cli, task
 def test_a_talk_goes_on_until_the_input_ends(gradus: Cli) -> None:
     with OpenAiLike(lambda text, body, before: f"to {text}").serving() as like:
         got = gradus("chat", "--endpoint", like.url, stdin=b"a\nb\n")
-    assert (got.status, [line for line in got.out.splitlines() if line.startswith("to ")]) == (0, ["to a", "to b"])
+    assert (got.status, [line for line in got.out.splitlines() if line.startswith("to ")]) == (
+        0,
+        ["to a", "to b"],
+    )
     assert len(like.requests[1][1]["messages"]) == 3
 
 
@@ -257,7 +297,14 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
             ("", "holds no rows"),
         ):
             (tmp_path / "p.jsonl").write_text(text)
-            got = gradus("sample", tmp_path / "p.jsonl", "--endpoint", like.url, "--out", tmp_path / "out.jsonl")
+            got = gradus(
+                "sample",
+                tmp_path / "p.jsonl",
+                "--endpoint",
+                like.url,
+                "--out",
+                tmp_path / "out.jsonl",
+            )
             assert (got.status, like.requests) == (2, []), text
             assert why in got.err
 

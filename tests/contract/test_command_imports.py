@@ -1,4 +1,5 @@
-"""`gradus --help` and the help of each wing's commands import nothing heavy, and of a wing only its commands."""
+"""`gradus --help` and the help of each wing's commands import nothing heavy, and of a wing only its
+commands."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WINGS = ("services", "trainer", "corpus")
 HEAVY = frozenset(
-    {"torch", "trl", "transformers", "datasets", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "httpx"}
+    {
+        "torch",
+        "trl",
+        "transformers",
+        "datasets",
+        "fastapi",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+        "redis",
+        "httpx",
+    }
     | {"numpy", "scipy", "onnxruntime", "tokenizers", "opentelemetry", "prometheus_client"}
 )
 PROGRAM = """
@@ -46,17 +58,25 @@ except SystemExit as ended:
 )
 def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PROGRAM, *words, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     told = json.loads(done.stderr.splitlines()[-1])
     assert told["status"] == 0, done.stderr
     assert "Usage" in done.stdout
     modules = set(told["modules"])
     # Typer loads pydantic itself, for the options of one command
-    assert {name.partition(".")[0] for name in modules} & (HEAVY if words else HEAVY | {"pydantic"}) == set()
+    assert {name.partition(".")[0] for name in modules} & (
+        HEAVY if words else HEAVY | {"pydantic"}
+    ) == set()
     of_wings = {name for name in modules if name.partition(".")[0] in WINGS}
     assert {f"{wing}.commands" for wing in WINGS} <= of_wings
-    assert [name for name in sorted(of_wings) if not re.fullmatch(r"\w+(\.commands(\.\w+)?)?", name)] == []
+    assert [
+        name for name in sorted(of_wings) if not re.fullmatch(r"\w+(\.commands(\.\w+)?)?", name)
+    ] == []
 
 
 def test_the_ground_floor_names_no_wing() -> None:
@@ -72,8 +92,11 @@ def test_the_ground_floor_names_no_wing() -> None:
 
 @pytest.mark.parametrize("grader", ["ocaml", "rust", "story", "preference"])
 def test_the_module_of_a_grader_loads_no_torch(grader: str) -> None:
-    """Also not the grader that runs its model on torch: without it, that grader must say what to install."""
+    """Also not the grader that runs its model on torch: without it, that grader must say what to
+    install."""
     program = f"import sys, services.graders.{grader}.grader; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert f"services.graders.{grader}.config" in done.stdout.split()
     assert {"torch", "transformers", "sentence_transformers"} & set(done.stdout.split()) == set()

@@ -1,4 +1,5 @@
-"""`gradus tasks import`: foreign material becomes validated tasks, or is rejected with file, line and reason."""
+"""`gradus tasks import`: foreign material becomes validated tasks, or is rejected with file, line
+and reason."""
 
 from __future__ import annotations
 
@@ -42,9 +43,13 @@ def read(path: Path) -> list[dict[str, Any]]:
 def imported(gradus: Cli, tmp_path: Path) -> Import:
     """Runs an import; what it said, the tasks, and the rejected records."""
 
-    def run(form: str, *argv: str | Path) -> tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]:
+    def run(
+        form: str, *argv: str | Path
+    ) -> tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]:
         out = tmp_path / "out.jsonl"
-        said = gradus("tasks", "import", *argv, "--format", form, "-o", out, "--force", "--slots", "2")
+        said = gradus(
+            "tasks", "import", *argv, "--format", form, "-o", out, "--force", "--slots", "2"
+        )
         return said, read(out), read(tmp_path / "out.rejected.jsonl")
 
     return run
@@ -53,7 +58,8 @@ def imported(gradus: Cli, tmp_path: Path) -> Import:
 def decided(
     drafts: Iterable[Draft], name: GraderName, grader: Grader, **rules: bool
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """The tasks and the rejected records that an import would write, by a grader that has started."""
+    """The tasks and the rejected records that an import would write, by a grader that has
+    started."""
     decisions = list(decide(list(drafts), name, grader, 2, **rules))
     good = [decision.draft.values for decision in decisions if not decision.problems]
     return good, [decision.rejected for decision in decisions if decision.problems]
@@ -64,7 +70,7 @@ def reason(rejected: list[dict[str, Any]], name: str) -> str:
     return "; ".join(found["reasons"])
 
 
-# -------------------------------------------------------------------------------------------------------- Exercism
+# ---------------------------------------------------------------------------------------- Exercism
 
 
 def test_an_exercise_becomes_a_valid_task_with_licence_authors_and_place(
@@ -80,21 +86,38 @@ def test_an_exercise_becomes_a_valid_task_with_licence_authors_and_place(
     assert task["signature"] == "val add : int -> int\n"
     assert "Add one to a number." in task["prompt"]
     assert task["stub"] in task["prompt"] + "\n"
-    assert task["packages"] == ["ounit2"], "base is linked by every exercise, and none of these files names it"
+    assert task["packages"] == ["ounit2"], (
+        "base is linked by every exercise, and none of these files names it"
+    )
     assert gradus("tasks", "validate", tmp_path / "out.jsonl").status == 0
 
 
 SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no tests": (lambda folder: (folder / "test.ml").unlink(), "test.ml: cannot be read: No such file"),
-    "no example": (lambda folder: (folder / ".meta/example.ml").unlink(), "example.ml: cannot be read"),
+    "no tests": (
+        lambda folder: (folder / "test.ml").unlink(),
+        "test.ml: cannot be read: No such file",
+    ),
+    "no example": (
+        lambda folder: (folder / ".meta/example.ml").unlink(),
+        "example.ml: cannot be read",
+    ),
     "no description": (lambda folder: shutil.rmtree(folder / ".docs"), ".docs: holds neither"),
-    "broken JSON": (lambda folder: (folder / ".meta/config.json").write_text("{"), "config.json: is not JSON"),
-    "a list for a configuration": (lambda folder: (folder / ".meta/config.json").write_text("[]"), "is list, not an"),
+    "broken JSON": (
+        lambda folder: (folder / ".meta/config.json").write_text("{"),
+        "config.json: is not JSON",
+    ),
+    "a list for a configuration": (
+        lambda folder: (folder / ".meta/config.json").write_text("[]"),
+        "is list, not an",
+    ),
     "numbers for names": (
         lambda folder: (folder / ".meta/config.json").write_text('{"files": {"test": [1]}}'),
         "files.test: is no list of names",
     ),
-    "deep JSON": (lambda folder: (folder / ".meta/config.json").write_text("[" * 200_000), "is not JSON"),
+    "deep JSON": (
+        lambda folder: (folder / ".meta/config.json").write_text("[" * 200_000),
+        "is not JSON",
+    ),
     "a name that leads out": (
         lambda folder: (folder / ".meta/config.json").write_text(
             json.dumps({"files": {"solution": ["add_one.ml"], "test": ["../../../../secret.ml"]}})
@@ -102,38 +125,64 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         "leads out of",
     ),
     "an absolute name": (
-        lambda folder: (folder / ".meta/config.json").write_text(json.dumps({"files": {"test": ["/etc/hosts"]}})),
+        lambda folder: (folder / ".meta/config.json").write_text(
+            json.dumps({"files": {"test": ["/etc/hosts"]}})
+        ),
         "names 0 files in .ml",
     ),
     "an absolute name of a file that is there": (
         lambda folder: (folder / ".meta/config.json").write_text(
-            json.dumps({"files": {"solution": ["add_one.ml"], "test": [str(folder.parents[3] / "secret.ml")]}})
+            json.dumps(
+                {
+                    "files": {
+                        "solution": ["add_one.ml"],
+                        "test": [str(folder.parents[3] / "secret.ml")],
+                    }
+                }
+            )
         ),
         "leads out of",
     ),
     "a link that leads out": (
-        lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").symlink_to("/etc/hostname")),
+        lambda folder: (
+            (folder / "test.ml").unlink(),
+            (folder / "test.ml").symlink_to("/etc/hostname"),
+        ),
         "leads out of",
     ),
     "a link to itself": (
         lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").symlink_to("test.ml")),
         "cannot be read",
     ),
-    "a pipe": (lambda folder: ((folder / "test.ml").unlink(), os.mkfifo(folder / "test.ml")), "is no file"),
+    "a pipe": (
+        lambda folder: ((folder / "test.ml").unlink(), os.mkfifo(folder / "test.ml")),
+        "is no file",
+    ),
     "a folder for a file": (
         lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").mkdir()),
         "is no file",
     ),
-    "a huge file": (lambda folder: (folder / "test.ml").write_text("(* *)" * 1_000_000), "longer than"),
+    "a huge file": (
+        lambda folder: (folder / "test.ml").write_text("(* *)" * 1_000_000),
+        "longer than",
+    ),
     "a file that is not UTF-8": (
         lambda folder: (folder / "test.ml").write_bytes(b"(* ok *)\n\xff"),
         "test.ml:2: is not",
     ),
     "a NUL": (lambda folder: (folder / "test.ml").write_text("let () = assert true\0"), "NUL"),
-    "a wrong example": (lambda folder: (folder / ".meta/example.ml").write_text("let add x = x"), "at stage tests"),
-    "a stub that passes": (lambda folder: (folder / "add_one.ml").write_text("let add x = x + 1"), "stub passes all"),
+    "a wrong example": (
+        lambda folder: (folder / ".meta/example.ml").write_text("let add x = x"),
+        "at stage tests",
+    ),
+    "a stub that passes": (
+        lambda folder: (folder / "add_one.ml").write_text("let add x = x + 1"),
+        "stub passes all",
+    ),
     "a package that nobody has": (
-        lambda folder: (folder / "dune").write_text("(executable (libraries ounit2 no_such_library))"),
+        lambda folder: (folder / "dune").write_text(
+            "(executable (libraries ounit2 no_such_library))"
+        ),
         "no_such_library",
     ),
 }
@@ -143,7 +192,8 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def spoiled(
     ocaml_grader: OcamlGrader, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """What becomes of a track whose exercises are spoiled in these ways but for a good one, which is there twice."""
+    """What becomes of a track whose exercises are spoiled in these ways but for a good one, which
+    is there twice."""
     track = tmp_path_factory.mktemp("spoiled") / "track"
     (track.parent / "secret.ml").write_text("let secret = 1")
     shutil.copytree(TRACK, track)
@@ -188,7 +238,9 @@ def test_spoiled_exercises_harm_no_other_and_two_folders_of_one_name_are_one_tas
         ((TRACK / "config.json", "--language", "ocaml"), "not a folder"),
     ],
 )
-def test_what_is_no_track_is_misuse(imported: Import, argv: tuple[str | Path, ...], told: str) -> None:
+def test_what_is_no_track_is_misuse(
+    imported: Import, argv: tuple[str | Path, ...], told: str
+) -> None:
     said, _, _ = imported("exercism", *argv)
     assert said.status == 2
     assert told in said.err
@@ -207,7 +259,9 @@ def test_a_rust_exercise_has_a_signature_where_stub_and_example_agree(tmp_path: 
             }
         ),
         ".docs/instructions.md": "Add one.",
-        "Cargo.toml": '[package]\nname = "add-one"\nedition = "2024"\n[dependencies]\nrand = "0.8"\n',
+        "Cargo.toml": (
+            '[package]\nname = "add-one"\nedition = "2024"\n[dependencies]\nrand = "0.8"\n'
+        ),
         "src/lib.rs": "pub fn add(x: i64) -> i64 {\n    todo!()\n}\n",
         ".meta/e.rs": "pub fn add(x: i64) -> i64 {\n    x + 1\n}\n",
         "tests/add-one.rs": "use add_one::*;\n#[test]\nfn one() {\n    assert_eq!(add(1), 2);\n}\n",
@@ -219,12 +273,14 @@ def test_a_rust_exercise_has_a_signature_where_stub_and_example_agree(tmp_path: 
     assert (draft.values["crate"], draft.values["edition"]) == ("add_one", "2024")
     assert draft.values["signature"] == "pub fn add(x: i64) -> i64;\n"
     assert draft.values["dependencies"] == ["rand"]
-    (folder / ".meta/e.rs").write_text("pub fn add<T: Into<i64>>(x: T) -> i64 {\n    x.into() + 1\n}\n")
+    (folder / ".meta/e.rs").write_text(
+        "pub fn add<T: Into<i64>>(x: T) -> i64 {\n    x.into() + 1\n}\n"
+    )
     [draft] = exercism_drafts(tmp_path, "rust")
     assert "signature" not in draft.values
 
 
-# ------------------------------------------------------------------------------------- the real tracks' exercises
+# ---------------------------------------------------------------------- the real tracks' exercises
 
 
 def written_back(record: dict[str, Any], root: Path, answer: str) -> None:
@@ -238,7 +294,11 @@ def written_back(record: dict[str, Any], root: Path, answer: str) -> None:
         tests, example = [*record["tests"]], ".meta/example.rs"
     else:
         packages = " ".join(record["packages"])
-        files |= {f"{answer}": record["stub"], f"{answer}i": record["interface"], "test.ml": record["tests"]}
+        files |= {
+            f"{answer}": record["stub"],
+            f"{answer}i": record["interface"],
+            "test.ml": record["tests"],
+        }
         files |= {
             ".meta/example.ml": record["solution"],
             "dune": f"(executable (name test) (libraries base {packages}))",
@@ -265,34 +325,49 @@ def test_real_ocaml_exercises_are_imported_and_valid(
     assert len(chosen) == 12
     for record in chosen:
         written_back(record, tmp_path / "track", f"{record['module']}.ml")
-    said, tasks, rejected = imported("exercism", tmp_path / "track", "--language", "ocaml", "--cpu-s", "10")
+    said, tasks, rejected = imported(
+        "exercism", tmp_path / "track", "--language", "ocaml", "--cpu-s", "10"
+    )
     assert rejected == []
-    assert {task["title"] if "title" in task else task["id"].split("-", 2)[2] for task in tasks} == {
-        one["slug"] for one in chosen
-    }
+    assert {
+        task["title"] if "title" in task else task["id"].split("-", 2)[2] for task in tasks
+    } == {one["slug"] for one in chosen}
     assert {task["tests"] for task in tasks} == {one["tests"] for one in chosen}
 
 
-def test_real_rust_exercises_are_imported_and_valid(imported: Import, tmp_path: Path, rust_grader: RustGrader) -> None:
-    chosen = [one for one in records("rust_exercism.jsonl") if one["std_only_verified"] and not one["example_deps"]]
+def test_real_rust_exercises_are_imported_and_valid(
+    imported: Import, tmp_path: Path, rust_grader: RustGrader
+) -> None:
+    chosen = [
+        one
+        for one in records("rust_exercism.jsonl")
+        if one["std_only_verified"] and not one["example_deps"]
+    ]
     chosen = [one for one in chosen if one["kind"] == "practice"][:10]
     for record in chosen:
         written_back(record, tmp_path / "track", "src/lib.rs")
-    said, tasks, rejected = imported("exercism", tmp_path / "track", "--language", "rust", "--cpu-s", "10")
+    said, tasks, rejected = imported(
+        "exercism", tmp_path / "track", "--language", "rust", "--cpu-s", "10"
+    )
     assert [row for row in rejected if "PartialEq" not in str(row["reasons"])] == []
     assert len(tasks) + len(rejected) == 10
     assert len(tasks) >= 8
 
 
-# -------------------------------------------------------------------------------------------------------- benchmarks
+# ---------------------------------------------------------------------- benchmarks
 
 
 def test_multipl_e_in_ocaml(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
-    said, tasks, rejected = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT")
+    said, tasks, rejected = imported(
+        "multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT"
+    )
     by_id = {task["id"]: task for task in tasks}
     assert set(by_id) == {"HumanEval_900_add_all", "mbpp_902_apply"}
     assert by_id["HumanEval_900_add_all"]["signature"] == "val add_all : int list -> int\n"
-    assert by_id["mbpp_902_apply"]["signature"] == "val apply : (int -> int -> int) -> int * int -> int\n"
+    assert (
+        by_id["mbpp_902_apply"]["signature"]
+        == "val apply : (int -> int -> int) -> int * int -> int\n"
+    )
     assert {task["group"] for task in tasks} == {"humaneval/900", "mbpp/902"}
     assert {task["licence"] for task in tasks} == {"MIT"}
     assert "solution" not in by_id["mbpp_902_apply"]
@@ -301,7 +376,9 @@ def test_multipl_e_in_ocaml(imported: Import, tmp_path: Path, ocaml_grader: Ocam
     assert "tests: is missing" in reason(rejected, "HumanEval_903_no_tests")
     assert reason(rejected, "HumanEval_904_in_python") == "language: is py, not ocaml"
     task = {name: tasks[0][name] for name in ("tests", "signature")}
-    half = OcamlSubmission.model_validate({"id": "a", "completion": "let add_all _ = 0", "task": task})
+    half = OcamlSubmission.model_validate(
+        {"id": "a", "completion": "let add_all _ = 0", "task": task}
+    )
     result = ocaml_grader.grade(half, "ocaml/graduated@1", 0)
     assert result.tests is not None
     assert (result.tests.passed, result.tests.total) == (1, 2), "tests count one by one"
@@ -316,8 +393,12 @@ def test_a_file_in_several_languages_needs_a_choice(imported: Import) -> None:
     assert "choose one by --language" in said.err
 
 
-@pytest.mark.parametrize("row", [{"task_id": "HumanEval/0"}, {"task_id": "Python/0"}, {"language": "py"}])
-def test_python_is_refused_with_what_to_do(row: dict[str, str], imported: Import, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "row", [{"task_id": "HumanEval/0"}, {"task_id": "Python/0"}, {"language": "py"}]
+)
+def test_python_is_refused_with_what_to_do(
+    row: dict[str, str], imported: Import, tmp_path: Path
+) -> None:
     (tmp_path / "python.jsonl").write_text(
         json.dumps({"prompt": "def f(x):", "canonical_solution": "    return x", **row})
     )
@@ -340,7 +421,9 @@ def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
     _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl", "--ignore-lint")
     by_id = {task["id"]: task for task in tasks}
     assert set(by_id) == {"Rust-900", "Rust-901"}
-    assert by_id["Rust-900"]["solution"].startswith("use std::collections::HashSet;\npub fn add_all(")
+    assert by_id["Rust-900"]["solution"].startswith(
+        "use std::collections::HashSet;\npub fn add_all("
+    )
     assert "super" not in by_id["Rust-900"]["tests"]
     assert "    x\n" in by_id["Rust-901"]["stub"], "a buggy solution is what does not pass"
     assert "at stage tests" in reason(rejected, "Rust-902")
@@ -355,12 +438,14 @@ def test_humaneval_in_ocaml(ocaml_grader: OcamlGrader) -> None:
     drafts = humaneval_drafts(rows_of(CASES / "humaneval_ocaml.jsonl"), "ocaml")
     tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert rejected == []
-    assert tasks[0]["solution"].startswith("let rec add_all (numbers : int list) : int =\n  match numbers with")
+    assert tasks[0]["solution"].startswith(
+        "let rec add_all (numbers : int list) : int =\n  match numbers with"
+    )
     assert tasks[1]["solution"] == "let is_even x = x mod 2 = 0\n"
     assert "signature" not in tasks[1], "without types written down there is none"
 
 
-# ----------------------------------------------------------------------------------------------------- other columns
+# ---------------------------------------------------------------------- other columns
 
 
 def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGrader) -> None:
@@ -382,7 +467,9 @@ def test_columns_of_ocaml_evaluation_data(ocaml_grader: OcamlGrader) -> None:
     assert "reference answer gets" in reason(rejected, "2"), "its solution is a stub"
 
 
-def test_failing_reference_answers_count_as_absent_when_told(imported: Import, ocaml_grader: OcamlGrader) -> None:
+def test_failing_reference_answers_count_as_absent_when_told(
+    imported: Import, ocaml_grader: OcamlGrader
+) -> None:
     said, tasks, rejected = imported("ocamler-eval", CASES / "ocamler_eval.jsonl", "--drop-failing")
     assert ([task["id"] for task in tasks], rejected) == (["1", "2"], [])
     assert [bool(task.get("solution")) for task in tasks] == [True, False]
@@ -392,7 +479,10 @@ def test_failing_reference_answers_count_as_absent_when_told(imported: Import, o
 def test_columns_of_supervised_data_become_worked_examples(imported: Import) -> None:
     _, examples, rejected = imported("ocamler-sft", CASES / "ocamler_sft.jsonl")
     assert [set(one) for one in examples] == [{"id", "prompt", "completion"}]
-    assert ["the same as at" in str(rejected[0]["reasons"]), "missing" in str(rejected[1]["reasons"])] == [True, True]
+    assert [
+        "the same as at" in str(rejected[0]["reasons"]),
+        "missing" in str(rejected[1]["reasons"]),
+    ] == [True, True]
 
 
 def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> None:
@@ -407,18 +497,30 @@ def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> N
 def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None:
     said, [task], rejected = imported("scrum", CASES / "scrum.jsonl", "--validate")
     assert "was not graded" not in said.err
-    assert task["references"][0] == "As a visitor, I want to see a map of each floor, so that I can plan my visit."
+    assert (
+        task["references"][0]
+        == "As a visitor, I want to see a map of each floor, so that I can plan my visit."
+    )
     assert "id: the same as at" in str(rejected[0]["reasons"])
     assert "is missing or empty" in str(rejected[1]["reasons"])
 
 
 def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Import) -> None:
     said, [titles, mixed], [leaked] = imported("scrum", CASES / "scrum_titles.jsonl")
-    assert "8 references: 1 stories, 7 bare titles; 1 stand before in their row and are left out, 1 in an" in said.err
+    assert (
+        "8 references: 1 stories, 7 bare titles; 1 stand before in their row and are left out, 1"
+        " in an" in said.err
+    )
     assert "2 tasks: was not graded" in said.err
-    assert titles["references"] == ["Map of each floor", "[Design] Room booking", "Fix lamp report form"]
+    assert titles["references"] == [
+        "Map of each floor",
+        "[Design] Room booking",
+        "Fix lamp report form",
+    ]
     assert len(mixed["references"]) == 2
-    assert leaked["reasons"] == ["1 of 2 references (1) is word for word in the prompt, goal or context"]
+    assert leaked["reasons"] == [
+        "1 of 2 references (1) is word for word in the prompt, goal or context"
+    ]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -427,8 +529,22 @@ def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Impor
     [
         {},
         {"id": None, "prompt": None},
-        {"id": [], "prompt": {}, "tests": 3, "problem": [], "description": 1, "sprint_goal": 2, "solution": 3},
-        {"id": "\ud800", "prompt": "\ud800 =", "tests": "\ud800", "sprint_goal": "\ud800", "description": "\0"},
+        {
+            "id": [],
+            "prompt": {},
+            "tests": 3,
+            "problem": [],
+            "description": 1,
+            "sprint_goal": 2,
+            "solution": 3,
+        },
+        {
+            "id": "\ud800",
+            "prompt": "\ud800 =",
+            "tests": "\ud800",
+            "sprint_goal": "\ud800",
+            "description": "\0",
+        },
         {
             "id": "../../etc",
             "prompt": "let f (((((=",
@@ -453,13 +569,15 @@ def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -
     assert "/" not in draft.id
 
 
-# ------------------------------------------------------------------------------------------------------ input, output
+# ---------------------------------------------------------------------- input, output
 
 
 def test_broken_lines_are_told_by_line(tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
     file = tmp_path / "rows.jsonl"
     good = (CASES / "multipl_e.jsonl").read_text().splitlines()[0]
-    file.write_text(f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n')
+    file.write_text(
+        f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n'
+    )
     drafts = multipl_e_drafts(rows_of(file), "ocaml")
     tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert len(tasks) == 1
@@ -472,7 +590,9 @@ def test_broken_lines_are_told_by_line(tmp_path: Path, ocaml_grader: OcamlGrader
     ("content", "told"),
     [(b"", "holds no rows"), (b'{"a": "\xff"}', ":1: is not UTF-8"), (b"\n\n", "holds no rows")],
 )
-def test_a_file_without_rows_is_misuse(imported: Import, tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_without_rows_is_misuse(
+    imported: Import, tmp_path: Path, content: bytes, told: str
+) -> None:
     (tmp_path / "rows.jsonl").write_bytes(content)
     said, _, _ = imported("humaneval", tmp_path / "rows.jsonl", "--language", "rust")
     assert said.status == 2
@@ -487,7 +607,9 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
         rows_of(file)
 
 
-def test_what_exists_is_replaced_only_by_force(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+def test_what_exists_is_replaced_only_by_force(
+    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
+) -> None:
     out, rejected = tmp_path / "out.jsonl", tmp_path / "out.rejected.jsonl"
     out.write_text("mine")
     argv = ("tasks", "import", TRACK, "--format", "exercism", "--language", "ocaml", "-o", out)
@@ -498,7 +620,9 @@ def test_what_exists_is_replaced_only_by_force(gradus: Cli, tmp_path: Path, ocam
     assert gradus(*argv, "--force").status == 0
     assert len(read(out)) == 1
     assert not rejected.exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"], "nothing half written is left"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"], (
+        "nothing half written is left"
+    )
 
 
 def test_a_file_is_never_written_onto_its_source(gradus: Cli, tmp_path: Path) -> None:
@@ -512,13 +636,22 @@ def test_a_file_is_never_written_onto_its_source(gradus: Cli, tmp_path: Path) ->
 
 
 def test_without_validation_only_the_form_is_looked_at(imported: Import) -> None:
-    said, tasks, _ = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--no-validate")
+    said, tasks, _ = imported(
+        "multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--no-validate"
+    )
     assert len(tasks) == 3
     assert "3 tasks: was not validated" in said.err
 
 
-def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: OcamlGrader) -> None:
-    row = {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "signature": "val f : int -> int"}
+def test_the_rules_of_validation_are_strict_unless_told_otherwise(
+    ocaml_grader: OcamlGrader,
+) -> None:
+    row = {
+        "id": "a",
+        "prompt": "p",
+        "tests": "let () = assert (f 1 = 2)",
+        "signature": "val f : int -> int",
+    }
     [finding] = validate([Row("x:1", row)], "ocaml", ocaml_grader, 2)
     assert finding.problems == ["solution: is missing or empty"]
 
@@ -526,11 +659,19 @@ def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: 
 @pytest.mark.parametrize(
     ("argv", "note"),
     [
-        (("multipl-e", "rows.jsonl"), "`tasks import multipl-e ...` is deprecated: write `tasks import rows.jsonl"),
-        (("columns", "rows.jsonl", "--layout", "b"), "write `tasks import rows.jsonl --format rust-pipeline`"),
+        (
+            ("multipl-e", "rows.jsonl"),
+            "`tasks import multipl-e ...` is deprecated: write `tasks import rows.jsonl",
+        ),
+        (
+            ("columns", "rows.jsonl", "--layout", "b"),
+            "write `tasks import rows.jsonl --format rust-pipeline`",
+        ),
     ],
 )
-def test_former_commands_work_with_a_note(gradus: Cli, tmp_path: Path, argv: tuple[str, ...], note: str) -> None:
+def test_former_commands_work_with_a_note(
+    gradus: Cli, tmp_path: Path, argv: tuple[str, ...], note: str
+) -> None:
     said = gradus("tasks", "import", *argv, "-o", tmp_path / "out.jsonl")
     assert note in said.err
     assert "rows.jsonl" in said.err.splitlines()[-1], "the file itself is missing"

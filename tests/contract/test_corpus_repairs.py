@@ -1,4 +1,5 @@
-"""`gradus tasks mutate` and `trajectories`: answers are broken, what is told of them is what the grader says."""
+"""`gradus tasks mutate` and `trajectories`: answers are broken, what is told of them is what the
+grader says."""
 
 from __future__ import annotations
 
@@ -77,16 +78,24 @@ TASK: dict[str, Any] = {
     "id": "sum",
     "prompt": "The sum of the positive numbers of a list.",
     "signature": "val sum : int list -> int",
-    "tests": "let () = assert (sum [] = 0)\nlet () = assert (sum [1; 2] = 3)\nlet () = assert (sum [-1; 2] = 2)",
-    "solution": "let rec sum = function\n  | [] -> 0\n  | x :: rest when x > 0 -> x + sum rest\n"
-    "  | _ :: rest -> sum rest\n",
+    "tests": (
+        "let () = assert (sum [] = 0)\nlet () = assert (sum [1; 2] = 3)\nlet () = assert (sum [-1;"
+        " 2] = 2)"
+    ),
+    "solution": (
+        "let rec sum = function\n  | [] -> 0\n  | x :: rest when x > 0 -> x + sum rest\n"
+        "  | _ :: rest -> sum rest\n"
+    ),
     "licence": "MIT",
     "source": "own",
 }
 
 
 def row(**changes: Any) -> Row:
-    return Row("tasks.jsonl:1", {name: value for name, value in (TASK | changes).items() if value is not None})
+    return Row(
+        "tasks.jsonl:1",
+        {name: value for name, value in (TASK | changes).items() if value is not None},
+    )
 
 
 def rows_of(*values: dict[str, Any]) -> list[Row]:
@@ -107,7 +116,7 @@ def ocaml_mutations(ocaml_grader: OcamlGrader) -> OcamlMutations:
     return OcamlMutations(ocaml_grader.toolchain, ocaml_grader.sandbox)
 
 
-# ------------------------------------------------------------------------------------------------------------ edits
+# ------------------------------------------------------------------------------------------- edits
 
 OCAML_EDITS = [
     ("operator", "x > 0 -> x", "x >= 0 -> x"),
@@ -133,7 +142,9 @@ OCAML_EDITS = [
 
 
 @pytest.mark.parametrize(("kind", "before", "after"), OCAML_EDITS)
-def test_ocaml_is_broken_on_its_tree(ocaml_mutations: OcamlMutations, kind: str, before: str, after: str) -> None:
+def test_ocaml_is_broken_on_its_tree(
+    ocaml_mutations: OcamlMutations, kind: str, before: str, after: str
+) -> None:
     assert before in OCAML
     wanted = OCAML.replace(before, after, 1)
     broken = {(edit.kind, edit.applied(OCAML)) for edit in ocaml_mutations.edits(OCAML)}
@@ -142,13 +153,18 @@ def test_ocaml_is_broken_on_its_tree(ocaml_mutations: OcamlMutations, kind: str,
 
 def test_places_behind_text_that_is_not_ascii_are_right(ocaml_mutations: OcamlMutations) -> None:
     for edit in ocaml_mutations.edits(OCAML):
-        assert edit.applied(OCAML).startswith(OCAML[: OCAML.index("let rec")]), "the comment has a ß and is whole"
+        assert edit.applied(OCAML).startswith(OCAML[: OCAML.index("let rec")]), (
+            "the comment has a ß and is whole"
+        )
 
 
 @pytest.mark.parametrize(
-    "source", ["let f x =", "", "\0", "let x = 'ab'", '"' * 999, "(" * 5000, "\ufeff let f = 1", "(* "]
+    "source",
+    ["let f x =", "", "\0", "let x = 'ab'", '"' * 999, "(" * 5000, "\ufeff let f = 1", "(* "],
 )
-def test_ocaml_that_does_not_parse_has_no_edits(ocaml_mutations: OcamlMutations, source: str) -> None:
+def test_ocaml_that_does_not_parse_has_no_edits(
+    ocaml_mutations: OcamlMutations, source: str
+) -> None:
     assert ocaml_mutations.edits(source) == []
 
 
@@ -174,7 +190,9 @@ RUST_EDITS = [
 def test_rust_is_broken_on_its_tokens(kind: str, before: str, after: str) -> None:
     assert before in RUST
     wanted = RUST.replace(before, after, 1)
-    assert (kind, wanted) in {(edit.kind, edit.applied(RUST)) for edit in RustMutations().edits(RUST)}
+    assert (kind, wanted) in {
+        (edit.kind, edit.applied(RUST)) for edit in RustMutations().edits(RUST)
+    }
 
 
 def test_attributes_and_own_tests_of_rust_stay_whole() -> None:
@@ -186,7 +204,8 @@ def test_attributes_and_own_tests_of_rust_stay_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["", "fn", "match", "match x {", "if", "#[", "enum E {", "f(", "a..", "((((" * 99, "}" * 99]
+    "source",
+    ["", "fn", "match", "match x {", "if", "#[", "enum E {", "f(", "a..", "((((" * 99, "}" * 99],
 )
 def test_no_text_keeps_rust_edits_from_being_found(source: str) -> None:
     for edit in RustMutations().edits(source):
@@ -219,12 +238,18 @@ def test_the_listing_of_cargo_mutants_is_read_in_its_own_format() -> None:
         "{}x",
         '[{"file": "src/lib.rs"}]',
         "[1]",
-        '[{"file": "src/lib.rs", "genre": "X", "replacement": 1, "span": {"start": {"line": 1, "column": 1}, '
-        '"end": {"line": 1, "column": 2}}}]',
-        '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line": 99, "column": 1}, '
-        '"end": {"line": 99, "column": 2}}}]',
-        '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line": 1, "column": 999}, '
-        '"end": {"line": 1, "column": 1000}}}]',
+        (
+            '[{"file": "src/lib.rs", "genre": "X", "replacement": 1, "span": {"start": {"line": 1,'
+            ' "column": 1}, "end": {"line": 1, "column": 2}}}]'
+        ),
+        (
+            '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line":'
+            ' 99, "column": 1}, "end": {"line": 99, "column": 2}}}]'
+        ),
+        (
+            '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line": 1,'
+            ' "column": 999}, "end": {"line": 1, "column": 1000}}}]'
+        ),
         "[" * 100_000,
     ],
 )
@@ -247,7 +272,7 @@ def test_edits_that_change_white_space_only_are_not_chosen() -> None:
     assert chosen("a  b", [Edit("space", 1, 2, ""), Edit("all", 0, 4, " ")], 9, "1") == []
 
 
-# ----------------------------------------------------------------------------------------------------- repair tasks
+# ---------------------------------------------------------------------- repair tasks
 
 
 def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_kept_apart(
@@ -262,7 +287,9 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
     assert len(repairs) == 6
     stages = {tag for one in repairs for tag in one["tags"] if tag.startswith("stage:")}
     assert stages == {"stage:types", "stage:tests"}
-    assert {(one["licence"], one["source"], one["kind"]) for one in repairs} == {("MIT", "own", "repair")}
+    assert {(one["licence"], one["source"], one["kind"]) for one in repairs} == {
+        ("MIT", "own", "repair")
+    }
     for one in repairs:
         assert one["message"] in one["prompt"]
         assert one["stub"].strip() in one["prompt"]
@@ -274,21 +301,31 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
     survivors = [one for one in read(tmp_path / "repairs.survivors.jsonl") if one["id"] == "weak"]
     assert {"operator", "condition"} <= {one["mutation"] for one in survivors}
     assert {one["tests"] for one in survivors} == {1}
-    assert {one["code"] for one in survivors}.isdisjoint({one["stub"] for one in read(out) if one["group"] == "weak"})
+    assert {one["code"] for one in survivors}.isdisjoint(
+        {one["stub"] for one in read(out) if one["group"] == "weak"}
+    )
     assert all(one["line"] in (1, 2, 3, 4) for one in survivors)
 
     def again(seed: int) -> list[Mapping[str, Any]]:
-        [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40, seed), 2)
+        [broken] = break_tasks(
+            [row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40, seed), 2
+        )
         return list(broken.repairs)
 
     assert again(7) == repairs != again(8), "the same seed makes the same tasks"
 
 
-def test_the_message_is_what_the_grader_says(ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations) -> None:
-    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=8), 2)
+def test_the_message_is_what_the_grader_says(
+    ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
+) -> None:
+    [broken] = break_tasks(
+        [row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=8), 2
+    )
     for one in broken.repairs:
         task = {name: TASK[name] for name in ("tests", "signature")}
-        asked = OcamlSubmission.model_validate({"id": "a", "completion": f"```ocaml\n{one['stub']}\n```", "task": task})
+        asked = OcamlSubmission.model_validate(
+            {"id": "a", "completion": f"```ocaml\n{one['stub']}\n```", "task": task}
+        )
         assert one["message"] == render_verdict(ocaml_grader.grade(asked, "ocaml/graduated@1", 0))
 
 
@@ -305,10 +342,15 @@ def test_the_message_is_what_the_grader_says(ocaml_grader: OcamlGrader, ocaml_mu
     ],
 )
 def test_a_task_that_cannot_be_broken_says_why(
-    ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations, changes: dict[str, Any], problem: str
+    ocaml_grader: OcamlGrader,
+    ocaml_mutations: OcamlMutations,
+    changes: dict[str, Any],
+    problem: str,
 ) -> None:
     rows = [row(**changes), row(id="good")]
-    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2)
+    bad, good = break_tasks(
+        rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2
+    )
     assert bad.repairs == []
     assert problem in str(bad.problem)
     assert good.problem is None
@@ -320,7 +362,9 @@ def test_an_answer_that_breaks_the_parser_harms_no_other_task(
 ) -> None:
     deep = "let sum _ = " + "(" * 9000 + "1" + ")" * 9000
     rows = [row(solution=deep), row(id="good")]
-    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2)
+    bad, good = break_tasks(
+        rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2
+    )
     assert bad.repairs == []
     assert bad.problem
     assert good.repairs
@@ -332,7 +376,18 @@ def test_rust_answers_are_broken_and_told_by_the_rust_grader(
     tests = "use solution::*;\n#[test]\nfn sums() {\n    assert_eq!(add_all(&[1, 2]), 3);\n}\n"
     task = {"id": "sum", "prompt": "Sum.", "tests": tests, "solution": COUNTED, "edition": "2024"}
     out = tmp_path / "out.jsonl"
-    argv = ("--grader", "rust", "--engine", "own", "--max-mutants", "6", "--per-task", "3", "--slots", "2")
+    argv = (
+        "--grader",
+        "rust",
+        "--engine",
+        "own",
+        "--max-mutants",
+        "6",
+        "--per-task",
+        "3",
+        "--slots",
+        "2",
+    )
     done = gradus("tasks", "mutate", jsonl(tmp_path / "tasks.jsonl", task), "-o", out, *argv)
     assert done.status == 0, done.err
     assert "the tokens of Rust" in done.err
@@ -353,7 +408,7 @@ def test_an_engine_that_is_not_there_is_misuse(ocaml_grader: OcamlGrader, engine
         mutations_for("ocaml", ocaml_grader, engine)
 
 
-# ------------------------------------------------------------------------------------------------------ trajectories
+# ---------------------------------------------------------------------- trajectories
 
 REPAIR = TASK | {
     "id": "sum~1",
@@ -369,8 +424,11 @@ SECOND = REPAIR | {
 
 
 @pytest.fixture
-def written(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> Callable[..., list[dict[str, Any]]]:
-    """Writes one repair task in a format and returns the rows; `columns` are those that supervised training reads."""
+def written(
+    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
+) -> Callable[..., list[dict[str, Any]]]:
+    """Writes one repair task in a format and returns the rows; `columns` are those that supervised
+    training reads."""
     from trainer.config.stages import SftStage
     from trainer.data.rows import read_samples
 
@@ -393,7 +451,9 @@ def written(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> Callable[
     return write
 
 
-def test_a_chat_calls_the_tool_and_gets_the_graders_words(written: Callable[..., list[dict[str, Any]]]) -> None:
+def test_a_chat_calls_the_tool_and_gets_the_graders_words(
+    written: Callable[..., list[dict[str, Any]]],
+) -> None:
     [chat] = written(columns={"messages", "tools"})
     roles = [message["role"] for message in chat["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
@@ -401,7 +461,10 @@ def test_a_chat_calls_the_tool_and_gets_the_graders_words(written: Callable[...,
     codes = [message["tool_calls"][0]["function"]["arguments"]["code"] for message in calls]
     assert codes == [REPAIR["stub"], REPAIR["solution"]]
     replies = [message["content"] for message in chat["messages"] if message["role"] == "tool"]
-    assert replies == ["2 of 3 tests pass\ntests: error: 1 of 3 tests failed an assertion", "all 3 tests pass"]
+    assert replies == [
+        "2 of 3 tests pass\ntests: error: 1 of 3 tests failed an assertion",
+        "all 3 tests pass",
+    ]
     assert [one["tool_calls"][0]["id"] for one in calls] == ["call_1", "call_2"]
     assert chat["tools"][0]["function"]["name"] == "check"
     assert chat["messages"][-1]["content"] == f"```ocaml\n{REPAIR['solution']}\n```"
@@ -411,16 +474,21 @@ def test_a_chat_calls_the_tool_and_gets_the_graders_words(written: Callable[...,
 
 MESSAGE = re.compile(
     r"<\|start\|>(?P<role>system|developer|user|assistant|functions\.check to=assistant)"
-    r"(?:<\|channel\|>(?P<channel>analysis|commentary|final)(?P<to> to=functions\.check <\|constrain\|>json)?)?"
+    r"(?:<\|channel\|>(?P<channel>analysis|commentary|final)(?P<to> to=functions\.check"
+    r" <\|constrain\|>json)?)?"
     r"<\|message\|>(?P<content>(?:(?!<\|).)*)<\|(?P<end>end|call|return)\|>",
     re.DOTALL,
 )
 
 
-def test_harmony_is_messages_in_channels_that_end_as_they_should(written: Callable[..., list[dict[str, Any]]]) -> None:
+def test_harmony_is_messages_in_channels_that_end_as_they_should(
+    written: Callable[..., list[dict[str, Any]]],
+) -> None:
     [row] = written("--format", "harmony", columns={"text"})
     messages = list(MESSAGE.finditer(row["text"]))
-    assert "".join(message[0] for message in messages) == row["text"], "nothing stands between messages"
+    assert "".join(message[0] for message in messages) == row["text"], (
+        "nothing stands between messages"
+    )
     call = ("assistant", "commentary", "call")
     reply = ("functions.check to=assistant", "commentary", "end")
     thought = ("assistant", "analysis", "end")
@@ -433,8 +501,14 @@ def test_harmony_is_messages_in_channels_that_end_as_they_should(written: Callab
     ]
     calls = [json.loads(one["content"]) for one in messages if one["to"]]
     assert [one["code"] for one in calls] == [REPAIR["stub"], REPAIR["solution"]]
-    assert "type check = (_: {\n// The whole file.\ncode: string,\n}) => any;" in messages[1]["content"]
-    assert "Calls to these tools must go to the commentary channel: 'functions'." in messages[0]["content"]
+    assert (
+        "type check = (_: {\n// The whole file.\ncode: string,\n}) => any;"
+        in messages[1]["content"]
+    )
+    assert (
+        "Calls to these tools must go to the commentary channel: 'functions'."
+        in messages[0]["content"]
+    )
 
 
 def test_turns_of_harmony_put_together_are_the_whole(
@@ -445,10 +519,14 @@ def test_turns_of_harmony_put_together_are_the_whole(
     assert told.trajectory is not None
     assert turns[-1]["prompt"] + turns[-1]["completion"] == harmony_row(told.trajectory)["text"]
     assert [turn["completion"].count("<|call|>") for turn in turns] == [1, 1, 0]
-    assert not any("functions.check to=assistant" in turn["completion"] for turn in turns), "no reply is trained on"
+    assert not any("functions.check to=assistant" in turn["completion"] for turn in turns), (
+        "no reply is trained on"
+    )
 
 
-def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocaml_grader: OcamlGrader) -> None:
+def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(
+    ocaml_grader: OcamlGrader,
+) -> None:
     told, _ = trajectories(rows_of(REPAIR, SECOND), "ocaml", ocaml_grader, 3, 2)
     assert told.trajectory is not None
     codes = [step.code for step in told.trajectory.steps]
@@ -461,7 +539,9 @@ def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocam
 def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
-    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40), 2)
+    [broken] = break_tasks(
+        [row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40), 2
+    )
     for told in trajectories(rows_of(*broken.repairs), "ocaml", ocaml_grader, 2, 2):
         assert told.trajectory is not None
         first = told.trajectory.steps[0]
@@ -482,7 +562,9 @@ def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
         ({"tests": "let () = assert (sum 'ab')"}, "tests do not parse"),
     ],
 )
-def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes: dict[str, Any], problem: str) -> None:
+def test_a_row_without_a_trajectory_says_why(
+    ocaml_grader: OcamlGrader, changes: dict[str, Any], problem: str
+) -> None:
     bad, good = trajectories(rows_of(REPAIR | changes, REPAIR), "ocaml", ocaml_grader, 1, 2)
     assert bad.trajectory is None
     assert problem in str(bad.problem)
@@ -501,7 +583,14 @@ def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes:
 def test_what_cannot_be_written_is_misuse(
     gradus: Cli, tmp_path: Path, story_grader: StoryGrader, argv: tuple[str, ...], told: str
 ) -> None:
-    done = gradus("tasks", "trajectories", jsonl(tmp_path / "in.jsonl", REPAIR), "-o", tmp_path / "out.jsonl", *argv)
+    done = gradus(
+        "tasks",
+        "trajectories",
+        jsonl(tmp_path / "in.jsonl", REPAIR),
+        "-o",
+        tmp_path / "out.jsonl",
+        *argv,
+    )
     assert done.status == 2
     assert told in done.err
 
@@ -509,12 +598,29 @@ def test_what_cannot_be_written_is_misuse(
 def test_words_of_a_grader_are_cut_where_they_are_endless() -> None:
     result = Graded.model_validate(
         {
-            **{"id": "a", "reward": 0.0, "passed": False, "stage": "types", "components": {}, "rubric": "r"},
-            **{"grader": "g", "toolchain": "t", "cpu_ms": 0, "wall_ms": 0, "flags": ["limit:cpu", "style"]},
-            "diagnostics": [{"stage": "types", "line": 3, "column": 1, "code": "E1", "message": "x" * 9000}],
+            **{
+                "id": "a",
+                "reward": 0.0,
+                "passed": False,
+                "stage": "types",
+                "components": {},
+                "rubric": "r",
+            },
+            **{
+                "grader": "g",
+                "toolchain": "t",
+                "cpu_ms": 0,
+                "wall_ms": 0,
+                "flags": ["limit:cpu", "style"],
+            },
+            "diagnostics": [
+                {"stage": "types", "line": 3, "column": 1, "code": "E1", "message": "x" * 9000}
+            ],
         }
     )
     told = render_verdict(result)
-    assert told.startswith("came as far as: types; no test ran\ntypes: line 3, column 1: error[E1]: xxx")
+    assert told.startswith(
+        "came as far as: types; no test ran\ntypes: line 3, column 1: error[E1]: xxx"
+    )
     assert len(told) < 4100
     assert "limit:cpu" in render_verdict(result.model_copy(update={"diagnostics": ()}))

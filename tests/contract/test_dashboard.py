@@ -1,4 +1,5 @@
-"""The live page over HTTP: what it answers, whom it lets in, what it tells browsers, what hostile folders do to it."""
+"""The live page over HTTP: what it answers, whom it lets in, what it tells browsers, what hostile
+folders do to it."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def locked(folder: Path) -> Iterator[httpx.Client]:
         yield client
 
 
-# -------------------------------------------------------------------------------------------------------- the routes
+# ---------------------------------------------------------------------- the routes
 
 
 @pytest.mark.parametrize("path", ["/", "/style.css", "/page.js"])
@@ -73,15 +74,22 @@ def test_every_file_that_the_page_names_is_there_and_every_module_in_it(page: ht
     for document in ("/", "/enter"):
         for name in re.findall('(?:src|href)="(/[^"#]+)"', page.get(document).text):
             assert page.get(name).status_code == 200, name
-    scripts = {path.stem: path.read_text() for path in (ROOT / "services" / "dashboard" / "page").glob("*.js")}
+    scripts = {
+        path.stem: path.read_text()
+        for path in (ROOT / "services" / "dashboard" / "page").glob("*.js")
+    }
     assert set(MODULES) == set(scripts)
     for place, name in enumerate(MODULES):
-        assert set(re.findall('from "[.]/([a-z]+)[.]js"', scripts[name])) <= set(MODULES[:place]), name
+        assert set(re.findall('from "[.]/([a-z]+)[.]js"', scripts[name])) <= set(MODULES[:place]), (
+            name
+        )
 
 
 def test_no_two_modules_have_the_same_name_for_something(page: httpx.Client) -> None:
     """They are one script, where the later of two functions would take the place of the other."""
-    names = re.findall(r"^(?:const|let|class|function|async function) (\w+)", page.get("/page.js").text, re.M)
+    names = re.findall(
+        r"^(?:const|let|class|function|async function) (\w+)", page.get("/page.js").text, re.M
+    )
     assert len(names) > 100
     assert sorted(set(names)) == sorted(names)
 
@@ -113,7 +121,9 @@ def test_a_run_is_told_whole(page: httpx.Client) -> None:
     assert run["completions"] == 60 * 32
     assert [one["name"] for one in run["evaluations"]] == ["before", "step-20", "step-40", "after"]
     shares = run["outcomes"]["shares"]
-    assert [sum(shares[name][n] for name in shares) for n in (0, 59)] == [pytest.approx(1, abs=1e-5)] * 2
+    assert [sum(shares[name][n] for name in shares) for n in (0, 59)] == [
+        pytest.approx(1, abs=1e-5)
+    ] * 2
     assert ("grpo.max_steps", "60") in {tuple(one) for one in run["settings"]}
 
 
@@ -131,11 +141,26 @@ def test_a_group_is_told_and_so_are_its_neighbours(page: httpx.Client) -> None:
 def test_numbers_that_are_none_are_misuse(page: httpx.Client, value: str) -> None:
     for name in ("number", "step"):
         answer = page.get("/api/group", params={"id": "rich", name: value})
-        assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+        assert (answer.status_code, answer.headers["content-type"]) == (
+            422,
+            "application/problem+json",
+        )
 
 
 @pytest.mark.parametrize(
-    "run_id", ["", "nowhere", "..", "../rich", "rich/../rich", "/etc", "rich\0", "%2e%2e", "rich/eval", "a" * 5000]
+    "run_id",
+    [
+        "",
+        "nowhere",
+        "..",
+        "../rich",
+        "rich/../rich",
+        "/etc",
+        "rich\0",
+        "%2e%2e",
+        "rich/eval",
+        "a" * 5000,
+    ],
 )
 def test_only_runs_that_were_found_can_be_asked_for(page: httpx.Client, run_id: str) -> None:
     for path in ("/api/run", "/api/group", "/api/samples"):
@@ -143,7 +168,9 @@ def test_only_runs_that_were_found_can_be_asked_for(page: httpx.Client, run_id: 
 
 
 @pytest.mark.parametrize("pair", [("rich", "nowhere"), ("../rich", "rich"), ("", "")])
-def test_only_evaluations_that_were_found_can_be_compared(page: httpx.Client, pair: tuple[str, str]) -> None:
+def test_only_evaluations_that_were_found_can_be_compared(
+    page: httpx.Client, pair: tuple[str, str]
+) -> None:
     assert page.get("/api/changes", params={"before": pair[0], "after": pair[1]}).status_code == 404
 
 
@@ -154,7 +181,8 @@ def test_the_dashboard_compares_by_the_wing_that_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing.js", "..%2fapp.py", "%2e%2e/app.py", "__init__.py", "", "app.js%00", "a" * 5000]
+    "name",
+    ["nothing.js", "..%2fapp.py", "%2e%2e/app.py", "__init__.py", "", "app.js%00", "a" * 5000],
 )
 def test_only_files_of_the_page_can_be_asked_for(page: httpx.Client, name: str) -> None:
     assert page.get(f"/assets/{name}").status_code == 404
@@ -186,7 +214,7 @@ def test_prometheus_is_answered(page: httpx.Client) -> None:
     assert page.get("/healthz").json() == {"status": "ok"}
 
 
-# ------------------------------------------------------------------------------------------------------------ events
+# ------------------------------------------------------------------------------------------ events
 
 
 def events(client: httpx.Client, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -199,7 +227,9 @@ def events(client: httpx.Client, until: Callable[[dict[str, Any]], bool]) -> dic
     raise AssertionError("the stream ended")
 
 
-def test_a_line_that_a_run_writes_is_told_at_once_and_half_a_line_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_line_that_a_run_writes_is_told_at_once_and_half_a_line_when_it_is_whole(
+    tmp_path: Path,
+) -> None:
     file, other = (tmp_path / name / "metrics.jsonl" for name in "ab")
     append(file, [metric(1)])
     append(other, [metric(1)])
@@ -251,7 +281,9 @@ def test_it_ends_while_pages_still_listen(tmp_path: Path) -> None:
     client.close()
 
 
-def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_is_read_while_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = 40_000
     append(tmp_path / "a" / "metrics.jsonl", (metric(n, loss=1.0 / n) for n in range(1, steps + 1)))
     append(tmp_path / "a" / "completions.jsonl", (sample(n // 8, n % 8) for n in range(8000)))
@@ -261,7 +293,9 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
         run = client.get("/api/run", params={"id": "a"}).json()
         assert 0 < run["metrics"]["logged"] < steps
         give_up_at = time.monotonic() + 60
-        while (run := client.get("/api/run", params={"id": "a"}).json())["metrics"]["logged"] < steps:
+        while (run := client.get("/api/run", params={"id": "a"}).json())["metrics"][
+            "logged"
+        ] < steps:
             assert time.monotonic() < give_up_at
             time.sleep(0.02)
         assert (run["step"], run["completions"]) == (steps, 8000)
@@ -269,7 +303,7 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
         assert len(client.get("/api/run", params={"id": "a"}).content) < 100_000
 
 
-# ---------------------------------------------------------------------------------------------------------- entrance
+# ---------------------------------------------------------------------------------------- entrance
 
 
 @pytest.mark.parametrize(
@@ -291,7 +325,12 @@ def test_with_a_token_nothing_is_told_without_it(locked: httpx.Client, path: str
     for wrong in ("Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer", "Bearer \xe9"):
         headers = httpx.Headers([(b"authorization", wrong.encode("latin-1"))])
         assert locked.get(path, headers=headers).status_code == 401
-    for cookie in ("gradus_dashboard=", f"gradus_dashboard={TOKEN}", "gradus_dashboard=x;;=", "=;" * 500):
+    for cookie in (
+        "gradus_dashboard=",
+        f"gradus_dashboard={TOKEN}",
+        "gradus_dashboard=x;;=",
+        "=;" * 500,
+    ):
         assert locked.get(path, headers={"cookie": cookie}).status_code == 401
 
 
@@ -348,9 +387,12 @@ def test_what_is_not_the_token_does_not_open(
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "192.168.1.7", "", "[::2]"]
+    "host",
+    ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "192.168.1.7", "", "[::2]"],
 )
-def test_without_a_token_other_names_of_this_machine_are_refused(page: httpx.Client, host: str) -> None:
+def test_without_a_token_other_names_of_this_machine_are_refused(
+    page: httpx.Client, host: str
+) -> None:
     """A page elsewhere can have its own name lead to 127.0.0.1; the browser still says the name."""
     assert page.get("/api/runs", headers={"host": host}).status_code == 403
 
@@ -368,21 +410,27 @@ def test_it_is_not_served_to_others_without_a_token(host: str) -> None:
     refuse_open_page(host, None, allow_anonymous=True)
 
 
-@pytest.mark.parametrize("token", ["", "short", " ", "with a space in the middle", "nonascii-é-0123456789", "a\nb" * 9])
+@pytest.mark.parametrize(
+    "token", ["", "short", " ", "with a space in the middle", "nonascii-é-0123456789", "a\nb" * 9]
+)
 def test_a_weak_or_broken_token_is_refused_without_repeating_it(token: str) -> None:
     with pytest.raises(Misuse) as refused:
         checked_token(token, "the file")
     assert not token.strip() or token not in str(refused.value)
 
 
-# -------------------------------------------------------------------------------------------------- the command line
+# ---------------------------------------------------------------------- the command line
 
 
 def test_misuse_of_the_command_is_said_in_one_line(gradus: Cli, tmp_path: Path) -> None:
     for token, argv, what in (
         (None, ("--host", "0.0.0.0"), "refusing to serve on 0.0.0.0 without a token"),
         (None, ("--token-file", tmp_path / "none"), "cannot be read: FileNotFoundError"),
-        ("weak", ("--host", "0.0.0.0"), "GRADUS_DASHBOARD_TOKEN: a token has at least 16 characters"),
+        (
+            "weak",
+            ("--host", "0.0.0.0"),
+            "GRADUS_DASHBOARD_TOKEN: a token has at least 16 characters",
+        ),
     ):
         with pytest.MonkeyPatch.context() as patch:
             if token:
@@ -397,8 +445,19 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
     append(tmp_path / "runs" / "a" / "metrics.jsonl", [metric(1)])
     token_file = tmp_path / "token"
     token_file.write_text(TOKEN + "\n")
-    command = [sys.executable, "-m", "gradus", "dashboard", "--runs", str(tmp_path / "runs"), "--port", "0"]
-    process = subprocess.Popen([*command, "--token-file", str(token_file)], stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "gradus",
+        "dashboard",
+        "--runs",
+        str(tmp_path / "runs"),
+        "--port",
+        "0",
+    ]
+    process = subprocess.Popen(
+        [*command, "--token-file", str(token_file)], stderr=subprocess.PIPE, text=True
+    )
     assert process.stderr is not None
     line = process.stderr.readline()
     assert "the dashboard is at http://127.0.0.1:" in line
@@ -413,10 +472,12 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
 
 def test_the_page_needs_neither_trainer_nor_graders() -> None:
     script = (
-        "import sys, services.dashboard.app\n"
-        "heavy = ('trainer', 'torch', 'trl', 'redis', 'fastapi')\n"
-        "ours = tuple('services.' + name for name in ('graders', 'broker', 'api', 'sandbox'))\n"
-        "print([name for name in sys.modules if name.partition('.')[0] in heavy or name.startswith(ours)])"
+        "import sys, services.dashboard.app\nheavy = ('trainer', 'torch', 'trl', 'redis',"
+        " 'fastapi')\nours = tuple('services.' + name for name in ('graders', 'broker', 'api',"
+        " 'sandbox'))\nprint([name for name in sys.modules if name.partition('.')[0] in heavy or"
+        " name.startswith(ours)])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,5 @@
-"""deploy/setup/debian.sh on a machine without Rust: says what to run, and fails for nobody who does without it."""
+"""deploy/setup/debian.sh on a machine without Rust: says what to run, and fails for nobody who does
+without it."""
 
 from __future__ import annotations
 
@@ -24,8 +25,14 @@ def test_what_rust_lacks_is_told_with_the_command_that_brings_it(
     program = tmp_path / "rustc"
     program.write_text(f"#!/bin/sh\n{rustc}\n")
     program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "GRADUS_SKIP_SYSTEM": "1"}
-    done = subprocess.run(["sh", SCRIPT, "rust"], capture_output=True, text=True, check=False, env=environment)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "GRADUS_SKIP_SYSTEM": "1",
+    }
+    done = subprocess.run(
+        ["sh", SCRIPT, "rust"], capture_output=True, text=True, check=False, env=environment
+    )
     assert done.returncode == 0
     assert f"there is no working {lacks}" in done.stderr
     assert does in done.stderr
@@ -35,10 +42,16 @@ def test_on_a_mac_setup_goes_on_without_a_variable(tmp_path: Path) -> None:
     program = tmp_path / "uname"
     program.write_text("#!/bin/sh\necho Darwin\n")
     program.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name != "GRADUS_SKIP_SYSTEM"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "GRADUS_SKIP_SYSTEM"
+    }
     environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", SCRIPT, "python", "grader", "queue"], capture_output=True, text=True, check=False, env=environment
+        ["sh", SCRIPT, "python", "grader", "queue"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert (done.returncode, done.stdout) == (0, "")
     assert "docker compose up" in done.stderr
@@ -50,6 +63,8 @@ def test_forbidden_namespaces_are_said_before_anything_is_installed(tmp_path: Pa
         program.write_text(f"#!/bin/sh\n{body}\n")
         program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", SCRIPT, "grader"], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        ["sh", SCRIPT, "grader"], capture_output=True, text=True, check=False, env=environment
+    )
     assert done.returncode == 0
     assert "namespaces are forbidden here" in done.stderr

@@ -1,4 +1,5 @@
-"""Our asks, held to the real Rust compiler where they can be done, and `gradus eval-refusals` from its entry."""
+"""Our asks, held to the real Rust compiler where they can be done, and `gradus eval-refusals` from
+its entry."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ ASKS = configs() / "tasks" / "declines.jsonl"
 
 
 def test_what_can_be_done_can_be_done(rust_grader: RustGrader) -> None:
-    """Each of these has an answer that the real compiler takes: the asks are refused wrongly or not at all."""
+    """Each of these has an answer that the real compiler takes: the asks are refused wrongly or not
+    at all."""
     rows = [row.values for row in read_rows(str(ASKS)) if row.values["can"]]
     asked = [
         {

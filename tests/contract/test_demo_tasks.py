@@ -1,4 +1,5 @@
-"""The demo's tasks before their graders: answers are right, the mistakes that the warm start teaches are seen."""
+"""The demo's tasks before their graders: answers are right, the mistakes that the warm start
+teaches are seen."""
 
 from __future__ import annotations
 
@@ -25,11 +26,16 @@ def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
         if kind in found:
             continue
         a = str(row["id"]).rpartition("-")[2]
-        answers = [row["solution"], *(text.replace("{a}", a) for text in [language.mistakes.get(kind)] if text)]
+        answers = [
+            row["solution"],
+            *(text.replace("{a}", a) for text in [language.mistakes.get(kind)] if text),
+        ]
         task = {"tests": row["tests"], "signature": row["signature"]}
         asked = [{"id": kind, "completion": answer, "task": task} for answer in answers]
         rubric = grader.info().rubrics[0]
-        found[kind] = [grader.grade(SUBMISSIONS[name].model_validate(one), rubric, 0).passed for one in asked]
+        found[kind] = [
+            grader.grade(SUBMISSIONS[name].model_validate(one), rubric, 0).passed for one in asked
+        ]
     return found
 
 
@@ -46,14 +52,18 @@ def test_feedback_of_the_demo_is_what_the_grader_says(ocaml_grader: OcamlGrader)
     tasks: dict[str, list[dict[str, Any]]] = {}  # two of each vague prompt
     for row in demo_rows("demo:ocaml/public"):
         tasks.setdefault(row["prompt"], []).append(row)
-    repairs = [row["messages"] for row in demo_rows("demo:ocaml/repairs") if len(row["messages"]) == 4]
+    repairs = [
+        row["messages"] for row in demo_rows("demo:ocaml/repairs") if len(row["messages"]) == 4
+    ]
     kinds, right = set(), 0
     for asked, first, said, second in repairs[::40]:
         messages = {}
         for row in tasks[asked["content"]]:
             task = {name: row[name] for name in ("tests", "signature", "public_tests")}
             given = {"id": "a", "completion": first["content"], "task": task}
-            verdict = ocaml_grader.grade(SUBMISSIONS["ocaml"].model_validate(given), "ocaml/strict@1", 0)
+            verdict = ocaml_grader.grade(
+                SUBMISSIONS["ocaml"].model_validate(given), "ocaml/strict@1", 0
+            )
             messages[next_turn("ocaml", verdict, first["content"])] = row
         row = messages[said["content"]]
         kinds.add(row["kind"])
@@ -66,7 +76,9 @@ def test_the_demo_in_rust_passes_right_answers_and_no_mistakes(rust_grader: Rust
     assert passed(rust_grader, "rust") == wanted()
 
 
-def test_the_demo_of_stories_rewards_right_ones_and_no_mistake_as_much(story_grader: StoryGrader) -> None:
+def test_the_demo_of_stories_rewards_right_ones_and_no_mistake_as_much(
+    story_grader: StoryGrader,
+) -> None:
     rubric = story_grader.info().rubrics[0]
 
     def reward(references: list[str], stories: list[str]) -> float:
@@ -75,18 +87,29 @@ def test_the_demo_of_stories_rewards_right_ones_and_no_mistake_as_much(story_gra
 
     for number, thing in enumerate(THINGS):
         right = [story(thing, deed) for deed in DEEDS]
-        deed = next(deed for deed in DEEDS[number % len(DEEDS) :] + DEEDS if deed.mistake is not None)
+        deed = next(
+            deed for deed in DEEDS[number % len(DEEDS) :] + DEEDS if deed.mistake is not None
+        )
         at = DEEDS.index(deed)
         kept = right[:2]
         assert reward([*kept, right[at]], [*kept, right[at]]) > 0.9
-        assert reward([*kept, right[at]], [*kept, mistaken_story(thing, deed)]) < 0.8, (thing, deed.name)
+        assert reward([*kept, right[at]], [*kept, mistaken_story(thing, deed)]) < 0.8, (
+            thing,
+            deed.name,
+        )
 
 
-def test_every_sprint_of_the_demo_gets_full_marks_for_its_solution(story_grader: StoryGrader) -> None:
+def test_every_sprint_of_the_demo_gets_full_marks_for_its_solution(
+    story_grader: StoryGrader,
+) -> None:
     rows = [*demo_rows("demo:story"), *demo_rows("demo:story/held-out")]
     rubric = story_grader.info().rubrics[0]
     for row in rows:
-        asked = {"id": "x", "completion": row["solution"], "task": {"references": row["references"]}}
+        asked = {
+            "id": "x",
+            "completion": row["solution"],
+            "task": {"references": row["references"]},
+        }
         result = story_grader.grade(SUBMISSIONS["story"].model_validate(asked), rubric, 0)
         assert result.passed, row["id"]
         assert result.reward >= 0.9, row["id"]

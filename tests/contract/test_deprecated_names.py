@@ -1,4 +1,5 @@
-"""Old names that clients and deployments may still use for one release: each means what its new name means."""
+"""Old names that clients and deployments may still use for one release: each means what its new
+name means."""
 
 from __future__ import annotations
 
@@ -27,21 +28,34 @@ NIGHTLY = FairShare("default nightly", Priority.EVALUATION)
         {"gradus-run": "nightly", "gradus-priority": "evaluation"},
         {"run": "nightly", "priority": "evaluation"},
         {"gradus-run": "nightly", "priority": "evaluation"},
-        {"gradus-run": "nightly", "gradus-priority": "evaluation", "run": "other", "priority": "training"},
+        {
+            "gradus-run": "nightly",
+            "gradus-priority": "evaluation",
+            "run": "other",
+            "priority": "training",
+        },
     ],
 )
-def test_both_spellings_of_the_scheduling_headers_count_and_the_new_one_wins(headers: dict[str, str]) -> None:
+def test_both_spellings_of_the_scheduling_headers_count_and_the_new_one_wins(
+    headers: dict[str, str],
+) -> None:
     assert parse_fair_share(headers) == NIGHTLY
 
 
-@pytest.mark.parametrize("headers", [{"priority": "u=1, i"}, {"priority": ""}, {"run": ""}, {"run": "a b"}])
+@pytest.mark.parametrize(
+    "headers", [{"priority": "u=1, i"}, {"priority": ""}, {"run": ""}, {"run": "a b"}]
+)
 async def test_a_foreign_header_of_an_old_name_is_ignored(headers: dict[str, str]) -> None:
     assert parse_fair_share(headers) == DEFAULT_FAIR_SHARE
     broker = MemoryBroker()
     await broker.heartbeat("w", INFO, 60)
     app = create_app(broker, ApiSettings())
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        answer = await client.post("/v1/jobs/ocaml", json={"submissions": [submission("a")]}, headers=headers)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://test"
+    ) as client:
+        answer = await client.post(
+            "/v1/jobs/ocaml", json={"submissions": [submission("a")]}, headers=headers
+        )
     await app.state.api.jobs.close()
     assert answer.status_code == 202
 
@@ -54,7 +68,9 @@ def test_a_malformed_header_of_a_new_name_is_misuse(headers: dict[str, str]) -> 
 
 def test_the_document_lists_the_old_headers_as_deprecated() -> None:
     document = create_app(MemoryBroker(), ApiSettings()).openapi()
-    listed = {one["name"]: one for one in document["paths"]["/v1/grade/{grader}"]["post"]["parameters"]}
+    listed = {
+        one["name"]: one for one in document["paths"]["/v1/grade/{grader}"]["post"]["parameters"]
+    }
     assert [name for name, one in listed.items() if one.get("deprecated")] == ["run", "priority"]
     assert {"Gradus-Run", "Gradus-Priority"} < listed.keys()
 
@@ -84,9 +100,9 @@ def test_both_spellings_of_the_required_hardening_count_and_a_deployment_goes_be
 
 @pytest.mark.parametrize("grader", ["ocaml", "rust"])
 def test_both_spellings_of_the_self_test_of_an_image_reach_its_build(grader: str) -> None:
-    arguments = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"][f"grader-{grader}"]["build"][
-        "args"
-    ]
+    arguments = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"][
+        f"grader-{grader}"
+    ]["build"]["args"]
     assert arguments["SELF_TEST"] == "${GRADUS_IMAGE_SELF_TEST:-}"
     assert arguments["PROOF"] == "${GRADUS_PROOF:-auto}"
     build = (ROOT / f"deploy/docker/grader-{grader}.Dockerfile").read_text()

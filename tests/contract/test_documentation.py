@@ -1,4 +1,5 @@
-"""Pages of the documentation: links lead somewhere, and reference pages have everything that the code has."""
+"""Pages of the documentation: links lead somewhere, and reference pages have everything that the
+code has."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ import pytest
 from pydantic import BaseModel
 from typer.main import get_command
 
-from deploy.site.reference_pages import COPIED, PAGES, STAGES, cli_page, field_docstrings, keys_of, rest_page
+from deploy.site.reference_pages import (
+    COPIED,
+    PAGES,
+    STAGES,
+    cli_page,
+    field_docstrings,
+    keys_of,
+    rest_page,
+)
 from gradus.cli import application
 from gradus.errors import FaultKind
 from services.api.app import create_app
@@ -26,13 +35,20 @@ ON_THE_SITE = {(ROOT / "docs" / name).resolve() for name in (*PAGES, *COPIED)}
 
 def _anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as both the site and code hosts make them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
-    return {re.sub(r"[ -]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    return {
+        re.sub(r"[ -]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+        for heading in headings
+    }
 
 
 def _dead_links(page: Path) -> Iterator[str]:
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     for found in LINK.finditer(re.sub(r"`[^`\n]*`", "", text)):
         link = found[1] or found[2]
         path, _, anchor = link.partition("#")
@@ -67,7 +83,9 @@ def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
     commands = dict(_leaves(get_command(application()), "gradus"))
     assert sections.keys() == commands.keys()
     for path, command in commands.items():
-        options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+        options = [
+            one for one in command.params if one.param_type_name == "option" and not one.hidden
+        ]
         assert [one.name for one in options if one.opts[0] not in sections[path]] == []
 
 
@@ -88,18 +106,29 @@ def test_rows_of_keys_have_type_default_and_meaning() -> None:
     assert rows["`reward.fault_budget.share`"][:2] == ["number ≥ 0 ≤ 1", "`0.25`"]
     assert rows["`reward.services[].grader`"][1] == "required"
     assert "null" in rows["`turns`"][1]
-    assert all(text for key, text in field_docstrings(ApiSettings).items()), "a field's docstring is empty"
+    assert all(text for key, text in field_docstrings(ApiSettings).items()), (
+        "a field's docstring is empty"
+    )
 
 
 def test_the_page_of_the_rest_api_has_every_route_and_schema() -> None:
     document, page = create_app(MemoryBroker(), ApiSettings()).openapi(), rest_page()
-    routes = [f"## {method.upper()} `{path}`" for path, methods in document["paths"].items() for method in methods]
+    routes = [
+        f"## {method.upper()} `{path}`"
+        for path, methods in document["paths"].items()
+        for method in methods
+    ]
     schemas = [f"### {name}" for name in document["components"]["schemas"]]
     assert [heading for heading in (*routes, *schemas) if f"\n{heading}\n" not in page] == []
-    assert "| `packages` | list of string | `[]` | findlib packages that the answer and the tests may use. |" in page
+    assert (
+        "| `packages` | list of string | `[]` | findlib packages that the answer and the tests may"
+        " use. |" in page
+    )
 
 
-FLAG = re.compile(r'"((?:degenerate|forged|story|think|meaning|extract|compiler|forbidden|limit|preference):[a-z_]+)"')
+FLAG = re.compile(
+    r'"((?:degenerate|forged|story|think|meaning|extract|compiler|forbidden|limit|preference):[a-z_]+)"'
+)
 
 
 def test_the_page_of_results_has_every_fault_flag_and_exit_code() -> None:
@@ -108,6 +137,10 @@ def test_the_page_of_results_has_every_fault_flag_and_exit_code() -> None:
     flags = {flag for path in sources for flag in FLAG.findall(path.read_text(encoding="utf-8"))}
     assert len(flags) > 15
     patterns = ("forbidden:", "limit:")
-    assert {flag for flag in flags if f"`{flag}`" not in page and not flag.startswith(patterns)} == set()
+    assert {
+        flag for flag in flags if f"`{flag}`" not in page and not flag.startswith(patterns)
+    } == set()
     assert [kind for kind in FaultKind if f"| `{kind}` |" not in page] == []
-    assert [code for code in (0, 1, 2, 3, 4, 130) if not re.search(rf"^\| {code}\b", page, re.MULTILINE)] == []
+    assert [
+        code for code in (0, 1, 2, 3, 4, 130) if not re.search(rf"^\| {code}\b", page, re.MULTILINE)
+    ] == []

@@ -1,4 +1,5 @@
-"""Every `gradus ...` line of the documentation is understood by the command line and names files that there are."""
+"""Every `gradus ...` line of the documentation is understood by the command line and names files
+that there are."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ ENDS = {"|", ">", "<", "&&", "||", ";", "&", ">>", "2>", "..."}
 
 
 def commands_in(page: Path) -> Iterator[str]:
-    """The commands in fenced blocks, also after `VARIABLE=value`, and those in tables of what other projects have."""
+    """The commands in fenced blocks, also after `VARIABLE=value`, and those in tables of what other
+    projects have."""
     text = page.read_text(encoding="utf-8")
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         if language not in ("", "sh", "bash", "console"):
@@ -35,22 +37,36 @@ def commands_in(page: Path) -> Iterator[str]:
 
 def words_of(command: str) -> list[str]:
     words = shlex.split(command.partition(" #")[0])
-    end = next((place for place, word in enumerate(words) if word in ENDS or re.match(r"\d?[<>]", word)), len(words))
+    end = next(
+        (place for place, word in enumerate(words) if word in ENDS or re.match(r"\d?[<>]", word)),
+        len(words),
+    )
     return words[:end]
 
 
-COMMANDS = sorted({(page.relative_to(ROOT), command) for page in PAGES for command in commands_in(page)})
+COMMANDS = sorted(
+    {(page.relative_to(ROOT), command) for page in PAGES for command in commands_in(page)}
+)
 
 
 def test_there_are_commands_to_look_at() -> None:
     assert len(COMMANDS) > 60
-    assert {page.name for page, _ in COMMANDS} >= {"README.md", "own_tasks.md", "pipelines.md", "from_autotune.md"}
+    assert {page.name for page, _ in COMMANDS} >= {
+        "README.md",
+        "own_tasks.md",
+        "pipelines.md",
+        "from_autotune.md",
+    }
 
 
 @pytest.mark.parametrize(
-    ("page", "command"), COMMANDS, ids=[f"{page.stem}: {command[:60]}" for page, command in COMMANDS]
+    ("page", "command"),
+    COMMANDS,
+    ids=[f"{page.stem}: {command[:60]}" for page, command in COMMANDS],
 )
-def test_a_command_of_the_documentation_is_understood_and_its_files_are_there(page: Path, command: str) -> None:
+def test_a_command_of_the_documentation_is_understood_and_its_files_are_there(
+    page: Path, command: str
+) -> None:
     words = words_of(command)
     is_only_a_name = all(re.fullmatch(r"[a-z]+", word) for word in words)
     check_words([*words, "--help"] if is_only_a_name else words)
@@ -78,7 +94,12 @@ def is_known(setting: str, kind: type[Any]) -> bool:
         if field is None:
             return False
         at = next(
-            (one for one in (field.annotation, *get_args(field.annotation)) if hasattr(one, "model_fields")), None
+            (
+                one
+                for one in (field.annotation, *get_args(field.annotation))
+                if hasattr(one, "model_fields")
+            ),
+            None,
         )
     return True
 
@@ -99,6 +120,12 @@ def test_a_setting_that_a_guide_names_is_one(page: Path) -> None:
 
 
 def test_a_command_that_there_is_not_is_noticed() -> None:
-    for command in ("trian x.yaml", "train", "eval --sampels 3 m t", "tasks splitt a", "pipeline run x.yaml --form a"):
+    for command in (
+        "trian x.yaml",
+        "train",
+        "eval --sampels 3 m t",
+        "tasks splitt a",
+        "pipeline run x.yaml --form a",
+    ):
         with pytest.raises(Misuse):
             check_words(words_of(command))

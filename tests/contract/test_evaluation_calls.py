@@ -1,4 +1,5 @@
-"""`gradus eval-tools` from the command line, over trajectories that `gradus tasks trajectories` made just before."""
+"""`gradus eval-tools` from the command line, over trajectories that `gradus tasks trajectories`
+made just before."""
 
 from __future__ import annotations
 
@@ -21,16 +22,22 @@ REPAIR = {
 
 
 @pytest.mark.parametrize("form", ["chat", "harmony"])
-def test_turns_of_real_trajectories_are_asked_for_and_scored(gradus: Cli, tmp_path: Path, form: str) -> None:
+def test_turns_of_real_trajectories_are_asked_for_and_scored(
+    gradus: Cli, tmp_path: Path, form: str
+) -> None:
     repairs, data, out = tmp_path / "repairs.jsonl", tmp_path / "held_out.jsonl", tmp_path / "out"
     repairs.write_text(json.dumps(REPAIR) + "\n")
     by_turn = ["--per-turn"] if form == "harmony" else []
-    made = gradus("tasks", "trajectories", repairs, "--out", data, "--format", form, *by_turn, "--slots", "1")
+    made = gradus(
+        "tasks", "trajectories", repairs, "--out", data, "--format", form, *by_turn, "--slots", "1"
+    )
     assert made.status == 0, made.err
     right = '{"code": "let f x = x + 1"}'
     call = {
         "chat": f'<tool_call>{{"name": "check", "arguments": {right}}}</tool_call>',
-        "harmony": f"<|channel|>commentary to=functions.check <|constrain|>json<|message|>{right}<|call|>",
+        "harmony": (
+            f"<|channel|>commentary to=functions.check <|constrain|>json<|message|>{right}<|call|>"
+        ),
     }[form]
 
     def answer(text: str, body: Json, before: int) -> Reply | str:

@@ -1,4 +1,5 @@
-"""Asking again with the real OCaml grader: a model reads what the compiler and the tests say, and no hidden test."""
+"""Asking again with the real OCaml grader: a model reads what the compiler and the tests say, and
+no hidden test."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ TASK = {
 }
 
 
-def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, tmp_path: Path) -> None:
+def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(
+    gradus: Cli, tmp_path: Path
+) -> None:
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps(TASK) + "\n")
 
@@ -30,7 +33,18 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, 
 
     with OpenAiLike(answer).serving() as like:
         out = tmp_path / "out"
-        to = ("--grader", "ocaml", "--out", out, "--temperature", "0", "--max-turns", "4", "--set", "slots=1")
+        to = (
+            "--grader",
+            "ocaml",
+            "--out",
+            out,
+            "--temperature",
+            "0",
+            "--max-turns",
+            "4",
+            "--set",
+            "slots=1",
+        )
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
         assert got.status == 0, got.err
         asked = [body["messages"] for _, body, _ in like.requests]
@@ -59,10 +73,18 @@ def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: 
         to = ("--grader", "story", "--out", tmp_path / "out", "--max-turns", "2")
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
     assert got.status == 0, got.err
-    repairs = [request for _, request, *_ in like.requests if "# What the review says" in json.dumps(request)]
+    repairs = [
+        request
+        for _, request, *_ in like.requests
+        if "# What the review says" in json.dumps(request)
+    ]
     assert repairs
-    assert all("wants that the sprint needs are missing" in json.dumps(request) for request in repairs)
-    assert not any(story in json.dumps(repairs) for row in rows for story in json.loads(row)["references"])
+    assert all(
+        "wants that the sprint needs are missing" in json.dumps(request) for request in repairs
+    )
+    assert not any(
+        story in json.dumps(repairs) for row in rows for story in json.loads(row)["references"]
+    )
 
 
 def test_turns_need_verdicts_to_repair_by(gradus: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""A grader of another distribution: found by its entry point, on the same base as those that ship with Gradus."""
+"""A grader of another distribution: found by its entry point, on the same base as those that ship
+with Gradus."""
 
 from __future__ import annotations
 
@@ -41,11 +42,11 @@ class ToyGrader(BaseGrader[ToyTask, CodeFacts]):
     def facts(self, submission, slot=0, rubric=""):
         right = submission.task.wanted in submission.completion
         return CodeFacts(Stage.TESTS, tests=TestCount(passed=int(right), total=1)), 0.0
-"""
+"""  # noqa: E501
 CASES = """
 - {name: pass, completion: "a b", task: {wanted: a}, expect: {passed: true, stage: tests, reward: [1, 1]}}
 - {name: fail, completion: "b", task: {wanted: a}, expect: {passed: false, stage: tests, reward: [0, 0]}}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -57,7 +58,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         package / "grader.py": GRADER,
         package / "cases.yaml": CASES,
         package / "toy.yaml": "rubric: toy/strict@1\n",
-        about / "METADATA": "Metadata-Version: 2.1\nName: toy-grader\nVersion: 1.0\nProvides-Extra: toy\n",
+        about / "METADATA": (
+            "Metadata-Version: 2.1\nName: toy-grader\nVersion: 1.0\nProvides-Extra: toy\n"
+        ),
         about / "entry_points.txt": "[gradus.graders]\ntoy = toy_grader.grader:ToyGrader\n",
     }.items():
         file.parent.mkdir(exist_ok=True)
@@ -80,7 +83,9 @@ def test_an_installed_grader_is_found_proves_itself_and_grades(toy: Path) -> Non
 
 
 def test_a_submission_of_the_sdk_that_has_no_class_for_its_task_is_graded(toy: Path) -> None:
-    given = submission_class("toy").model_validate({"id": "a", "completion": "a", "task": {"wanted": "a"}})
+    given = submission_class("toy").model_validate(
+        {"id": "a", "completion": "a", "task": {"wanted": "a"}}
+    )
     assert load("toy").grade(given, "toy/strict@1", 0).passed
     wrong = submission_class("toy").model_validate({"id": "a", "completion": "a", "task": {}})
     with pytest.raises(InternalFault, match="this task cannot be judged: wanted: Field required"):
@@ -113,7 +118,10 @@ def test_its_attacks_are_beside_it(toy: Path, gradus: Cli) -> None:
     (toy / "attacks" / "corpus.yaml").write_text(ATTACKS.replace("must not: pass, ", "", 1))
     refused = gradus("attack", "toy")
     assert refused.status == 2
-    assert "corpus.yaml: says_nothing: gives no name or completion, or does not say what must not happen" in refused.err
+    assert (
+        "corpus.yaml: says_nothing: gives no name or completion, or does not say what must not"
+        " happen" in refused.err
+    )
 
 
 def test_its_revision_is_of_its_package_and_of_what_it_uses_of_ours(toy: Path) -> None:
@@ -124,18 +132,23 @@ def test_its_revision_is_of_its_package_and_of_what_it_uses_of_ours(toy: Path) -
 
 def test_its_cases_are_held_against_it(toy: Path) -> None:
     (toy / "cases.yaml").write_text(CASES.replace("reward: [1, 1]", "reward: [0, 0]"))
-    with pytest.raises(InternalFault, match="this grader fails its own cases: case 'pass' got reward 1.0"):
+    with pytest.raises(
+        InternalFault, match="this grader fails its own cases: case 'pass' got reward 1.0"
+    ):
         load("toy").self_test()
 
 
 def test_a_package_that_it_lacks_is_named_with_what_to_install(toy: Path) -> None:
     (toy / "grader.py").write_text("import not_there_at_all\n")
     with pytest.raises(
-        InternalFault, match=r"toy grader needs the package not_there_at_all: pip install 'toy-grader\["
+        InternalFault,
+        match=r"toy grader needs the package not_there_at_all: pip install 'toy-grader\[",
     ):
         load("toy")
 
 
 def test_without_it_nothing_is_known_of_it() -> None:
-    with pytest.raises(UnknownGrader, match="there is no grader 'toy'; there are: ocaml, rust, story, preference"):
+    with pytest.raises(
+        UnknownGrader, match="there is no grader 'toy'; there are: ocaml, rust, story, preference"
+    ):
         load("toy")

@@ -29,7 +29,9 @@ from services.worker import Worker
 from tests.graders import GRADERS, class_of
 
 ALL = pytest.mark.parametrize("name", GRADERS)
-COBOL = GraderInfo(name="cobol", revision="r1", toolchain="cobol 1", rubrics=("cobol/graduated@1",), sandbox="none")
+COBOL = GraderInfo(
+    name="cobol", revision="r1", toolchain="cobol 1", rubrics=("cobol/graduated@1",), sandbox="none"
+)
 
 
 class CobolGrader:
@@ -45,7 +47,12 @@ class CobolGrader:
         return GraderDescription(
             name="cobol",
             task_schema=task | {"additionalProperties": False},
-            example={"id": "a1", "prompt": "p", "completion": "MOVE 1 TO X.", "task": {"deck": "X = 1"}},
+            example={
+                "id": "a1",
+                "prompt": "p",
+                "completion": "MOVE 1 TO X.",
+                "task": {"deck": "X = 1"},
+            },
             stages=(Stage.EXTRACT, Stage.TESTS),
             rates={"tests": "passed"},
             components=("deck",),
@@ -84,16 +91,20 @@ async def working(grader: Grader, broker: Broker) -> AsyncIterator[None]:
 @asynccontextmanager
 async def api(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(broker, ApiSettings(registry_ttl_s=0.0, worker_grace_s=0.0))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://test"
+    ) as client:
         yield client
 
 
 def body(*tasks: Any) -> dict[str, Any]:
-    sent = [{"id": f"s{index}", "completion": "c", "task": task} for index, task in enumerate(tasks)]
+    sent = [
+        {"id": f"s{index}", "completion": "c", "task": task} for index, task in enumerate(tasks)
+    ]
     return {"submissions": sent, "deadline_s": 20}
 
 
-# ------------------------------------------------------------------------------------------------ a grader joins
+# ---------------------------------------------------------------------- a grader joins
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -112,7 +123,9 @@ async def test_a_worker_with_a_new_grader_joins_a_running_api(broker: Broker) ->
         async with working(CobolGrader(), broker):
             while (shown := await client.get("/v1/graders/cobol")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            graded = (await client.post("/v1/grade/cobol", json=body({"deck": "d"}))).json()["results"]
+            graded = (await client.post("/v1/grade/cobol", json=body({"deck": "d"}))).json()[
+                "results"
+            ]
             refused = await client.post("/v1/grade/cobol", json=body({"deck": "d"}, {"desk": 1}))
             document = (await client.get("/openapi.json")).json()
             metrics = (await client.get("/metrics")).text
@@ -134,15 +147,20 @@ async def test_a_worker_with_a_new_grader_joins_a_running_api(broker: Broker) ->
     assert gone.json()["results"][0]["fault"]["kind"] == "queue"
 
 
-async def test_a_grader_without_a_live_worker_has_no_description_and_an_unknown_one_is_not_known() -> None:
+async def test_a_grader_without_a_live_worker_has_no_description_and_an_unknown_one_is_not_known() -> (  # noqa: E501
+    None
+):
     async with api(MemoryBroker()) as client:
-        absent, unknown = await client.get("/v1/graders/story"), await client.get("/v1/graders/cobol")
+        absent, unknown = (
+            await client.get("/v1/graders/story"),
+            await client.get("/v1/graders/cobol"),
+        )
     assert (absent.status_code, unknown.status_code) == (404, 404)
     assert "start one with `gradus worker story`" in absent.json()["detail"]
     assert "there is no grader 'cobol'" in unknown.json()["detail"]
 
 
-# ------------------------------------------------------------------------------------------- announced schemas
+# ---------------------------------------------------------------------- announced schemas
 
 
 @ALL
@@ -161,7 +179,9 @@ async def told(name: str, task: Any) -> list[tuple[str, str]]:
     assert answer.status_code in (200, 413, 422)
     errors = answer.json().get("errors", [])
     assert bool(errors) == (answer.status_code != 200)
-    return [(error["field"].removeprefix("submissions.0.task"), error["message"]) for error in errors]
+    return [
+        (error["field"].removeprefix("submissions.0.task"), error["message"]) for error in errors
+    ]
 
 
 BAD_TASKS: dict[str, tuple[str, Any, list[tuple[str, str]]]] = {
@@ -183,15 +203,35 @@ BAD_TASKS: dict[str, tuple[str, Any, list[tuple[str, str]]]] = {
         {"tests": "x", "files": {"../x.ml": ""}},
         [(".files.../x.ml", r"Names here match ^[a-z][a-z0-9_]*\.mli?$")],
     ),
-    "many cases": ("rust", {"cases": [{"stdout": ""}] * 101}, [(".cases", "Should have at most 100 items")]),
+    "many cases": (
+        "rust",
+        {"cases": [{"stdout": ""}] * 101},
+        [(".cases", "Should have at most 100 items")],
+    ),
     "a case": ("rust", {"cases": [{"stdin": ""}]}, [(".cases.0.stdout", "Field required")]),
     "no references": ("story", {}, [(".references", "Field required")]),
-    "empty references": ("story", {"references": []}, [(".references", "the value has less than 1 item")]),
-    "blank references": ("story", {"references": " ||||| "}, [(".references", r'the value does not match "[^|\s]"')]),
+    "empty references": (
+        "story",
+        {"references": []},
+        [(".references", "the value has less than 1 item")],
+    ),
+    "blank references": (
+        "story",
+        {"references": " ||||| "},
+        [(".references", r'the value does not match "[^|\s]"')],
+    ),
     "NUL in an open field": (
         "story",
         {"references": ["r"], "team_context": {"a": ["\0"]}},
-        [(".team_context.a.0", "contains a NUL character (U+0000), which no compiler or tokenizer accepts; remove it")],
+        [
+            (
+                ".team_context.a.0",
+                (
+                    "contains a NUL character (U+0000), which no compiler or tokenizer accepts;"
+                    " remove it"
+                ),
+            )
+        ],
     ),
 }
 
@@ -202,7 +242,9 @@ async def test_a_task_is_refused_with_its_field_and_without_its_text(case: str) 
     assert await told(name, task) == mistakes
 
 
-@pytest.mark.parametrize("task", [{"references": "a ||||| b"}, {"formatted_issues": "a"}, {"formatted_issues": ["a"]}])
+@pytest.mark.parametrize(
+    "task", [{"references": "a ||||| b"}, {"formatted_issues": "a"}, {"formatted_issues": ["a"]}]
+)
 async def test_references_may_be_one_string_and_be_called_issues(task: dict[str, Any]) -> None:
     assert await told("story", task) == []
     assert TASKS["story"].model_validate(task)
@@ -222,30 +264,42 @@ def test_a_schema_that_cannot_be_compiled_refuses_nothing() -> None:
     grader.refuse_mistakes([{"any": 1}])
 
 
-# ----------------------------------------------------------------------------------------- what is left to workers
+# ---------------------------------------------------------------------- what is left to workers
 
 
-def test_what_only_the_task_class_can_refuse_is_a_fault_that_says_why(rust_grader: RustGrader) -> None:
+def test_what_only_the_task_class_can_refuse_is_a_fault_that_says_why(
+    rust_grader: RustGrader,
+) -> None:
     neither = RawSubmission(id="a", completion="c", task={"tests": " "})
-    with pytest.raises(InternalFault, match="this task cannot be judged: .*give either `tests`") as fault:
+    with pytest.raises(
+        InternalFault, match="this task cannot be judged: .*give either `tests`"
+    ) as fault:
         rust_grader.grade(neither, "rust/graduated@1", 0)
     assert not fault.value.retryable
 
 
-def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(preference_grader: PreferenceGrader) -> None:
+def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(
+    preference_grader: PreferenceGrader,
+) -> None:
     task = {"messages": [{"role": "user", "content": "b"}]}
     with pytest.raises(InternalFault, match="this task cannot be judged: .*give either `prompt`"):
-        preference_grader.grade(RawSubmission(id="a", prompt="p", completion="c", task=task), "preference/sigmoid@1", 0)
+        preference_grader.grade(
+            RawSubmission(id="a", prompt="p", completion="c", task=task), "preference/sigmoid@1", 0
+        )
 
 
-# ---------------------------------------------------------------------------------------------- the description
+# ---------------------------------------------------------------------- the description
 
 
 @ALL
 def test_a_description_names_stages_rates_and_components_that_there_are(name: str) -> None:
     kind, task = class_of(name), TASKS[name]
     assert task.STAGES[0] == Stage.EXTRACT
-    assert {rule.partition(":")[2] for rule in task.RATES.values()} - {""} <= {*task.STAGES} <= {*Stage}
+    assert (
+        {rule.partition(":")[2] for rule in task.RATES.values()} - {""}
+        <= {*task.STAGES}
+        <= {*Stage}
+    )
     assert list(task.RATES.values())[-1] == "passed"
     assert set(kind.shipped.measures) <= {*kind.shipped.components, "preferred"}
 

@@ -23,7 +23,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages, whose files tests may change."""
     root = tmp_path_factory.mktemp("tree")
     for package in ("gradus", "services"):
-        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     return root
 
 
@@ -39,7 +41,9 @@ def changed(path: Path, name: str, root: Path) -> str:
 
 @ALL
 def test_a_copy_has_the_same_revision_wherever_it_lies(name: str, tree: Path) -> None:
-    assert revision(home(name), root=tree) == revision(home(name)) == revision(home(name), root=ROOT)
+    assert (
+        revision(home(name), root=tree) == revision(home(name)) == revision(home(name), root=ROOT)
+    )
 
 
 @ALL
@@ -51,13 +55,25 @@ def test_a_change_of_any_file_behind_a_verdict_is_another_revision(name: str, tr
 
 
 @ALL
-def test_the_closure_holds_the_folder_and_what_it_imports_and_nothing_that_only_carries_jobs(name: str) -> None:
+def test_the_closure_holds_the_folder_and_what_it_imports_and_nothing_that_only_carries_jobs(
+    name: str,
+) -> None:
     files = closure(home(name))
     own = ROOT / "services" / "graders" / name
     kept = {path for path in own.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert {str(path.relative_to(ROOT)) for path in kept} <= set(files)
-    assert {"gradus/contract.py", f"gradus/tasks/{name}.py", "services/graders/base/grader.py"} <= set(files)
-    carriers = ("services/api/", "services/broker/", "services/worker", "services/dashboard/", "trainer/")
+    assert {
+        "gradus/contract.py",
+        f"gradus/tasks/{name}.py",
+        "services/graders/base/grader.py",
+    } <= set(files)
+    carriers = (
+        "services/api/",
+        "services/broker/",
+        "services/worker",
+        "services/dashboard/",
+        "trainer/",
+    )
     assert not [path for path in files if path.startswith(carriers)]
     others = tuple(f"services/graders/{other}/" for other in GRADERS if other != name)
     assert not [path for path in files if path.startswith(others)]
@@ -65,11 +81,20 @@ def test_the_closure_holds_the_folder_and_what_it_imports_and_nothing_that_only_
 
 @pytest.mark.parametrize("name", ["ocaml", "rust"])
 def test_graders_of_code_depend_on_the_sandbox_and_on_how_answers_are_read(name: str) -> None:
-    shared = ("sandbox/bubblewrap.py", "sandbox/seccomp.py", "degenerate.py", "graders/base/code.py")
-    assert {"gradus/extract.py", *(f"services/{path}" for path in shared)} <= set(closure(home(name)))
+    shared = (
+        "sandbox/bubblewrap.py",
+        "sandbox/seccomp.py",
+        "degenerate.py",
+        "graders/base/code.py",
+    )
+    assert {"gradus/extract.py", *(f"services/{path}" for path in shared)} <= set(
+        closure(home(name))
+    )
 
 
-@pytest.mark.parametrize("path", ["services/api/app.py", "services/worker.py", "services/broker/memory.py"])
+@pytest.mark.parametrize(
+    "path", ["services/api/app.py", "services/worker.py", "services/broker/memory.py"]
+)
 def test_a_change_elsewhere_is_the_same_revision(path: str, tree: Path) -> None:
     assert changed(tree / path, "ocaml", tree) == revision(home("ocaml"), root=tree)
 
@@ -79,18 +104,26 @@ def test_settings_count_and_stay_apart() -> None:
     assert len({revision(home("story"), *settings) for settings in given}) == 4
 
 
-def test_a_grader_of_another_package_depends_on_its_package_and_on_imports_inside_functions(tree: Path) -> None:
+def test_a_grader_of_another_package_depends_on_its_package_and_on_imports_inside_functions(
+    tree: Path,
+) -> None:
     package = tree / "plugged"
     package.mkdir()
     for file, text in {
         "__init__.py": "",
-        "grader.py": "def grade():\n    from plugged import helping\n    import gradus.extract\n    import json\n",
+        "grader.py": (
+            "def grade():\n    from plugged import helping\n    import gradus.extract\n    import"
+            " json\n"
+        ),
         "helping.py": "from . import deeper\n",
         "deeper.py": "",
         "cases.yaml": "[]",
     }.items():
         (package / file).write_text(text)
     assert {*closure("plugged.grader", tree)} >= {
-        *(f"plugged/{file}" for file in ("__init__.py", "grader.py", "helping.py", "deeper.py", "cases.yaml")),
+        *(
+            f"plugged/{file}"
+            for file in ("__init__.py", "grader.py", "helping.py", "deeper.py", "cases.yaml")
+        ),
         "gradus/extract.py",
     }

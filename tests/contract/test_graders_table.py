@@ -1,4 +1,5 @@
-"""A grader: one folder, one config, five cases, rubrics, one Dockerfile, one service: what is forgotten fails here."""
+"""A grader: one folder, one config, five cases, rubrics, one Dockerfile, one service: what is
+forgotten fails here."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def test_every_grader_has_the_five_basic_cases(name: str) -> None:
     assert set(BASIC) <= set(names)
     assert len(names) == len(set(names))
     for case in cases:
-        SUBMISSIONS[name].model_validate({"id": case.name, "completion": case.completion, "task": case.task})
+        SUBMISSIONS[name].model_validate(
+            {"id": case.name, "completion": case.completion, "task": case.task}
+        )
 
 
 @ALL
@@ -67,14 +70,18 @@ def test_every_grader_has_its_types_on_the_wire(name: str) -> None:
 
 
 @ALL
-def test_every_grader_can_be_loaded_by_its_name_and_says_who_it_is(name: str, request: pytest.FixtureRequest) -> None:
+def test_every_grader_can_be_loaded_by_its_name_and_says_who_it_is(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue(f"{name}_grader")  # skips where its toolchain is missing
     info = load(name).info()
     assert info.name == name
     assert set(info.rubrics) == set(rubrics_of(name))
     assert info.revision
     assert info.toolchain
-    assert info.sandbox == ("none" if name in WAITING_SLOTS else "bubblewrap")  # who waits for a model runs no answer
+    assert info.sandbox == (
+        "none" if name in WAITING_SLOTS else "bubblewrap"
+    )  # who waits for a model runs no answer
 
 
 def test_every_rubric_belongs_to_a_grader() -> None:
@@ -82,5 +89,7 @@ def test_every_rubric_belongs_to_a_grader() -> None:
 
 
 def test_a_grader_that_is_not_installed_is_misuse_that_names_those_that_are() -> None:
-    with pytest.raises(UnknownGrader, match="no grader 'cobol'; there are: ocaml, rust, story, preference"):
+    with pytest.raises(
+        UnknownGrader, match="no grader 'cobol'; there are: ocaml, rust, story, preference"
+    ):
         load("cobol")

@@ -1,4 +1,5 @@
-"""deploy/docker/self_test.sh, the last step of a grader's image: it fails unless the grader holds, or says why not."""
+"""deploy/docker/self_test.sh, the last step of a grader's image: it fails unless the grader holds,
+or says why not."""
 
 from __future__ import annotations
 
@@ -26,20 +27,29 @@ def programs(tmp_path: Path) -> Path:
 def prove(programs: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     path = f"{programs}:{os.environ['PATH']}"
     around = {**os.environ, "PATH": path, "PYTHONPATH": str(SCRIPT.parents[2]), **environment}
-    return subprocess.run(["sh", SCRIPT, *words], capture_output=True, text=True, check=False, env=around)
+    return subprocess.run(
+        ["sh", SCRIPT, *words], capture_output=True, text=True, check=False, env=around
+    )
 
 
 def forbid_namespaces(programs: Path) -> None:
-    (programs / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    (programs / "unshare").write_text(
+        "#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n"
+    )
     (programs / "unshare").chmod(0o755)
 
 
 @pytest.mark.parametrize(("mode", "status"), [("auto", 0), ("required", 1)])
-def test_a_builder_without_namespaces_is_told_and_passes_only_by_auto(programs: Path, mode: str, status: int) -> None:
+def test_a_builder_without_namespaces_is_told_and_passes_only_by_auto(
+    programs: Path, mode: str, status: int
+) -> None:
     forbid_namespaces(programs)
     done = prove(programs, "ocaml", mode)
     assert done.returncode == status
-    assert "NOT PROVEN HERE: this builder lets a build step make no namespaces (unshare failed" in done.stderr
+    assert (
+        "NOT PROVEN HERE: this builder lets a build step make no namespaces (unshare failed"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("mode", ["", "Required", "later", "auto "])
@@ -51,10 +61,15 @@ def test_a_mode_that_is_none_is_no_way_around(programs: Path, mode: str) -> None
 
 
 @pytest.mark.usefixtures("ocaml_grader")  # skips where its toolchain is missing
-def test_a_grader_that_holds_is_proven_whatever_the_image_asks_of_its_container(programs: Path) -> None:
+def test_a_grader_that_holds_is_proven_whatever_the_image_asks_of_its_container(
+    programs: Path,
+) -> None:
     done = prove(programs, "ocaml", "required", GRADUS_REQUIRE_HARDENING="network,root")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "ocaml holds: own cases graded as expected, every attack on its boxes failed\n"
+    assert (
+        done.stdout
+        == "ocaml holds: own cases graded as expected, every attack on its boxes failed\n"
+    )
 
 
 def test_a_grader_without_its_compiler_fails_the_build_even_by_auto(programs: Path) -> None:

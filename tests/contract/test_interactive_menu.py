@@ -1,4 +1,5 @@
-"""`gradus` without a word: on a terminal it asks and runs what was chosen, without one it shows help."""
+"""`gradus` without a word: on a terminal it asks and runs what was chosen, without one it shows
+help."""
 
 from __future__ import annotations
 
@@ -56,8 +57,9 @@ class Terminal:
         return True
 
     def ended(self, keys: str = "") -> int:
-        """The exit status. `keys`: typed again after each silent second, because Python does not notice a signal that
-        comes in the instant between its last look for signals and the start of a read."""
+        """The exit status. `keys`: typed again after each silent second, because Python does not
+        notice a signal that comes in the instant between its last look for signals and the start of
+        a read."""
         give_up_at = time.monotonic() + SOON_S
         before = self.said
         while self._more():
@@ -86,7 +88,9 @@ def terminal() -> Iterator[Terminal]:
 
 def test_what_is_chosen_is_asked_for_printed_and_run(terminal: Terminal, tmp_path: Path) -> None:
     pipeline = tmp_path / "toy.yaml"
-    pipeline.write_text(f"{{name: toy, folder: {tmp_path}/out, stages: {{a: {{kind: command, run: ['true']}}}}}}")
+    pipeline.write_text(
+        f"{{name: toy, folder: {tmp_path}/out, stages: {{a: {{kind: command, run: ['true']}}}}}}"
+    )
     terminal.reads("9  pipeline")
     terminal.reads("What shall it be?")
     terminal.type("9\n")
@@ -132,7 +136,12 @@ def test_help_on_a_terminal_is_help() -> None:
 def test_without_a_terminal_there_is_help_and_no_question() -> None:
     command = [sys.executable, "-m", "gradus"]
     ended = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SOON_S, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SOON_S,
+        check=False,
     )
     assert ended.returncode == 2
     assert "Usage" in ended.stdout + ended.stderr
@@ -155,12 +164,18 @@ def test_every_offer_is_a_command_that_there_is(offer: object) -> None:
             ("sft", "openai-community/gpt2", "alpaca.jsonl", "standard"),
             "train sft --model openai-community/gpt2 --dataset alpaca.jsonl --preset standard",
         ),
-        ("sample", ("runs/a/final", "prompts.jsonl"), "sample runs/a/final prompts.jsonl --metrics"),
+        (
+            "sample",
+            ("runs/a/final", "prompts.jsonl"),
+            "sample runs/a/final prompts.jsonl --metrics",
+        ),
         ("chat", ("runs/a/final",), "chat runs/a/final"),
         ("merge", ("runs/a",), "merge runs/a"),
     ],
 )
-def test_the_menu_has_what_the_menu_of_autotune_has(name: str, answers: tuple[str, ...], command: str) -> None:
+def test_the_menu_has_what_the_menu_of_autotune_has(
+    name: str, answers: tuple[str, ...], command: str
+) -> None:
     """The commands of docs/guides/from_autotune.md that need no file of settings."""
     (offer,) = (offer for offer in menu_items() if offer.name == name)
     assert len(offer.questions) == len(answers)

@@ -1,4 +1,5 @@
-"""What is taken for an invented name, by what the real compilers say of small answers: tests/cases/invented_names."""
+"""What is taken for an invented name, by what the real compilers say of small answers:
+tests/cases/invented_names."""
 
 from __future__ import annotations
 
@@ -37,15 +38,24 @@ def judged(name: GraderName, grader: Grader) -> tuple[dict[str, list[str]], dict
 
 
 def named(record: Record, grader: str) -> list[str]:
-    return [name for one in record["diagnostics"] if (name := invented_name(one, grader)) is not None]
+    return [
+        name for one in record["diagnostics"] if (name := invented_name(one, grader)) is not None
+    ]
 
 
 def test_rustc_names_what_does_not_exist(rust_grader: RustGrader) -> None:
     expected, records = judged("rust", rust_grader)
     assert {title: named(record, "rust") for title, record in records.items()} == expected
-    codes = {one["code"] for record in records.values() for one in record["diagnostics"] if named(record, "rust")}
+    codes = {
+        one["code"]
+        for record in records.values()
+        for one in record["diagnostics"]
+        if named(record, "rust")
+    }
     # What 1.95 says by E0425 was E0412 before: evaluations that are stored may have it.
-    assert {*NAME_ERRORS} - codes == {"E0412"}, "every code in the table is one that this rustc says"
+    assert {*NAME_ERRORS} - codes == {"E0412"}, (
+        "every code in the table is one that this rustc says"
+    )
 
 
 def test_the_ocaml_compiler_names_what_does_not_exist(ocaml_grader: OcamlGrader) -> None:
@@ -53,13 +63,19 @@ def test_the_ocaml_compiler_names_what_does_not_exist(ocaml_grader: OcamlGrader)
     assert {title: named(record, "ocaml") for title, record in records.items()} == expected
 
 
-def test_the_share_of_real_answers_is_counted_by_answer_and_by_error(ocaml_grader: OcamlGrader) -> None:
+def test_the_share_of_real_answers_is_counted_by_answer_and_by_error(
+    ocaml_grader: OcamlGrader,
+) -> None:
     expected, records = judged("ocaml", ocaml_grader)
-    found = invented_of([{**record, "prompt_id": title} for title, record in records.items()], "ocaml")
+    found = invented_of(
+        [{**record, "prompt_id": title} for title, record in records.items()], "ocaml"
+    )
     assert found is not None
     assert found.answers is not None
     assert found.errors is not None
     inventing = sum(bool(names) for names in expected.values())
     assert found.answers.value == pytest.approx(inventing / len(expected))
-    errors = sum(one["stage"] == "types" for record in records.values() for one in record["diagnostics"])
+    errors = sum(
+        one["stage"] == "types" for record in records.values() for one in record["diagnostics"]
+    )
     assert found.errors.value == pytest.approx(inventing / errors)

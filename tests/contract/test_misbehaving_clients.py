@@ -1,4 +1,5 @@
-"""A real server among slow and broken clients: the good ones are served, the bad ones are cut off."""
+"""A real server among slow and broken clients: the good ones are served, the bad ones are cut
+off."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ MUCH_PATIENCE = {"header_timeout_s": 600.0, "body_timeout_s": 600.0, "send_timeo
 
 
 def connections(client: httpx.Client, url: str) -> int:
-    found = re.search(r"^gradus_api_connections (\d+)", client.get(f"{url}/metrics").text, re.MULTILINE)
+    found = re.search(
+        r"^gradus_api_connections (\d+)", client.get(f"{url}/metrics").text, re.MULTILINE
+    )
     assert found is not None
     return int(found[1])
 
@@ -42,8 +45,14 @@ def ask(client: httpx.Client, url: str, n_requests: int) -> list[float]:
 
 
 def test_while_bad_clients_hang_every_request_of_a_good_one_is_answered() -> None:
-    with Service(**MUCH_PATIENCE).running() as here, httpx.Client(timeout=60) as good, a_crowd(here.url, number=12):
-        until_connections(good, here.url, lambda number: number >= 8)  # half-closed ones leave at once
+    with (
+        Service(**MUCH_PATIENCE).running() as here,
+        httpx.Client(timeout=60) as good,
+        a_crowd(here.url, number=12),
+    ):
+        until_connections(
+            good, here.url, lambda number: number >= 8
+        )  # half-closed ones leave at once
         assert ask(good, here.url, 20) == [index / 20 for index in range(20)]
         assert connections(good, here.url) >= 8
 
@@ -61,7 +70,8 @@ def is_cut_off(kind: Kind) -> None:
 
 @pytest.fixture(scope="module")
 def cut_off() -> Iterator[dict[Kind, Future[None]]]:
-    """Two bad clients of each kind at a service of their own, all kinds at the same time: they mostly wait."""
+    """Two bad clients of each kind at a service of their own, all kinds at the same time: they
+    mostly wait."""
     with ThreadPoolExecutor(len(KINDS)) as pool:
         yield {kind: pool.submit(is_cut_off, kind) for kind in KINDS}
 
@@ -114,7 +124,9 @@ NO_HTTP = {
     "two lengths": head(2).replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n{}"),
     "a head without end": b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100_000,
     "headers without end": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: a\r\n" * 20_000,
-    "a chunk of no size": b"POST /v1/grade/ocaml HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+    "a chunk of no size": (
+        b"POST /v1/grade/ocaml HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
+    ),
 }
 
 
@@ -138,9 +150,14 @@ def test_what_is_no_http_is_a_problem_too(here: tuple[str, int], sent: bytes) ->
     assert Problem.model_validate_json(body).status == 400
 
 
-def test_a_client_that_would_rather_speak_http_2_is_served_and_loses_no_body(here: tuple[str, int]) -> None:
+def test_a_client_that_would_rather_speak_http_2_is_served_and_loses_no_body(
+    here: tuple[str, int],
+) -> None:
     """As Java's client asks at first, and `curl --http2`."""
-    wish = b"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\nContent-Type:"
+    wish = (
+        b"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:"
+        b" AAMAAABk\r\nContent-Type:"
+    )
     with socket.create_connection(here) as connection:
         for _ in range(2):
             answer = ask_over(connection, request("reward 1").replace(b"\r\nContent-Type:", wish))

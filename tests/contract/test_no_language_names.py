@@ -33,7 +33,11 @@ NAMES = re.compile(r"(?<![a-z])(ocaml|rust)(?![a-z])", re.IGNORECASE)
 
 def files() -> list[Path]:
     found = [ROOT / place for place in PLACES]
-    inside = [path for place in found for path in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    inside = [
+        path
+        for place in found
+        for path in (sorted(place.rglob("*")) if place.is_dir() else [place])
+    ]
     return [path for path in inside if path.is_file() and "__pycache__" not in path.parts]
 
 
@@ -47,7 +51,9 @@ def test_a_file_names_no_language(path: Path) -> None:
     name = str(path.relative_to(ROOT))
     found = [
         f"{name}:{number}: {line.strip()}"
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        for number, line in enumerate(
+            path.read_text(encoding="utf-8", errors="replace").splitlines(), 1
+        )
         if NAMES.search(line)
     ]
     assert not found

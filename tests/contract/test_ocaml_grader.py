@@ -1,4 +1,5 @@
-"""The OCaml grader in its real boxes: behaviours from tests/cases/ocaml, and what only code can make or see."""
+"""The OCaml grader in its real boxes: behaviours from tests/cases/ocaml, and what only code can
+make or see."""
 
 from __future__ import annotations
 
@@ -55,14 +56,21 @@ def test_behaves_as_written_down(ocaml_grader: OcamlGrader, case: WrittenCase) -
 def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrader) -> None:
     cases = [case.values[0] for case in written_cases("ocaml") if case.values[0].fault is None]
     asked = [
-        OcamlSubmission(id=case.name, prompt=case.prompt, completion=case.completion, task=case.task) for case in cases
+        OcamlSubmission(
+            id=case.name, prompt=case.prompt, completion=case.completion, task=case.task
+        )
+        for case in cases
     ]
     warm, cold = (
         {result.id: result for result in grade_in_order(grader, asked, RUBRIC, 2)}
         for grader in (ocaml_grader, OnlyCold(sandbox=ocaml_grader.sandbox))
     )
     timing = {"flags", "diagnostics", "cpu_ms", "wall_ms"}  # limits are met in different ways
-    differ = [name for name in warm if warm[name].model_dump(exclude=timing) != cold[name].model_dump(exclude=timing)]
+    differ = [
+        name
+        for name in warm
+        if warm[name].model_dump(exclude=timing) != cold[name].model_dump(exclude=timing)
+    ]
     assert [(warm[name], cold[name]) for name in differ] == []
 
 
@@ -71,29 +79,35 @@ def test_the_names_of_all_cases_differ() -> None:
     assert len(names) == len(set(names))
 
 
-# ------------------------------------------------------------------------------------------ hidden tests stay hidden
+# ---------------------------------------------------------------------- hidden tests stay hidden
 
 HIDDEN = "zanzibar_quokka_7731"
 OTHER = "perihelion_marmot_4412"
 
 LEAKING_ANSWERS = {
-    "prints whatever it is given": 'let f s = print_string s; prerr_string s; flush stdout; s ^ "x"',
+    "prints whatever it is given": (
+        'let f s = print_string s; prerr_string s; flush stdout; s ^ "x"'
+    ),
     "raises what it is given": "let f s = failwith s",
-    "raises an exception of its own with what it is given": "exception Got of string\nlet f s = raise (Got s)",
+    "raises an exception of its own with what it is given": (
+        "exception Got of string\nlet f s = raise (Got s)"
+    ),
     "gives back what it is given": "let f s = s",
-    "writes what it is given to a file": 'let f s = let c = open_out "/tmp/x" in output_string c s; close_out c; s',
+    "writes what it is given to a file": (
+        'let f s = let c = open_out "/tmp/x" in output_string c s; close_out c; s'
+    ),
     "has another type": "let f n = n + 1",
     "has too few arguments": "let f = ()",
     "lacks the name": "let g s = s",
     "does not parse": "let f s = ",
     "is forbidden": "let f s = Obj.magic s",
     "looks at its own arguments, environment and program": (
-        "let f s =\n  Array.iter print_endline Sys.argv;\n  print_endline Sys.executable_name;\n"
-        "  (try let c = open_in_bin Sys.executable_name in print_string (really_input_string c (in_channel_length c)) "
-        "with _ -> ());\n"
-        '  (try let c = open_in_bin "/box/program" in failwith (really_input_string c (in_channel_length c)) '
-        "with Sys_error _ -> ());\n"
-        '  Array.iter (fun n -> try print_endline n with _ -> ()) (try Sys.readdir "/tmp" with _ -> [||]); s'
+        "let f s =\n  Array.iter print_endline Sys.argv;\n  print_endline Sys.executable_name;\n "
+        " (try let c = open_in_bin Sys.executable_name in print_string (really_input_string c"
+        ' (in_channel_length c)) with _ -> ());\n  (try let c = open_in_bin "/box/program" in'
+        " failwith (really_input_string c (in_channel_length c)) with Sys_error _ -> ());\n "
+        ' Array.iter (fun n -> try print_endline n with _ -> ()) (try Sys.readdir "/tmp" with _ ->'
+        " [||]); s"
     ),
     "shows a backtrace": (
         "let () = Printexc.record_backtrace true\n"
@@ -130,33 +144,54 @@ def told(grader: OcamlGrader, answer: str, task: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("task", sorted(HIDDEN_TASKS))
 @pytest.mark.parametrize("answer", sorted(LEAKING_ANSWERS))
-def test_no_text_of_hidden_tests_is_in_any_result(ocaml_grader: OcamlGrader, answer: str, task: str) -> None:
+def test_no_text_of_hidden_tests_is_in_any_result(
+    ocaml_grader: OcamlGrader, answer: str, task: str
+) -> None:
     assert told(ocaml_grader, LEAKING_ANSWERS[answer], HIDDEN_TASKS[task]) == []
 
 
 @pytest.mark.parametrize("task", sorted(HIDDEN_TASKS))
-def test_no_text_of_hidden_tests_is_in_any_result_of_the_cold_way(ocaml_grader: OcamlGrader, task: str) -> None:
+def test_no_text_of_hidden_tests_is_in_any_result_of_the_cold_way(
+    ocaml_grader: OcamlGrader, task: str
+) -> None:
     cold = OnlyCold(sandbox=ocaml_grader.sandbox)
-    found = {name: told(cold, answer, HIDDEN_TASKS[task]) for name, answer in LEAKING_ANSWERS.items()}
+    found = {
+        name: told(cold, answer, HIDDEN_TASKS[task]) for name, answer in LEAKING_ANSWERS.items()
+    }
     assert found == dict.fromkeys(LEAKING_ANSWERS, [])
 
 
-def test_where_a_program_cannot_be_sealed_the_cold_way_grades_nothing(ocaml_grader: OcamlGrader) -> None:
+def test_where_a_program_cannot_be_sealed_the_cold_way_grades_nothing(
+    ocaml_grader: OcamlGrader,
+) -> None:
     """Sealed: it can no longer open its own file, which holds the tests' constants."""
     no_filters = (
-        *((0x20, 0, 0, 0), (0x15, 0, 3, ALLOWED["prctl"][platform.machine() == "aarch64"])),  # another call: go on
-        *((0x20, 0, 0, 16), (0x15, 0, 1, 22), (0x06, 0, 0, 0x00050001)),  # prctl(PR_SET_SECCOMP): EPERM
+        *(
+            (0x20, 0, 0, 0),
+            (0x15, 0, 3, ALLOWED["prctl"][platform.machine() == "aarch64"]),
+        ),  # another call: go on
+        *(
+            (0x20, 0, 0, 16),
+            (0x15, 0, 1, 22),
+            (0x06, 0, 0, 0x00050001),
+        ),  # prctl(PR_SET_SECCOMP): EPERM
     )
     sandbox = Bubblewrap()
-    sandbox._filter = b"".join(struct.pack("<HBBI", *instruction) for instruction in no_filters) + sandbox._filter
+    sandbox._filter = (
+        b"".join(struct.pack("<HBBI", *instruction) for instruction in no_filters) + sandbox._filter
+    )
     for task in (INC, {**INC, "packages": ["unix"]}):
         with pytest.raises(SandboxFault, match="did not start.*seccomp is not available here"):
             grade(OnlyCold(sandbox=sandbox), "let f x = x + 1", task)
 
 
-# -------------------------------------------------------------------------------------------- answers of great size
+# ---------------------------------------------------------------------- answers of great size
 
-INC = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)", "limits": {"compile_cpu_s": 1}}
+INC = {
+    "signature": "val f : int -> int",
+    "tests": "let () = assert (f 1 = 2)",
+    "limits": {"compile_cpu_s": 1},
+}
 
 
 def verdict_of(grader: OcamlGrader, completion: str) -> Graded:
@@ -171,7 +206,10 @@ def test_two_hundred_thousand_parentheses_are_graded(ocaml_grader: OcamlGrader) 
 def test_deep_nesting_is_graded(ocaml_grader: OcamlGrader) -> None:
     body = "x"
     for depth in range(64):
-        body = f"(let y{depth} = {body} in if y{depth} > 0 then y{depth} else (match y{depth} with 0 -> 0 | n -> n))"
+        body = (
+            f"(let y{depth} = {body} in if y{depth} > 0 then y{depth} else (match y{depth} with 0"
+            " -> 0 | n -> n))"
+        )
     assert verdict_of(ocaml_grader, f"let f x = 1 + {body}").passed
 
 
@@ -181,7 +219,9 @@ def test_a_list_of_ten_thousand_literals_is_graded(ocaml_grader: OcamlGrader) ->
 
 
 def test_a_text_of_half_a_million_letters_is_graded(ocaml_grader: OcamlGrader) -> None:
-    assert verdict_of(ocaml_grader, f'let s = "{"a" * 500_000}"\nlet f x = x + String.length s - 499_999').passed
+    assert verdict_of(
+        ocaml_grader, f'let s = "{"a" * 500_000}"\nlet f x = x + String.length s - 499_999'
+    ).passed
 
 
 def test_a_thousand_definitions_are_graded(ocaml_grader: OcamlGrader) -> None:
@@ -199,7 +239,10 @@ BREAKS_COMPILERS = {
     "a number of a hundred thousand digits": ("let f x = " + "9" * 100_000, None),
     "a name of a hundred thousand letters": (f"let f x = {'a' * 100_000}", None),
     "comments without end": ("(*" * 100_000 + "\nlet f x = x + 1", "degenerate:empty"),
-    "a sum of a hundred thousand terms": ("let f x = " + " + ".join(["x"] * 100_000), "compiler:crash"),
+    "a sum of a hundred thousand terms": (
+        "let f x = " + " + ".join(["x"] * 100_000),
+        "compiler:crash",
+    ),
     "functions in functions": ("let f x = " + "fun _ -> " * 50_000 + "x", "compiler:crash"),
     "a type of exponential size": (
         "let d0 x = (x, x)\n"
@@ -211,7 +254,9 @@ BREAKS_COMPILERS = {
 
 
 @pytest.mark.parametrize("what", sorted(BREAKS_COMPILERS))
-def test_what_breaks_compilers_is_a_verdict_and_earns_nothing(ocaml_grader: OcamlGrader, what: str) -> None:
+def test_what_breaks_compilers_is_a_verdict_and_earns_nothing(
+    ocaml_grader: OcamlGrader, what: str
+) -> None:
     completion, flag = BREAKS_COMPILERS[what]
     if ocaml_grader.toolchain.number >= 414 and flag == "compiler:crash":
         flag = None  # later compilers say that their stack is full, or take too long
@@ -221,7 +266,9 @@ def test_what_breaks_compilers_is_a_verdict_and_earns_nothing(ocaml_grader: Ocam
     assert len(result.model_dump_json()) < 10_000
 
 
-def test_the_cold_compiler_is_stopped_on_a_type_of_exponential_size(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
+def test_the_cold_compiler_is_stopped_on_a_type_of_exponential_size(
+    ocaml_grader: OcamlGrader, tmp_path: Path
+) -> None:
     settings = ocaml_grader.config.model_dump()
     settings["cold_compile"]["cpu_s"] = 1
     file = tmp_path / "ocaml.yaml"
@@ -243,24 +290,39 @@ def test_text_that_no_compiler_takes_is_refused_at_the_door() -> None:
 
 
 @pytest.mark.parametrize(
-    "completion", ["\x01\x02\x7f", "\ufeff", "\\", "'", '"', "`", "{|", "let f = '\\777'", "%%", '# 1 "x"']
+    "completion",
+    ["\x01\x02\x7f", "\ufeff", "\\", "'", '"', "`", "{|", "let f = '\\777'", "%%", '# 1 "x"'],
 )
 def test_odd_characters_are_a_verdict(ocaml_grader: OcamlGrader, completion: str) -> None:
     assert verdict_of(ocaml_grader, completion).reward == 0
 
 
-# ------------------------------------------------------------------------------- answers that share a compiler child
+# ------------------------------------------------------------- answers that share a compiler child
 
 ONE_AFTER_ANOTHER = [
-    *("let f x = x + 1", "let f x = x", "let f x = x ^ x", "let f", "let f x = y", "let g x = x + 1", "let f = ref []"),
+    *(
+        "let f x = x + 1",
+        "let f x = x",
+        "let f x = x ^ x",
+        "let f",
+        "let f x = y",
+        "let g x = x + 1",
+        "let f = ref []",
+    ),
     "let weak = ref []\nlet f x = List.length !weak + x",
     "let weak = ref [] and more = fun x -> x\nlet f x = (weak : string) + x",
     "type t = { mutable a : int }\nlet f x = (let r = { a = x } in r.a <- r.a + 1; r.a)",
     "module M = Map.Make (Int)\nlet f x = M.cardinal (M.add x x M.empty) + x",
-    "module F (X : sig val n : int end) = struct let f x = x + X.n end\ninclude F (struct let n = 1 end)",
+    (
+        "module F (X : sig val n : int end) = struct let f x = x + X.n end\ninclude F (struct let n"
+        " = 1 end)"
+    ),
     "class c n = object method get = n + 1 end\nlet f x = (new c x)#get",
     "let f x = object method a = x + 1 end",
-    "type _ t = Int : int -> int t\nlet get : type a. a t -> a = function Int n -> n\nlet f x = get (Int x) + 1",
+    (
+        "type _ t = Int : int -> int t\nlet get : type a. a t -> a = function Int n -> n\nlet f x ="
+        " get (Int x) + 1"
+    ),
     "exception E of int\nlet f x = try raise (E x) with E n -> n + 1",
     "let f ?(by = 1) x = x + by",
     "let f x = match `A x with `A n -> n + 1 | `B -> 0",
@@ -291,7 +353,9 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
     monkeypatch.setattr(RestartingBox, "ask", noted)
     verdict_of(ocaml_grader, "let f x = x + 1")  # compiles the tests, which are kept
     for answer in ONE_AFTER_ANOTHER:
-        for _ in range(9):  # on a busy machine the answer before may use the time in which its child takes another
+        for _ in range(
+            9
+        ):  # on a busy machine the answer before may use the time in which its child takes another
             verdict_of(ocaml_grader, "let f x = x + 1")
             asked.clear()
             together = verdict_of(ocaml_grader, answer)
@@ -306,15 +370,23 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
         assert together.model_dump(exclude=timing) == alone.model_dump(exclude=timing)
 
 
-def test_a_compiler_child_that_ends_while_it_waits_costs_a_fault_and_no_verdict(ocaml_grader: OcamlGrader) -> None:
+def test_a_compiler_child_that_ends_while_it_waits_costs_a_fault_and_no_verdict(
+    ocaml_grader: OcamlGrader,
+) -> None:
     def compilers() -> set[int]:
-        return {pid for pid in descendants(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "front\n"}
+        return {
+            pid
+            for pid in descendants(os.getpid())
+            if Path(f"/proc/{pid}/comm").read_text() == "front\n"
+        }
 
     others = compilers()
     grader = OcamlGrader(sandbox=ocaml_grader.sandbox)
     verdict_of(grader, "let f x = x + 1")
     server = compilers() - others
-    for _ in range(9):  # on a busy machine an answer may use the time in which its child takes another
+    for _ in range(
+        9
+    ):  # on a busy machine an answer may use the time in which its child takes another
         verdict_of(grader, "let f x = x + 1")
         if waiting := compilers() - others - server:
             break
@@ -325,16 +397,20 @@ def test_a_compiler_child_that_ends_while_it_waits_costs_a_fault_and_no_verdict(
     assert verdict_of(grader, "let f x = x + 1").passed
 
 
-# ------------------------------------------------------------------------------------------------- results as such
+# ---------------------------------------------------------------------- results as such
 
 
-def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(ocaml_grader: OcamlGrader) -> None:
+def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(
+    ocaml_grader: OcamlGrader,
+) -> None:
     answers = ["let f x = x + 1", "let f x = x", "let f x = x ^ x", "let f"]
 
     def graded_in(slot: int) -> dict[str, str]:
         found = {}
         for answer in (answers[slot % 4 :] + answers[: slot % 4]) * 2:
-            submission = OcamlSubmission.model_validate({"id": "a", "completion": answer, "task": INC})
+            submission = OcamlSubmission.model_validate(
+                {"id": "a", "completion": answer, "task": INC}
+            )
             result = ocaml_grader.grade(submission, RUBRIC, slot)
             seen = result.model_copy(update={"cpu_ms": 0.0, "wall_ms": 0.0}).model_dump_json()
             assert found.setdefault(answer, seen) == seen
@@ -370,7 +446,10 @@ def test_diagnostics_hold_no_path_of_this_machine(ocaml_grader: OcamlGrader) -> 
 
 
 def test_the_strict_rubric_is_all_or_nothing(ocaml_grader: OcamlGrader) -> None:
-    task = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2); assert (f 5 = 6)"}
+    task = {
+        "signature": "val f : int -> int",
+        "tests": "let () = assert (f 1 = 2); assert (f 5 = 6)",
+    }
     for answer, reward in (("let f x = x + 1", 1.0), ("let f _ = 2", 0.0)):
         submission = OcamlSubmission.model_validate({"id": "a", "completion": answer, "task": task})
         assert ocaml_grader.grade(submission, "ocaml/strict@1", 0).reward == reward
@@ -387,7 +466,9 @@ def test_the_grader_proves_itself_with_cases_of_every_basic_kind(ocaml_grader: O
     ocaml_grader.self_test()
 
 
-def test_a_grader_that_fails_its_own_cases_refuses_to_serve(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
+def test_a_grader_that_fails_its_own_cases_refuses_to_serve(
+    ocaml_grader: OcamlGrader, tmp_path: Path
+) -> None:
     wrong = tmp_path / "cases.yaml"
     wrong.write_text(
         "- {name: pass, completion: 'let f x = x', task: {tests: 'let () = assert (f 1 = 2)'},"

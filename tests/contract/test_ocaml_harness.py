@@ -1,4 +1,5 @@
-"""The OCaml harness by itself, under what answers may not use: handlers that the runtime runs inside of it."""
+"""The OCaml harness by itself, under what answers may not use: handlers that the runtime runs
+inside of it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,19 @@ def run(grader: OcamlGrader, folder: Path, program: str, expected: int) -> tuple
     (folder / "program.ml").write_text(DECOYS + program)
     build = str(toolchain.build)
     units = [f"gradus_{unit}.cmo" for unit in ("value", "referee", "harness", "start")]
-    compile_ = [toolchain.ocamlc, "-w", "-a", "-I", build, "-dllib", SEAL, "-dllpath", build, "-o", "program"]
+    compile_ = [
+        toolchain.ocamlc,
+        "-w",
+        "-a",
+        "-I",
+        build,
+        "-dllib",
+        SEAL,
+        "-dllpath",
+        build,
+        "-o",
+        "program",
+    ]
     subprocess.run([*compile_, *units, "program.ml"], cwd=folder, check=True, timeout=60)
     with (folder / "report").open("wb") as report:
         subprocess.run(
@@ -68,7 +81,7 @@ def test_a_failing_step_cannot_be_silenced(
 let () = Gradus_harness.guard (fun _ -> Gradus_harness.step 0 (fun _ -> armed := true; failwith "wrong"))
 let () = Gradus_harness.guard (fun _ -> Gradus_harness.check 0 (fun _ -> ()))
 let () = Gradus_harness.finish 1
-"""
+"""  # noqa: E501
     passed, total = run(ocaml_grader, tmp_path, program, 1)
     assert passed < total
 
@@ -82,7 +95,7 @@ let () = for i = 1 to 2 do
   Gradus_harness.guard (fun _ -> Gradus_harness.check 0 (fun _ -> if i = 2 then (armed := true; assert false)))
 done
 let () = Gradus_harness.finish 0
-"""
+"""  # noqa: E501
     passed, total = run(ocaml_grader, tmp_path, program, 1)
     assert (passed, total) == (0, 1)
 
@@ -91,7 +104,7 @@ def test_what_nothing_interrupts_passes(ocaml_grader: OcamlGrader, tmp_path: Pat
     program = """
 let () = for _ = 1 to 2 do Gradus_harness.step 0 (fun _ -> ()); Gradus_harness.check 0 (fun _ -> ()) done
 let () = Gradus_harness.finish 1
-"""
+"""  # noqa: E501
     assert run(ocaml_grader, tmp_path, program, 1) == (1, 1)
 
 

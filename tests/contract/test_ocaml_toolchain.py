@@ -33,12 +33,16 @@ def test_packages_of_another_ocaml_are_not_used(
     toolchain = OcamlToolchain()
     assert toolchain.build == ocaml_grader.toolchain.build
     assert toolchain.packages(("ounit2",)).archives == ()
-    with pytest.raises(InternalFault, match=r"needs OCaml packages unix.*not of OCaml.*another-ocaml") as raised:
+    with pytest.raises(
+        InternalFault, match=r"needs OCaml packages unix.*not of OCaml.*another-ocaml"
+    ) as raised:
         toolchain.packages(("unix",))
     assert not raised.value.retryable
 
 
-def test_an_ocaml_that_boxes_cannot_see_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ocaml_that_boxes_cannot_see_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool(tmp_path / "ocamlc", 'test "$1" = -version && echo 5.3.0 || echo /tmp/ocaml/lib/ocaml')
     tool(tmp_path / "ocamlrun")
     put_first_on_path(monkeypatch, tmp_path)
@@ -46,9 +50,13 @@ def test_an_ocaml_that_boxes_cannot_see_is_refused(tmp_path: Path, monkeypatch: 
         OcamlToolchain()
 
 
-def test_the_version_is_in_the_name_of_the_build_and_in_every_result(ocaml_grader: OcamlGrader) -> None:
+def test_the_version_is_in_the_name_of_the_build_and_in_every_result(
+    ocaml_grader: OcamlGrader,
+) -> None:
     toolchain = ocaml_grader.toolchain
     assert toolchain.build.name.startswith(f"ocaml-{toolchain.version}-")
     assert ocaml_grader.info().toolchain == f"ocaml {toolchain.version}"
     major, minor = divmod(toolchain.number, 100)
-    assert toolchain.version.startswith(f"{major}.{minor:02}.") or toolchain.version.startswith(f"{major}.{minor}.")
+    assert toolchain.version.startswith(f"{major}.{minor:02}.") or toolchain.version.startswith(
+        f"{major}.{minor}."
+    )

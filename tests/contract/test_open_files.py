@@ -1,4 +1,5 @@
-"""Processes with a low limit of open files (`ulimit -n`): refused with a clear text, or served without locking out."""
+"""Processes with a low limit of open files (`ulimit -n`): refused with a clear text, or served
+without locking out."""
 
 from __future__ import annotations
 
@@ -33,9 +34,15 @@ def started(n_files: int, *words: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [("serve", "--redis", "redis://x"), ("serve", "--graders", "ocaml"), ("worker", "ocaml", "--redis", "redis://x")],
+    [
+        ("serve", "--redis", "redis://x"),
+        ("serve", "--graders", "ocaml"),
+        ("worker", "ocaml", "--redis", "redis://x"),
+    ],
 )
-def test_too_few_open_files_are_refused_with_a_text_that_says_what_to_raise(words: tuple[str, ...]) -> None:
+def test_too_few_open_files_are_refused_with_a_text_that_says_what_to_raise(
+    words: tuple[str, ...],
+) -> None:
     running = started(128, *words)
     _, log = running.communicate(timeout=60)
     assert running.returncode == 2
@@ -48,12 +55,16 @@ def test_idle_connections_lock_nobody_out(redis_server: Callable[..., Any]) -> N
     running = started(256, "serve", "--redis", redis_server().url, "--port", "0")
     try:
         assert running.stderr is not None
-        found = re.search(r"http://([\d.]+):(\d+)", next(line for line in running.stderr if "serving on" in line))
+        found = re.search(
+            r"http://([\d.]+):(\d+)", next(line for line in running.stderr if "serving on" in line)
+        )
         assert found
         with ExitStack() as stack, httpx.Client() as kept:
             for _ in range(400):
                 stack.enter_context(socket.create_connection((found[1], int(found[2]))))
-                time.sleep(0.002)  # a burst of all at once fills the process before it can close any
+                time.sleep(
+                    0.002
+                )  # a burst of all at once fills the process before it can close any
             for _ in range(5):
                 assert httpx.get(f"{found[0]}/healthz").status_code == 200
                 assert kept.get(f"{found[0]}/healthz").status_code == 200

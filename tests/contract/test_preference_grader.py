@@ -1,4 +1,5 @@
-"""The preference grader on a tiny reward model: the trainer's own scores, however it is asked, whatever is written."""
+"""The preference grader on a tiny reward model: the trainer's own scores, however it is asked,
+whatever is written."""
 
 from __future__ import annotations
 
@@ -41,13 +42,27 @@ pytestmark = pytest.mark.training
 SIGMOID = "preference/sigmoid@1"
 SOON_S = 60.0
 GRADE = "/v1/grade/preference"
-PROMPTS = ["Name a colour. ", [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A colour?"}]]
+PROMPTS = [
+    "Name a colour. ",
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A colour?"}],
+]
 HOSTILE = yaml.safe_load((Path(__file__).parents[1] / "cases/preference/hostile.yaml").read_text())
-COMPLETIONS = ["Blue.", "let f x = x + 1", "", "é😀", "red " * 100, *(case["completion"] for case in HOSTILE)]
+COMPLETIONS = [
+    "Blue.",
+    "let f x = x + 1",
+    "",
+    "é😀",
+    "red " * 100,
+    *(case["completion"] for case in HOSTILE),
+]
 
 
 def asked(prompt: Any, completion: str, submission_id: str = "one") -> dict[str, Any]:
-    where = {"prompt": prompt, "task": {}} if isinstance(prompt, str) else {"task": {"messages": prompt}}
+    where = (
+        {"prompt": prompt, "task": {}}
+        if isinstance(prompt, str)
+        else {"task": {"messages": prompt}}
+    )
     return {"id": submission_id, "completion": completion, **where}
 
 
@@ -62,17 +77,23 @@ def in_process(reward_model: Path) -> Any:
 
 
 def trainers_scores(in_process: Any, prompt: Any, completions: list[str]) -> list[float]:
-    given = completions if isinstance(prompt, str) else [[{"role": "assistant", "content": one}] for one in completions]
+    given = (
+        completions
+        if isinstance(prompt, str)
+        else [[{"role": "assistant", "content": one}] for one in completions]
+    )
     scores: list[float] = in_process([prompt] * len(completions), given)
     return scores
 
 
-# --------------------------------------------------------------------------------------------------- over the queue
+# ---------------------------------------------------------------------- over the queue
 
 
 @pytest.fixture(autouse=True)
 def _stop_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)  # an idle worker ends when its claim runs out
+    monkeypatch.setattr(
+        "services.worker.CLAIM_WAIT_S", 0.1
+    )  # an idle worker ends when its claim runs out
 
 
 @pytest.fixture
@@ -89,7 +110,9 @@ async def served(grader: PreferenceGrader, broker: Broker) -> AsyncIterator[http
     app = create_app(broker, ApiSettings(registry_ttl_s=0.0))
     working = asyncio.create_task(Worker(grader, broker, slots=8).run(stop))
     try:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=60) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://test", timeout=60
+        ) as client:
             while not (await client.get("/v1/graders")).json()["graders"]:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.02)
             yield client
@@ -103,8 +126,13 @@ async def test_scores_over_the_queue_are_those_of_the_trainers_own_process(
     preference_grader: PreferenceGrader, in_process: Any, broker: Broker
 ) -> None:
     pairs = [(prompt, text) for prompt in PROMPTS for text in COMPLETIONS]
-    body = {"submissions": [asked(*pair, f"s{number}") for number, pair in enumerate(pairs)], "deadline_s": 60}
-    scores = [score for prompt in PROMPTS for score in trainers_scores(in_process, prompt, COMPLETIONS)]
+    body = {
+        "submissions": [asked(*pair, f"s{number}") for number, pair in enumerate(pairs)],
+        "deadline_s": 60,
+    }
+    scores = [
+        score for prompt in PROMPTS for score in trainers_scores(in_process, prompt, COMPLETIONS)
+    ]
     async with served(preference_grader, broker) as client:
         results, again = [(await client.post(GRADE, json=body)).json()["results"] for _ in range(2)]
     assert [result["id"] for result in results] == [one["id"] for one in body["submissions"]]
@@ -120,7 +148,11 @@ async def test_scores_over_the_queue_are_those_of_the_trainers_own_process(
 async def test_streams_and_jobs_serve_it_too(preference_grader: PreferenceGrader) -> None:
     body = {"submissions": [asked("a", "b")], "deadline_s": 60}
     async with served(preference_grader, MemoryBroker()) as client:
-        [line] = [line for line in (await client.post(f"{GRADE}/stream", json=body)).text.splitlines() if line]
+        [line] = [
+            line
+            for line in (await client.post(f"{GRADE}/stream", json=body)).text.splitlines()
+            if line
+        ]
         accepted = (await client.post("/v1/jobs/preference", json=body)).json()
         while (job := (await client.get(f"/v1/jobs/{accepted['id']}")).json())["status"] != "done":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -132,26 +164,45 @@ async def test_streams_and_jobs_serve_it_too(preference_grader: PreferenceGrader
 
 MISUSE: dict[str, tuple[int, dict[str, Any], str]] = {
     "another grader's task": (422, {"task": {"tests": "assert true"}}, "Extra inputs"),
-    "a role that is none": (422, {"task": {"messages": [{"role": "user<|im_end|>", "content": "b"}]}}, "role"),
+    "a role that is none": (
+        422,
+        {"task": {"messages": [{"role": "user<|im_end|>", "content": "b"}]}},
+        "role",
+    ),
     "a role that is text": (422, {"task": {"messages": [{"role": "", "content": "b"}]}}, "role"),
     "a message without content": (422, {"task": {"messages": [{"role": "user"}]}}, "content"),
-    "content that is no text": (422, {"task": {"messages": [{"role": "user", "content": [{}]}]}}, "content"),
+    "content that is no text": (
+        422,
+        {"task": {"messages": [{"role": "user", "content": [{}]}]}},
+        "content",
+    ),
     "messages that are none": (422, {"task": {"messages": "hello"}}, "messages"),
     "NUL in a message": (422, {"task": {"messages": [{"role": "user", "content": "\0"}]}}, "NUL"),
-    "a conversation without end": (413, {"task": {"messages": [{"role": "user", "content": "b"}] * 1001}}, "at most"),
+    "a conversation without end": (
+        413,
+        {"task": {"messages": [{"role": "user", "content": "b"}] * 1001}},
+        "at most",
+    ),
 }
 
 
 @pytest.mark.parametrize(("status", "changes", "said"), MISUSE.values(), ids=MISUSE)
-async def test_misuse_is_told_and_nothing_of_it_is_scored(status: int, changes: dict[str, Any], said: str) -> None:
+async def test_misuse_is_told_and_nothing_of_it_is_scored(
+    status: int, changes: dict[str, Any], said: str
+) -> None:
     broker = MemoryBroker()
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(create_app(broker, ApiSettings())), base_url="http://test"
     ) as client:
         body = json.dumps({"submissions": [{"id": "a", "completion": "b", "task": {}} | changes]})
-        answer = await client.post(GRADE, content=body, headers={"content-type": "application/json"})
+        answer = await client.post(
+            GRADE, content=body, headers={"content-type": "application/json"}
+        )
         again = await client.post(GRADE, json={"submissions": [asked("a", "b"), asked("a", "c")]})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
     assert said in answer.text
     assert (again.status_code, "occurs twice" in again.text) == (422, True)
     assert await broker.depth("preference") == 0
@@ -160,7 +211,8 @@ async def test_misuse_is_told_and_nothing_of_it_is_scored(status: int, changes: 
 def test_only_for_this_grader_the_prompt_is_part_of_what_is_asked() -> None:
     task = {"tests": "let () = assert (f 1 = 2)"}
     ocaml = [
-        OcamlSubmission.model_validate({"id": "a", "completion": "b", "prompt": one, "task": task}) for one in "xy"
+        OcamlSubmission.model_validate({"id": "a", "completion": "b", "prompt": one, "task": task})
+        for one in "xy"
     ]
     chats = [[{"role": role, "content": "x"}] for role in ("user", "system")]
     ours = [submission(prompt, "b") for prompt in ("x", "y", "", *chats)]
@@ -168,7 +220,7 @@ def test_only_for_this_grader_the_prompt_is_part_of_what_is_asked() -> None:
     assert len({job_id_of("preference@1", SIGMOID, one) for one in ours}) == 5
 
 
-# ---------------------------------------------------------------------------------------------------------- verdicts
+# ---------------------------------------------------------------------------------------- verdicts
 
 
 @pytest.mark.parametrize("case", HOSTILE, ids=lambda case: case["name"])
@@ -181,17 +233,22 @@ def test_whatever_is_written_gets_a_score_and_its_flags(
         assert result.flags == (("preference:control_tokens",) if kind in case["flags"] else ())
 
 
-def test_of_a_huge_text_the_end_is_scored_and_it_is_told(preference_grader: PreferenceGrader) -> None:
+def test_of_a_huge_text_the_end_is_scored_and_it_is_told(
+    preference_grader: PreferenceGrader,
+) -> None:
     huge = preference_grader.grade(submission("a", "x y " * 249_000 + "good"), SIGMOID, 0)
     short, other = (
-        preference_grader.grade(submission("a", "x y " * 1_500 + end), SIGMOID, 0) for end in ("good", "bad.")
+        preference_grader.grade(submission("a", "x y " * 1_500 + end), SIGMOID, 0)
+        for end in ("good", "bad.")
     )
     assert [result.flags for result in (huge, short, other)] == [("preference:cut",)] * 3
     assert huge.reward == short.reward != other.reward
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
-def test_a_score_that_is_no_number_is_a_fault_and_no_zero(preference_grader: PreferenceGrader, broken: float) -> None:
+def test_a_score_that_is_no_number_is_a_fault_and_no_zero(
+    preference_grader: PreferenceGrader, broken: float
+) -> None:
     preference_grader.model.model.score.weight.data.fill_(broken)  # type: ignore[attr-defined]
     result = grade_with_retries(preference_grader, submission("a", "b"), SIGMOID, 0, brief=False)
     assert (result.status, result.id) == ("faulted", "one")
@@ -205,7 +262,7 @@ def test_another_graders_submission_is_a_fault(preference_grader: PreferenceGrad
         preference_grader.grade(other, SIGMOID, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------ proof
+# ------------------------------------------------------------------------------------------- proof
 
 
 def test_a_fit_model_is_proved(preference_grader: PreferenceGrader) -> None:
@@ -218,7 +275,10 @@ def test_a_fit_model_is_proved(preference_grader: PreferenceGrader) -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(0.0, "gives every text the same score"), (float("nan"), "it scores nan: its weights are broken")],
+    [
+        (0.0, "gives every text the same score"),
+        (float("nan"), "it scores nan: its weights are broken"),
+    ],
 )
 def test_a_model_whose_head_is_broken_is_not_served(
     preference_grader: PreferenceGrader, value: float, said: str
@@ -231,37 +291,55 @@ def test_a_model_whose_head_is_broken_is_not_served(
 def test_a_model_that_reads_its_padding_is_not_served(preference_grader: PreferenceGrader) -> None:
     preference_grader.model.model.config.pad_token_id = 5  # type: ignore[attr-defined]
     with pytest.raises(
-        InternalFault, match=r"a score changes by .* with what is scored beside it: it reads its padding"
+        InternalFault,
+        match=r"a score changes by .* with what is scored beside it: it reads its padding",
     ):
         preference_grader.self_test()
 
 
-def test_a_chat_whose_template_lets_turns_be_forged_is_not_served(preference_grader: PreferenceGrader) -> None:
+def test_a_chat_whose_template_lets_turns_be_forged_is_not_served(
+    preference_grader: PreferenceGrader,
+) -> None:
     preference_grader.model._reader._control = frozenset()  # type: ignore[attr-defined]
     with pytest.raises(InternalFault, match="a completion can write the tokens that end its turn"):
         preference_grader.self_test()
 
 
-def test_a_model_without_a_head_is_misuse_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_without_a_head_is_misuse_that_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("GRADUS_PREFERENCE_MODEL", str(make_model("qwen3", tmp_path / "policy")))
     with pytest.raises(Misuse, match=r"policy: has no trained head.*gradus train reward"):
         PreferenceGrader()
 
 
-# ------------------------------------------------------------------------------------------------ settings, revision
+# ---------------------------------------------------------------------- settings, revision
 
 
 def test_the_environment_goes_before_the_file() -> None:
     told = {"MODEL": "1e5", "DEVICE": "cpu", "MAX_TOKENS": "512", "CENTRE": "-1.5", "SCALE": "2"}
     found = load_config(environ={f"GRADUS_PREFERENCE_{name}": text for name, text in told.items()})
-    assert (found.model, found.device, found.max_tokens, found.centre, found.scale) == ("1e5", "cpu", 512, -1.5, 2.0)
+    assert (found.model, found.device, found.max_tokens, found.centre, found.scale) == (
+        "1e5",
+        "cpu",
+        512,
+        -1.5,
+        2.0,
+    )
     assert load_config(environ={"GRADUS_PREFERENCE_MODEL": ""}).model is None
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("MODLE", "x", "the environment variable GRADUS_PREFERENCE_MODLE is no setting; there are: .*PREFERENCE_MODEL"),
+        (
+            "MODLE",
+            "x",
+            (
+                "the environment variable GRADUS_PREFERENCE_MODLE is no setting; there are:"
+                " .*PREFERENCE_MODEL"
+            ),
+        ),
         ("SCALE", "0", "GRADUS_PREFERENCE_SCALE: scale: Input should be greater than 0"),
         ("SCALE", ".nan", "scale: "),
         ("CENTRE", ".inf", "centre: Input should be a finite number"),
@@ -282,7 +360,9 @@ def test_an_unknown_key_of_the_file_is_named_with_the_file(tmp_path: Path) -> No
         load_config(tmp_path / "p.yaml", environ={})
 
 
-def test_a_device_that_is_not_there_is_misuse(reward_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_is_misuse(
+    reward_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADUS_PREFERENCE_MODEL", str(reward_model))
     monkeypatch.setenv("GRADUS_PREFERENCE_DEVICE", "mps")
     with pytest.raises(Misuse, match="device: this machine, or this build of torch, has no mps"):
@@ -308,7 +388,11 @@ def test_the_revision_is_of_weights_tokenizer_precision_and_what_makes_a_reward(
     (moved / "trainer_state.json").write_text("{}")
     assert revision(moved) == first
     (moved / "chat_template.jinja").write_text((moved / "chat_template.jinja").read_text() + " ")
-    others = {revision(moved), revision(reward_model, dtype="bfloat16"), revision(reward_model, scale="2")}
+    others = {
+        revision(moved),
+        revision(reward_model, dtype="bfloat16"),
+        revision(reward_model, scale="2"),
+    }
     others |= {revision(reward_model, centre="1"), revision(reward_model, max_tokens="100")}
     from safetensors.torch import load_file, save_file
 
@@ -333,7 +417,7 @@ def test_centre_and_scale_move_the_reward_and_leave_the_score(
     assert result.reward == pytest.approx(0.5, abs=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------- batching
+# ---------------------------------------------------------------------------------------- batching
 
 
 class Passes:
@@ -386,7 +470,9 @@ def test_what_waits_while_the_model_is_busy_is_scored_together_by_length(scorer_
     assert passes.seen == [[1], [2, 2, 3, 8], [9, 10], [50]]
 
 
-def test_a_model_that_fails_is_a_fault_for_those_of_its_pass_and_for_nobody_else(scorer_of: Any) -> None:
+def test_a_model_that_fails_is_a_fault_for_those_of_its_pass_and_for_nobody_else(
+    scorer_of: Any,
+) -> None:
     failing = iter([True, False])
 
     def fails() -> None:
@@ -396,7 +482,9 @@ def test_a_model_that_fails_is_a_fault_for_those_of_its_pass_and_for_nobody_else
     passes = Passes(fails)
     passes.go.set()
     scorer = scorer_of(passes)
-    with pytest.raises(InternalFault, match="the reward model failed: RuntimeError: CUDA out of memory") as raised:
+    with pytest.raises(
+        InternalFault, match="the reward model failed: RuntimeError: CUDA out of memory"
+    ) as raised:
         scorer.score([1])
     assert raised.value.retryable
     assert scorer.score([1, 1]).score == 2
@@ -426,20 +514,28 @@ def test_who_waits_while_the_scorer_closes_gets_a_fault() -> None:
         scorer.score([1])
 
 
-def test_many_threads_get_their_own_scores(preference_grader: PreferenceGrader, in_process: Any) -> None:
+def test_many_threads_get_their_own_scores(
+    preference_grader: PreferenceGrader, in_process: Any
+) -> None:
     texts = [f"{'word ' * (number % 37)}{number}" for number in range(200)]
     with ThreadPoolExecutor(32) as pool:
-        results = list(pool.map(lambda text: preference_grader.grade(submission("a", text), SIGMOID, 0), texts))
+        results = list(
+            pool.map(lambda text: preference_grader.grade(submission("a", text), SIGMOID, 0), texts)
+        )
     expected = trainers_scores(in_process, "a", texts)
     assert [result.components["score"] for result in results] == pytest.approx(expected, abs=1e-5)
     assert all(result.cpu_ms > 0 for result in results)
 
 
-# ------------------------------------------------------------------------------------------------- the command line
+# ---------------------------------------------------------------------- the command line
 
 
 def test_a_file_is_graded_without_a_server(
-    gradus: Cli, reward_model: Path, in_process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gradus: Cli,
+    reward_model: Path,
+    in_process: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "s.jsonl").write_text(
         "".join(json.dumps(asked(p, "Blue.", str(n))) + "\n" for n, p in enumerate(PROMPTS))
@@ -461,14 +557,19 @@ def test_without_a_model_nothing_is_graded_and_it_is_said_why(
 ) -> None:
     monkeypatch.delenv("GRADUS_PREFERENCE_MODEL", raising=False)
     (tmp_path / "s.jsonl").write_text(json.dumps(asked("a", "b")) + "\n")
-    for argv in (("grade", "preference", str(tmp_path / "s.jsonl")), ("serve", "--graders", "preference")):
+    for argv in (
+        ("grade", "preference", str(tmp_path / "s.jsonl")),
+        ("serve", "--graders", "preference"),
+    ):
         said = gradus(*argv)
         assert (said.status, said.out) == (3, "")
         assert "no reward model is named: set GRADUS_PREFERENCE_MODEL" in said.err
         assert "Traceback" not in said.err
 
 
-def test_commands_that_need_tasks_or_a_corpus_say_that_there_are_none(gradus: Cli, tmp_path: Path) -> None:
+def test_commands_that_need_tasks_or_a_corpus_say_that_there_are_none(
+    gradus: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "t.jsonl").write_text(json.dumps({"id": "a", "prompt": "b"}) + "\n")
     checked = gradus("tasks", "validate", tmp_path / "t.jsonl", "--grader", "preference")
     attacked = gradus("attack", "preference")

@@ -6,7 +6,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TABLE = (ROOT / "docs/reliability.md").read_text().split("| promise | test |\n|---|---|\n")[1].split("\n\n")[0]
+TABLE = (
+    (ROOT / "docs/reliability.md")
+    .read_text()
+    .split("| promise | test |\n|---|---|\n")[1]
+    .split("\n\n")[0]
+)
 ROWS = re.findall(r"^\| (.+) \| (.+) \|$", TABLE, re.MULTILINE)
 
 
@@ -17,6 +22,12 @@ def test_every_promise_names_a_test_that_exists() -> None:
         assert names, promise
         for name in names:
             file, _, function = (
-                name.partition("::") if name.startswith("tests/") else ("tests/chaos/test_chaos.py", "", name)
+                name.partition("::")
+                if name.startswith("tests/")
+                else ("tests/chaos/test_chaos.py", "", name)
             )
-            assert f"def {function}(" in (ROOT / file).read_text() if function else (ROOT / file).is_file(), name
+            assert (
+                f"def {function}(" in (ROOT / file).read_text()
+                if function
+                else (ROOT / file).is_file()
+            ), name

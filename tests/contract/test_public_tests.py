@@ -1,4 +1,5 @@
-"""Feedback to repair from: it quotes public tests that fail, and over all corpora no constant of a hidden test."""
+"""Feedback to repair from: it quotes public tests that fail, and over all corpora no constant of a
+hidden test."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ from services.graders.story.grader import StoryGrader
 from tests.conftest import Cli
 from trainer.data.demo_tasks import demo_rows
 
-OCAML = {"tests": "let () = assert (f 41 = 42)\nlet () = assert (f 0 = 1)", "signature": "val f : int -> int"}
+OCAML = {
+    "tests": "let () = assert (f 41 = 42)\nlet () = assert (f 0 = 1)",
+    "signature": "val f : int -> int",
+}
 PUBLIC = ["let () = assert (f 2 = 3)", "let () = assert (f 0 = 0)", "let () = assert (f (-7) = -6)"]
 
 
@@ -37,7 +41,7 @@ def graded(grader: Grader, name: str, task: Mapping[str, Any], answer: str) -> G
     return grader.grade(submission_class(name).model_validate(given), grader.info().rubrics[0], 0)
 
 
-# -------------------------------------------------------------------------------------------------------- public tests
+# ---------------------------------------------------------------------- public tests
 
 
 def test_failing_public_tests_are_quoted_and_change_no_reward(ocaml_grader: OcamlGrader) -> None:
@@ -50,7 +54,8 @@ def test_failing_public_tests_are_quoted_and_change_no_reward(ocaml_grader: Ocam
 
 
 def test_a_public_test_never_decides(ocaml_grader: OcamlGrader) -> None:
-    """The second one is wrong, and the answer still passes; an answer that fails the hidden tests still fails."""
+    """The second one is wrong, and the answer still passes; an answer that fails the hidden tests
+    still fails."""
     right = graded(ocaml_grader, "ocaml", {**OCAML, "public_tests": PUBLIC}, "let f x = x + 1")
     assert (right.reward, right.passed, right.diagnostics) == (1.0, True, ())
     only = graded(ocaml_grader, "ocaml", {**OCAML, "public_tests": PUBLIC[:1]}, "let f _ = 3")
@@ -66,9 +71,15 @@ def test_a_run_that_meets_its_limit_is_the_last(ocaml_grader: OcamlGrader) -> No
 
 def test_failing_public_tests_of_rust_are_quoted(rust_grader: RustGrader) -> None:
     public = "#[test]\nfn p() { assert_eq!(solution::f(2), 3); }"
-    task = {"tests": "#[test]\nfn a() { assert_eq!(solution::f(41), 42); }", "public_tests": [public]}
+    task = {
+        "tests": "#[test]\nfn a() { assert_eq!(solution::f(41), 42); }",
+        "public_tests": [public],
+    }
     told = graded(
-        rust_grader, "rust", {**task, "signature": "pub fn f(x: i64) -> i64;"}, "pub fn f(x: i64) -> i64 { x }"
+        rust_grader,
+        "rust",
+        {**task, "signature": "pub fn f(x: i64) -> i64;"},
+        "pub fn f(x: i64) -> i64 { x }",
     )
     said = next_turn("rust", told, "pub fn f(x: i64) -> i64 { x }")
     assert public in said
@@ -76,13 +87,18 @@ def test_failing_public_tests_of_rust_are_quoted(rust_grader: RustGrader) -> Non
     assert "41" not in said
 
 
-# ------------------------------------------------------------------------------------------------- what an answer gives
+# ---------------------------------------------------------------------- what an answer gives
 
 VALUES = {
     "ocaml": [
         ("val f : int -> int", "let () = assert (f 2 = 3)", "let f x = -x", "(-2)"),
         ("val f : int -> int list", "let () = assert (f 2 = [])", "let f x = [x; -x]", "[2; (-2)]"),
-        ("val f : int -> (int * char) option", "let () = assert (f 2 = None)", "let f x = Some (x, 'a')", None),
+        (
+            "val f : int -> (int * char) option",
+            "let () = assert (f 2 = None)",
+            "let f x = Some (x, 'a')",
+            None,
+        ),
         (
             "val f : int -> (int * string) option",
             "let () = assert (f 2 = None)",
@@ -103,7 +119,12 @@ VALUES = {
         )
         for kind, expected, body, value in (
             ("i64", "-3", "-x", "-2"),
-            ("Vec<Option<(i64, String)>>", "vec![]", 'vec![None, Some((x, "a b".into()))]', '[None, Some((2, "a b"))]'),
+            (
+                "Vec<Option<(i64, String)>>",
+                "vec![]",
+                'vec![None, Some((x, "a b".into()))]',
+                '[None, Some((2, "a b"))]',
+            ),
             ("Result<char, bool>", "Err(true)", "Ok(if x > 0 { 'a' } else { 'b' })", "Ok('a')"),
             ("f64", "1.5", "x as f64 / 4.0", "0.5"),
         )
@@ -112,7 +133,9 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_are_shown_as_the_language_writes_them(name: str, request: pytest.FixtureRequest) -> None:
+def test_values_are_shown_as_the_language_writes_them(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     grader: Grader = request.getfixturevalue(f"{name}_grader")
     for signature, test, answer, value in VALUES[name]:
         task = {"tests": test.replace("2", "7"), "signature": signature, "public_tests": [test]}
@@ -121,58 +144,79 @@ def test_values_are_shown_as_the_language_writes_them(name: str, request: pytest
 
 def gives(result: Graded) -> list[str]:
     """The values that the feedback shows."""
-    return re.findall(r"^the answer gives (.*)$", "\n".join(one.message for one in result.diagnostics), re.MULTILINE)
+    return re.findall(
+        r"^the answer gives (.*)$",
+        "\n".join(one.message for one in result.diagnostics),
+        re.MULTILINE,
+    )
 
 
-@pytest.mark.parametrize("word", ["", "zz", "00", "322c", "30283a", "5b3939", "7b2d31", "20536938", "2053" * 60, "69"])
+@pytest.mark.parametrize(
+    "word", ["", "zz", "00", "322c", "30283a", "5b3939", "7b2d31", "20536938", "2053" * 60, "69"]
+)
 def test_words_of_another_form_have_no_value(word: str) -> None:
     """They come from the answer's process."""
-    task = OcamlTask(tests="let () = assert (f 2 = 3)", signature="val f : int -> (int * int list) option")
+    task = OcamlTask(
+        tests="let () = assert (f 2 = 3)", signature="val f : int -> (int * int list) option"
+    )
     assert ocaml_value(task, word) is None
     assert rust_value(RustTask(tests="#[test] fn a() {}"), word) is None
 
 
 @pytest.mark.parametrize("name", ["ocaml", "rust"])
-def test_no_value_of_a_hidden_test_leaves_the_graders(name: str, request: pytest.FixtureRequest) -> None:
+def test_no_value_of_a_hidden_test_leaves_the_graders(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     """Neither graders nor the report know what an answer gives in a hidden test."""
     grader: Any = request.getfixturevalue(f"{name}_grader")
     row = next(demo_rows(f"demo:{name}"))
     wrong = row["solution"].replace("+", "-")
     for public in ([], [row["tests"] + "\n"]):
         task = {"tests": row["tests"], "signature": row["signature"], "public_tests": public}
-        made = submission_class(name).model_validate({"id": "a", "completion": fenced(name, wrong), "task": task})
+        made = submission_class(name).model_validate(
+            {"id": "a", "completion": fenced(name, wrong), "task": task}
+        )
         facts, _ = grader.facts(made, 0)
         assert (facts.tests.passed, facts.got) == (0, ())
-    shown = made.model_copy(update={"task": made.task.model_copy(update={"public_tests": (row["tests"],)})})
+    shown = made.model_copy(
+        update={"task": made.task.model_copy(update={"public_tests": (row["tests"],)})}
+    )
     assert len(grader.facts(shown, 0)[0].got) > 0  # the same tests, public
 
 
-# ---------------------------------------------------------------------------------------------------- hidden constants
+# ---------------------------------------------------------------------- hidden constants
 
 NUMBER = re.compile(r"\d+")
 OWN = re.compile(
-    r"\d+ of \d+|lines? \d+(-\d+)?|column \d+|characters \d+-\d+|^\d+ \||after [\d.]+ s|reward [\d.]+ of 1|E0\d{3}",
+    r"\d+ of \d+|lines? \d+(-\d+)?|column \d+|characters \d+-\d+|^\d+ \||after [\d.]+ s|reward"
+    r" [\d.]+ of 1|E0\d{3}",
     re.MULTILINE,
 )
 """Numbers that feedback makes itself: counts, places, limits and codes of rustc."""
 
 
 def leaked(said: str, hidden: str, visible: str) -> set[str]:
-    """Constants of the hidden tests that stand in `said` and nowhere where the model could have read them."""
+    """Constants of the hidden tests that stand in `said` and nowhere where the model could have
+    read them."""
     seen, words = OWN.sub("", said), re.compile(r'"([^"\n]{3,})"')
-    numbers = (set(NUMBER.findall(hidden)) - set(NUMBER.findall(visible))) & set(NUMBER.findall(seen))
+    numbers = (set(NUMBER.findall(hidden)) - set(NUMBER.findall(visible))) & set(
+        NUMBER.findall(seen)
+    )
     texts = {text for text in words.findall(hidden) if text in seen and text not in visible}
     return numbers | texts
 
 
 def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Rows of the shipped corpus with an answer that does nothing, and of the demo with that of another task."""
+    """Rows of the shipped corpus with an answer that does nothing, and of the demo with that of
+    another task."""
     for line in (configs() / "tasks" / f"{name}.jsonl").read_text().splitlines():
         row = json.loads(line)
         if not row.get("dependencies"):  # crates that a test machine has not built
             yield row, row.get("stub") or row["solution"]
     rows = list(demo_rows(f"demo:{name}"))
-    for row, other in list(zip(rows, rows[1:] + rows[:1], strict=True))[:: 1 if name == "ocaml" else 16]:
+    for row, other in list(zip(rows, rows[1:] + rows[:1], strict=True))[
+        :: 1 if name == "ocaml" else 16
+    ]:
         yield row, other["solution"]
 
 
@@ -180,7 +224,8 @@ def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
 def test_what_public_tests_show_does_not_depend_on_hidden_ones(
     name: str, every: int, least: int, request: pytest.FixtureRequest
 ) -> None:
-    """Over all corpora: the same answer, the same public test, and hidden tests that have no test in common."""
+    """Over all corpora: the same answer, the same public test, and hidden tests that have no test
+    in common."""
     grader: Grader = request.getfixturevalue(f"{name}_grader")
     fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
     shown = values = 0
@@ -195,10 +240,14 @@ def test_what_public_tests_show_does_not_depend_on_hidden_ones(
         said = []
         for half in (hidden[::2], hidden[1::2]):
             tests = half[0] if name == "rust" else "\n".join(half)
-            result = graded(grader, name, {**task, "tests": tests, "public_tests": [public]}, answer)
+            result = graded(
+                grader, name, {**task, "tests": tests, "public_tests": [public]}, answer
+            )
             if result.passed or result.stage is not Stage.TESTS:
                 break
-            said.append([one.message for one in result.diagnostics if one.message.startswith(FAILS)])
+            said.append(
+                [one.message for one in result.diagnostics if one.message.startswith(FAILS)]
+            )
         if len(said) == 2:
             assert said[0] == said[1], row["id"]
             shown, values = shown + bool(said[0]), values + ("the answer gives" in "".join(said[0]))
@@ -219,7 +268,11 @@ def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureR
         said = next_turn(name, verdict, fenced(name, answer))
         said_of_tests += "tests pass" in said
         hidden = json.dumps([task.get("tests"), task.get("cases")]).replace('\\"', '"')
-        if found := leaked(said, hidden, json.dumps([row["prompt"], answer, task.get("signature"), task.get("files")])):
+        if found := leaked(
+            said,
+            hidden,
+            json.dumps([row["prompt"], answer, task.get("signature"), task.get("files")]),
+        ):
             leaks[row["id"]] = found
     assert not leaks
     assert said_of_tests > 40, "the answers of this test come as far as the tests"
@@ -232,31 +285,43 @@ def test_the_check_for_hidden_constants_finds_one(ocaml_grader: OcamlGrader) -> 
 
 
 def test_no_feedback_holds_a_reference_story(story_grader: StoryGrader) -> None:
-    rows = [json.loads(line) for line in (configs() / "tasks" / "story.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (configs() / "tasks" / "story.jsonl").read_text().splitlines()
+    ]
     rows += list(demo_rows("demo:story"))[:20]
     answer = "As a user, I want a thing, so that it works.\nAs a user, I want never to see it."
     for row in rows:
         task = row.get("task") or {"references": row.get("references") or row["formatted_issues"]}
         verdict = graded(story_grader, "story", task, answer)
-        said, visible = next_turn("story", verdict, answer), f"{row.get('prompt')} {row.get('sprint_goal')} {answer}"
-        submission = submission_class("story").model_validate({"id": "a", "completion": "", "task": task})
+        said, visible = (
+            next_turn("story", verdict, answer),
+            f"{row.get('prompt')} {row.get('sprint_goal')} {answer}",
+        )
+        submission = submission_class("story").model_validate(
+            {"id": "a", "completion": "", "task": task}
+        )
         for words in (one.split() for one in submission.task.references):
             runs = {" ".join(words[at : at + 4]) for at in range(len(words) - 3)}
             assert not [run for run in runs if run in said and run not in visible]
         assert "wants that the sprint needs are missing" in said
 
 
-# ----------------------------------------------------------------------------------------------- public tests are made
+# ---------------------------------------------------------------------- public tests are made
 
 
 def test_single_tests_of_ocaml_and_rust() -> None:
-    tests = 'let () =\n  assert (f "a;b" = 1);\n  assert (f "" = 0);;\nlet () = assert (f "x" = 2)\n'
+    tests = (
+        'let () =\n  assert (f "a;b" = 1);\n  assert (f "" = 0);;\nlet () = assert (f "x" = 2)\n'
+    )
     assert ocaml_tests(tests) == [
         'let () = assert (f "a;b" = 1)',
         'let () = assert (f "" = 0)',
         'let () = assert (f "x" = 2)',
     ]
-    file = "use solution::f;\n\n#[test]\nfn a() {\n    assert!(f());\n}\n\n#[test]\nfn b() { assert!(!f()); }\n"
+    file = (
+        "use solution::f;\n\n#[test]\nfn a() {\n    assert!(f());\n}\n\n#[test]\nfn b() {"
+        " assert!(!f()); }\n"
+    )
     assert [one.count("#[test]") for one in rust_tests(file)] == [1, 1]
     assert all(one.startswith("use solution::f;\n") for one in rust_tests(file))
 
@@ -274,12 +339,16 @@ def test_tests_that_share_something_stay_hidden(tests: str) -> None:
         ocaml_tests(tests)
 
 
-def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(gradus: Cli, tmp_path: Path) -> None:
+def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(
+    gradus: Cli, tmp_path: Path
+) -> None:
     file, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
     rows = list(demo_rows("demo:ocaml"))[:3]
     uncut = {**rows[0], "id": "uncut", "prompt": "p", "tests": "let x = 1\n" + rows[0]["tests"]}
     given = [*rows, uncut]
-    file.write_text("".join(json.dumps({**row, "stub": 'let f _ = failwith ""'}) + "\n" for row in given))
+    file.write_text(
+        "".join(json.dumps({**row, "stub": 'let f _ = failwith ""'}) + "\n" for row in given)
+    )
     assert gradus("tasks", "publish", file, "--out", out, "--share", "0.4").status == 0
     *lines, last = out.read_text().splitlines()
     assert json.loads(last) == {**uncut, "stub": 'let f _ = failwith ""'}

@@ -59,11 +59,13 @@ async def _bury(broker: StreamsBroker) -> None:
     await broker.finish(claim, "{}", cache=False, dead_letter=True)
 
 
-def test_show_counts_workers_jobs_and_dead_letters(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_counts_workers_jobs_and_dead_letters(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with_broker(url, _bury)
     assert run("show", "--json") == 0
     assert json.loads(capsys.readouterr().out)["ocaml"] == {
-        "workers": 1, "slots": 1, "queued": 0, "running": 0, "restarted": 0, "dead_letters": 1, "state": "open",
+        "workers": 1, "slots": 1, "queued": 0, "running": 0, "restarted": 0, "dead_letters": 1, "state": "open",  # noqa: E501
     }  # fmt: skip
     assert run("show") == 0
     assert "dead_letters" in capsys.readouterr().out
@@ -79,7 +81,9 @@ def test_a_queue_is_paused_drained_and_resumed(url: str) -> None:
     assert with_broker(url, lambda broker: broker.queue_state("ocaml")) == "open"
 
 
-def test_jobs_are_listed_and_cancelled_one_by_one_or_by_run(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_are_listed_and_cancelled_one_by_one_or_by_run(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def job(name: str) -> Job:
         return Job(f"ocaml:{name}", "ocaml", letter().payload)
 
@@ -103,12 +107,17 @@ def test_jobs_are_listed_and_cancelled_one_by_one_or_by_run(url: str, capsys: py
     assert run("cancel", "ocaml", "ocaml:shared", "ocaml:unknown") == 0
     assert "1 jobs cancelled" in capsys.readouterr().err
     assert run("jobs", "ocaml") == 0
-    assert capsys.readouterr().out.splitlines() == ["ocaml:running running 1 ", "ocaml:other queued 0 trainer b"]
+    assert capsys.readouterr().out.splitlines() == [
+        "ocaml:running running 1 ",
+        "ocaml:other queued 0 trainer b",
+    ]
     assert run("cancel", "ocaml") == 2
     assert run("cancel", "ocaml", "ocaml:other", "--run", "trainer b") == 2
 
 
-def test_dead_letters_are_listed_shown_queued_again_and_purged(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_are_listed_shown_queued_again_and_purged(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with_broker(url, _bury)
     assert run("dead-letters", "list", "ocaml", "--json") == 0
     assert [found["job"] for found in json.loads(capsys.readouterr().out)] == ["ocaml:killer"]

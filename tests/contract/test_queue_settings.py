@@ -44,7 +44,9 @@ def test_a_queue_holds_no_more_than_max_depth(redis_server: Callable[..., Any]) 
     url = redis_server().url
     with started("serve", "--redis", url, "--port", "0", GRADUS_QUEUE_MAX_DEPTH="1") as running:
         assert running.stderr is not None
-        found = re.search(r"http://\S+", next(line for line in running.stderr if "serving on" in line))
+        found = re.search(
+            r"http://\S+", next(line for line in running.stderr if "serving on" in line)
+        )
         assert found
 
         async def register() -> None:
@@ -65,7 +67,9 @@ async def test_a_worker_keeps_results_for_as_long_as_it_is_told(
     broker, info = StreamsBroker(url), ocaml_grader.info()
     made = RawSubmission.model_validate(asked("a", "let f x = x"))
     deadline = time.time() + 600
-    payload = JobPayload(submission=made, rubric=info.rubrics[0], deadline=deadline, grader=info.grader)
+    payload = JobPayload(
+        submission=made, rubric=info.rubrics[0], deadline=deadline, grader=info.grader
+    )
     job = Job(job_id_of(info.grader, info.rubrics[0], made), "ocaml", payload.encode())
     with started("worker", "ocaml", "--redis", url, "--slots", "1", GRADUS_QUEUE_RESULT_TTL_S="70"):
         await broker.submit([job])
@@ -92,15 +96,25 @@ async def test_dead_letters_are_kept_for_their_time(redis_url: str) -> None:
         (("worker", "ocaml", "--lease", "1"), {}, "--lease"),
         (("worker", "ocaml", "--lease", "nan"), {}, "--lease"),
         (("worker", "ocaml"), {"GRADUS_QUEUE_RESULT_TTL_S": "soon"}, "GRADUS_QUEUE_RESULT_TTL_S"),
-        (("worker", "ocaml"), {"GRADUS_QUEUE_MAX_DEAD_LETTERS": "-1"}, "GRADUS_QUEUE_MAX_DEAD_LETTERS"),
+        (
+            ("worker", "ocaml"),
+            {"GRADUS_QUEUE_MAX_DEAD_LETTERS": "-1"},
+            "GRADUS_QUEUE_MAX_DEAD_LETTERS",
+        ),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(
     words: tuple[str, ...], variable: dict[str, str], named: str
 ) -> None:
-    variables = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "200"} | variable
+    variables = (
+        os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "200"} | variable
+    )
     ended = subprocess.run(
-        [sys.executable, "-m", "gradus", *words], env=variables, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "gradus", *words],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 2
     assert named in ended.stderr

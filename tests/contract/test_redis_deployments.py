@@ -1,4 +1,5 @@
-"""Redis as it is run in earnest: users with few rights, TLS, Sentinels. The queue itself is `test_broker.py`'s."""
+"""Redis as it is run in earnest: users with few rights, TLS, Sentinels. The queue itself is
+`test_broker.py`'s."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed (Debian: apt-get install {program})")
         running.append(
-            subprocess.Popen([program, *args], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                [program, *args], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
         )
 
     yield started
@@ -56,7 +59,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @asynccontextmanager
-async def opened(*urls: str, broker_settings: BrokerSettings | None = None) -> AsyncIterator[list[Broker]]:
+async def opened(
+    *urls: str, broker_settings: BrokerSettings | None = None
+) -> AsyncIterator[list[Broker]]:
     brokers = [open_broker(url, broker_settings) for url in urls]
     try:
         async with asyncio.timeout(SOON_S):
@@ -100,20 +105,25 @@ async def graded(asking: Broker, working: Broker, batch: list[Job]) -> None:
     assert sorted(found) == sorted(job.id for job in batch)
 
 
-# ------------------------------------------------------------------------------------------------------ one user each
+# ---------------------------------------------------------------------- one user each
 
 
 ROLES = ("api", "worker-ocaml", "worker-rust", "metrics", "scaler")
-SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'llen', KEYS[1])"
+SCALERS_SCRIPT = (
+    "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'llen', KEYS[1])"
+)
 """What KEDA asks of a list's length, whatever type the key is of."""
 
 
 @pytest.fixture
 def address(start: Start, tmp_path: Path) -> str:
-    """A Redis with the shipped users, whose passwords are their names, and one more for the test."""
+    """A Redis with the shipped users, whose passwords are their names, and one more for the
+    test."""
     for role in ROLES:
         (tmp_path / f"redis-{role}.password").write_text(role)
-    users = subprocess.run([REDIS_FILES / "users.sh", tmp_path], check=True, capture_output=True, text=True)
+    users = subprocess.run(
+        [REDIS_FILES / "users.sh", tmp_path], check=True, capture_output=True, text=True
+    )
     file = tmp_path / "users.acl"
     file.write_text(users.stdout + "user admin on >admin ~* &* +@all\n")
     port = free_port()
@@ -140,7 +150,9 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
                 while not (claims := await working.claim("ocaml", f"w{n}", 1, 1.0)):
                     pass
         assert await working.finish(claims[0], "{}", cache=False, dead_letter=True)
-        assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["ocaml:returned-0"]
+        assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == [
+            "ocaml:returned-0"
+        ]
         await working.put_note(f"grader:{INFO.grader}", "{}", 60)
         assert await asking.get_notes([f"grader:{INFO.grader}"]) == {f"grader:{INFO.grader}": "{}"}
         await asking.put_note("key", "text", 60)
@@ -182,12 +194,17 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_role_can_do_what_none_needs(address: str, role: str) -> None:
-    async with opened(f"redis://api:api@{address}/0"), Redis.from_url(f"redis://{role}:{role}@{address}/0") as redis:
+    async with (
+        opened(f"redis://api:api@{address}/0"),
+        Redis.from_url(f"redis://{role}:{role}@{address}/0") as redis,
+    ):
         for command in FORBIDDEN:
             with pytest.raises(RedisError) as refused:
                 await redis.execute_command(*command)
             words = str(refused.value)
-            in_script = "The user executing the script can't" in words or "ACL failure in script" in words
+            in_script = (
+                "The user executing the script can't" in words or "ACL failure in script" in words
+            )
             assert isinstance(refused.value, NoPermissionError) or in_script, command
 
 
@@ -200,7 +217,10 @@ async def test_no_role_can_do_what_none_needs(address: str, role: str) -> None:
         ("worker-ocaml", ("EVAL", "while true do end", "0")),
         ("worker-ocaml", ("EVALSHA", "0" * 40, "0")),
         ("worker-ocaml", ("FUNCTION", "LOAD", "REPLACE", library())),
-        ("worker-ocaml", ("XREADGROUP", "GROUP", "workers", "me", "STREAMS", "gradus:jobs:rust", ">")),
+        (
+            "worker-ocaml",
+            ("XREADGROUP", "GROUP", "workers", "me", "STREAMS", "gradus:jobs:rust", ">"),
+        ),
         ("worker-ocaml", ("SET", "gradus:result:rust:1", '{"reward": 1}')),
         ("worker-ocaml", ("SET", "gradus:uncached:rust:1", '{"reward": 1}')),
         ("worker-ocaml", ("SET", "gradus:worker:rust:w", "{}")),
@@ -220,8 +240,13 @@ async def test_no_role_can_do_what_none_needs(address: str, role: str) -> None:
         ("scaler", ("XRANGE", "gradus:jobs:ocaml", "-", "+")),
     ],
 )
-async def test_no_role_can_do_what_another_does(address: str, role: str, command: tuple[str, ...]) -> None:
-    async with opened(f"redis://api:api@{address}/0"), Redis.from_url(f"redis://{role}:{role}@{address}/0") as redis:
+async def test_no_role_can_do_what_another_does(
+    address: str, role: str, command: tuple[str, ...]
+) -> None:
+    async with (
+        opened(f"redis://api:api@{address}/0"),
+        Redis.from_url(f"redis://{role}:{role}@{address}/0") as redis,
+    ):
         with pytest.raises(NoPermissionError):
             await redis.execute_command(*command)
 
@@ -229,8 +254,13 @@ async def test_no_role_can_do_what_another_does(address: str, role: str, command
 async def test_metrics_sees_how_long_queues_are(address: str) -> None:
     async with opened(f"redis://api:api@{address}/0") as [asking]:
         await asking.submit(jobs(3))
-        async with Redis.from_url(f"redis://metrics:metrics@{address}/0", decode_responses=True) as redis:
-            assert (await redis.zcard("gradus:queue:ocaml"), await redis.xlen("gradus:jobs:ocaml")) == (3, 0)
+        async with Redis.from_url(
+            f"redis://metrics:metrics@{address}/0", decode_responses=True
+        ) as redis:
+            assert (
+                await redis.zcard("gradus:queue:ocaml"),
+                await redis.xlen("gradus:jobs:ocaml"),
+            ) == (3, 0)
             assert (await redis.info("memory"))["used_memory"] > 0
 
 
@@ -250,7 +280,9 @@ async def test_a_worker_waits_until_a_client_that_may_load_functions_has_come(ad
         await working.close()
 
 
-async def test_an_api_that_only_looks_for_workers_loads_the_functions_that_they_wait_for(address: str) -> None:
+async def test_an_api_that_only_looks_for_workers_loads_the_functions_that_they_wait_for(
+    address: str,
+) -> None:
     urls = [f"redis://{role}:{role}@{address}/0" for role in ("metrics", "api", "worker-ocaml")]
     async with Redis.from_url(urls[0]) as redis:
         await started(redis)
@@ -264,7 +296,9 @@ async def test_an_api_that_only_looks_for_workers_loads_the_functions_that_they_
     await working.close()
 
 
-async def test_functions_of_two_releases_lie_beside_each_other(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_functions_of_two_releases_lie_beside_each_other(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(f"redis://api:api@{address}/0") as [asking]:
         await asking.submit(jobs(1))
         monkeypatch.setattr(scripts, "VERSION", "anothers")
@@ -283,13 +317,17 @@ async def test_a_worker_cannot_use_the_functions_on_another_grader(address: str)
         with pytest.raises(QueueFault, match="no permissions"):
             await working.claim("rust", "w", 1, 0)
         with pytest.raises(QueueFault, match="no permissions"):
-            await working.heartbeat("w", INFO.model_copy(update={"name": "rust", "slots": 10**6}), 60)
+            await working.heartbeat(
+                "w", INFO.model_copy(update={"name": "rust", "slots": 10**6}), 60
+            )
         stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1)
         with pytest.raises(QueueFault, match="no permissions"):
             await working.finish(stolen, "{}", cache=True)
 
 
-async def test_a_worker_that_registers_under_another_graders_name_is_not_listed(address: str) -> None:
+async def test_a_worker_that_registers_under_another_graders_name_is_not_listed(
+    address: str,
+) -> None:
     async with opened(f"redis://admin:admin@{address}/0") as [broker]:
         await broker.heartbeat("w", INFO, 60)
         async with Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
@@ -306,7 +344,10 @@ async def test_the_scaler_counts_what_is_queued_and_what_runs(address: str) -> N
         async with Redis.from_url(f"redis://scaler:scaler@{address}/0") as redis:
             assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:ocaml") == 1
             assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:rust") == 0
-            assert (await redis.xlen("gradus:jobs:ocaml"), await redis.xlen("gradus:jobs:rust")) == (2, 0)
+            assert (
+                await redis.xlen("gradus:jobs:ocaml"),
+                await redis.xlen("gradus:jobs:rust"),
+            ) == (2, 0)
 
 
 async def test_the_scalers_script_can_change_nothing(address: str) -> None:
@@ -328,17 +369,25 @@ async def test_nobody_gets_in_without_a_name(address: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "password", "told"),
-    [("api", "", "is missing or empty"), ("worker", "x", "no such role"), ("others", "x", "no such role")],
+    [
+        ("api", "", "is missing or empty"),
+        ("worker", "x", "no such role"),
+        ("others", "x", "no such role"),
+    ],
 )
-def test_a_user_without_a_password_or_a_role_is_refused(tmp_path: Path, name: str, password: str, told: str) -> None:
+def test_a_user_without_a_password_or_a_role_is_refused(
+    tmp_path: Path, name: str, password: str, told: str
+) -> None:
     (tmp_path / f"redis-{name}.password").write_text(password)
-    said = subprocess.run([REDIS_FILES / "users.sh", tmp_path], capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        [REDIS_FILES / "users.sh", tmp_path], capture_output=True, text=True, check=False
+    )
     assert (said.returncode, said.stdout) == (2, "")
     assert f"redis-{name}.password" in said.stderr
     assert told in said.stderr
 
 
-# ---------------------------------------------------------------------------------------------------------------- TLS
+# --------------------------------------------------------------------------------------------- TLS
 
 
 def openssl(folder: Path, *args: str) -> None:
@@ -359,7 +408,17 @@ def tls_address(start: Start, tmp_path: Path) -> str:
     make_authority(tmp_path, "others")
     (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1\n")
     openssl(tmp_path, "req", *NEW_KEY, "-subj", "/CN=redis", "-keyout", "key", "-out", "asked")
-    signed = ("-CA", "ours.pem", "-CAkey", "ours.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    signed = (
+        "-CA",
+        "ours.pem",
+        "-CAkey",
+        "ours.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+    )
     openssl(tmp_path, "x509", "-req", "-in", "asked", *signed, "-out", "certificate")
     port = free_port()
     files = [("cert-file", "certificate"), ("key-file", "key"), ("ca-cert-file", "ours.pem")]
@@ -397,16 +456,20 @@ async def test_a_server_that_our_authority_did_not_sign_is_not_talked_to(
         await broker.close()
 
 
-async def test_a_server_under_another_name_is_not_talked_to(tls_address: str, tmp_path: Path) -> None:
+async def test_a_server_under_another_name_is_not_talked_to(
+    tls_address: str, tmp_path: Path
+) -> None:
     ours = f"?ssl_ca_certs={tmp_path / 'ours.pem'}"
     async with opened(f"rediss://{tls_address}/0{ours}"):
-        broker = StreamsBroker(f"rediss://{tls_address.replace('127.0.0.1', 'localhost')}/0{ours}", patience_s=1)
+        broker = StreamsBroker(
+            f"rediss://{tls_address.replace('127.0.0.1', 'localhost')}/0{ours}", patience_s=1
+        )
         with pytest.raises(QueueFault, match="CERTIFICATE_VERIFY_FAILED"):
             await broker.depth("ocaml")
         await broker.close()
 
 
-# ---------------------------------------------------------------------------------------------------------- Sentinels
+# --------------------------------------------------------------------------------------- Sentinels
 
 
 @pytest.fixture
@@ -418,8 +481,8 @@ def sentinel_url(start: Start, tmp_path: Path) -> str:
     start(*here, str(replica), "--replicaof", "127.0.0.1", str(master), "--appendonly", "no")
     file = tmp_path / "sentinel.conf"
     file.write_text(
-        f"bind 127.0.0.1\ndir {tmp_path}\nport {sentinel}\nsentinel monitor ours 127.0.0.1 {master} 1\n"
-        "sentinel down-after-milliseconds ours 1000\nsentinel failover-timeout ours 5000\n"
+        f"bind 127.0.0.1\ndir {tmp_path}\nport {sentinel}\nsentinel monitor ours 127.0.0.1 {master}"
+        " 1\nsentinel down-after-milliseconds ours 1000\nsentinel failover-timeout ours 5000\n"
     )
     start(str(file), program="redis-sentinel")
     return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel}/ours/0"
@@ -433,7 +496,13 @@ async def replicated(url: str) -> int:
             with suppress(RedisError):
                 replicas = await sentinel.execute_command("SENTINEL", "REPLICAS", "ours")
                 if [one for one in replicas if one["master-link-status"] == "ok"]:
-                    return int((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1])
+                    return int(
+                        (
+                            await sentinel.execute_command(
+                                "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"
+                            )
+                        )[1]
+                    )
             await asyncio.sleep(0.1)
 
 
@@ -454,11 +523,18 @@ async def test_the_queue_goes_on_with_the_new_master(sentinel_url: str) -> None:
 
 
 async def replica_is_master(url: str, old: int) -> bool:
-    async with Redis.from_url(f"redis://{url.split(',')[1].split('/')[0]}/0", decode_responses=True) as sentinel:
-        return int((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1]) != old
+    async with Redis.from_url(
+        f"redis://{url.split(',')[1].split('/')[0]}/0", decode_responses=True
+    ) as sentinel:
+        return (
+            int((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1])
+            != old
+        )
 
 
-@pytest.mark.parametrize("url", ["redis+sentinel://", "redis+sentinel://host:1", "redis+sentinel://host:x/ours/0"])
+@pytest.mark.parametrize(
+    "url", ["redis+sentinel://", "redis+sentinel://host:1", "redis+sentinel://host:x/ours/0"]
+)
 def test_a_sentinel_url_that_says_too_little_is_misuse(url: str) -> None:
     with pytest.raises(Misuse, match="broker URL"):
         open_broker(url)
@@ -466,7 +542,8 @@ def test_a_sentinel_url_that_says_too_little_is_misuse(url: str) -> None:
 
 async def test_sentinels_that_are_all_away_are_a_fault_that_names_no_password() -> None:
     broker = StreamsBroker(
-        f"redis+sentinel://me:geheim@127.0.0.1:{free_port()}/ours/0?sentinel_password=geheim", patience_s=0.2
+        f"redis+sentinel://me:geheim@127.0.0.1:{free_port()}/ours/0?sentinel_password=geheim",
+        patience_s=0.2,
     )
     with pytest.raises(QueueFault, match="no Sentinel") as fault:
         await broker.depth("ocaml")

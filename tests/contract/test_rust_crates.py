@@ -1,4 +1,5 @@
-"""Prebuilt crates for Rust answers: real cargo, real boxes; crates of Debian's, and small hostile ones made here."""
+"""Prebuilt crates for Rust answers: real cargo, real boxes; crates of Debian's, and small hostile
+ones made here."""
 
 from __future__ import annotations
 
@@ -50,10 +51,25 @@ class Boxes:
     def build(self, crates: Crates, progress: Callable[[str], None] = lambda _: None) -> Prebuilt:
         return build(crates, self.rustc, self.cargo, progress)
 
-    def compile(self, crates: Prebuilt, names: Sequence[str], text: str, *flags: str, edition: str = "2021") -> Outcome:
+    def compile(
+        self, crates: Prebuilt, names: Sequence[str], text: str, *flags: str, edition: str = "2021"
+    ) -> Outcome:
         """The report is the product, standard error the diagnostics."""
-        common = [f"--edition={edition}", "--error-format=json", *self.toolchain.code_flags, *crates.flags(names)]
-        argv = [self.toolchain.clippy, "-Funsafe-code", *flags, *common, "-o", "/tmp/out", "/box/answer.rs"]  # noqa: S108
+        common = [
+            f"--edition={edition}",
+            "--error-format=json",
+            *self.toolchain.code_flags,
+            *crates.flags(names),
+        ]
+        argv = [
+            self.toolchain.clippy,
+            "-Funsafe-code",
+            *flags,
+            *common,
+            "-o",
+            "/tmp/out",
+            "/box/answer.rs",
+        ]  # noqa: S108
         command = Command(
             argv=("/bin/sh", "-c", '"$@" && exec cat /tmp/out >&3', "sh", *argv),
             limits=LIMITS,
@@ -64,13 +80,19 @@ class Boxes:
         )
         return self.sandbox.run(command)
 
-    def remarks(self, crates: Prebuilt, names: Sequence[str], text: str, edition: str = "2021") -> list[str]:
-        outcome = self.compile(crates, names, text, "--crate-type=lib", "--crate-name=solution", edition=edition)
+    def remarks(
+        self, crates: Prebuilt, names: Sequence[str], text: str, edition: str = "2021"
+    ) -> list[str]:
+        outcome = self.compile(
+            crates, names, text, "--crate-type=lib", "--crate-name=solution", edition=edition
+        )
         return sorted(spoken(outcome.stderr.decode().splitlines()))
 
     def says(self, crates: Prebuilt, names: Sequence[str], text: str) -> str:
         """What the program `text` writes."""
-        built = self.compile(crates, names, text, "--crate-name=program", *self.toolchain.link_flags)
+        built = self.compile(
+            crates, names, text, "--crate-name=program", *self.toolchain.link_flags
+        )
         assert built.report, built.stderr.decode()
         command = Command(
             argv=("/box/program",),
@@ -105,11 +127,18 @@ def boxes() -> Boxes:
 
 @pytest.fixture(scope="module")
 def example() -> Crates:
-    crates = Crates.model_validate(yaml.safe_load((configs() / "graders" / "rust_crates.yaml").read_text())["crates"])
+    crates = Crates.model_validate(
+        yaml.safe_load((configs() / "graders" / "rust_crates.yaml").read_text())["crates"]
+    )
     assert isinstance(crates.source, Directory)
     folder = crates.source.directory
-    if lacking := [one.name for one in crates.list if not (folder / f"{one.name}-{one.version}").is_dir()]:
-        pytest.skip(f"the example has Debian 12's crates, and {', '.join(lacking)} is not in {folder} in that version")
+    if lacking := [
+        one.name for one in crates.list if not (folder / f"{one.name}-{one.version}").is_dir()
+    ]:
+        pytest.skip(
+            f"the example has Debian 12's crates, and {', '.join(lacking)} is not in {folder} in"
+            " that version"
+        )
     return crates
 
 
@@ -118,7 +147,7 @@ def debian(boxes: Boxes, example: Crates) -> Prebuilt:
     return boxes.build(example)
 
 
-# ------------------------------------------------------------------------------------------------- what answers get
+# ---------------------------------------------------------------------- what answers get
 
 FIVE = """
 use itertools::Itertools;
@@ -135,7 +164,7 @@ fn main() {
     let same = StdRng::seed_from_u64(1).gen::<u64>() == StdRng::seed_from_u64(1).gen::<u64>();
     println!("{} {found} {same}", serde_json::to_string(&entry).unwrap());
 }
-"""
+"""  # noqa: E501
 
 
 def test_an_answer_uses_all_five_crates_of_the_example(boxes: Boxes, debian: Prebuilt) -> None:
@@ -173,16 +202,29 @@ def test_an_answer_cannot_name_a_crate_that_its_task_does_not(
 
 
 def test_a_crate_that_is_not_listed_is_a_fault_that_names_those_that_are(debian: Prebuilt) -> None:
-    with pytest.raises(InternalFault, match="needs the crates tokio, and this worker has itertools, rand") as raised:
+    with pytest.raises(
+        InternalFault, match="needs the crates tokio, and this worker has itertools, rand"
+    ) as raised:
         debian.flags(["serde", "tokio"])
     assert not raised.value.retryable
 
 
 JUDGED = {
-    "fine": "use itertools::Itertools;\npub fn f(x: &[u8]) -> Vec<&u8> { x.iter().sorted().collect() }\n",
-    "a trait that is missing": "#[derive(serde::Serialize)]\npub struct S { pub a: T }\npub struct T;\n",
-    "lints": "#[derive(serde::Deserialize)]\npub struct S { a: u8 }\npub fn f(x: u8) -> u8 { return x; }\n",
-    "deprecated": "use itertools::Itertools;\npub fn f() -> String { (0..3).fold1(|a, b| a + b); String::new() }\n",
+    "fine": (
+        "use itertools::Itertools;\npub fn f(x: &[u8]) -> Vec<&u8> {"
+        " x.iter().sorted().collect() }\n"
+    ),
+    "a trait that is missing": (
+        "#[derive(serde::Serialize)]\npub struct S { pub a: T }\npub struct T;\n"
+    ),
+    "lints": (
+        "#[derive(serde::Deserialize)]\npub struct S { a: u8 }\npub fn f(x: u8) -> u8 { return"
+        " x; }\n"
+    ),
+    "deprecated": (
+        "use itertools::Itertools;\npub fn f() -> String { (0..3).fold1(|a, b| a + b);"
+        " String::new() }\n"
+    ),
     "of the derive": "#[derive(serde::Serialize)]\n#[serde(rename = 1)]\npub struct S;\n",
     "undeclared": "use regex::Regex;\npub fn f(_: Regex) {}\n",
 }
@@ -198,20 +240,29 @@ def clippy_by_cargo(
     (folder / "src").mkdir()
     (folder / ".cargo").mkdir()
     (folder / "Cargo.toml").write_text(
-        f'[package]\nname = "solution"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n{lines}'
+        '[package]\nname = "solution"\nversion = "0.0.0"\nedition ='
+        f' "2021"\n[dependencies]\n{lines}'
     )
     assert isinstance(example.source, Directory)
     (folder / ".cargo" / "config.toml").write_text(
-        f'[source.crates-io]\nreplace-with = "d"\n[source.d]\ndirectory = "{example.source.directory}"\n'
+        '[source.crates-io]\nreplace-with = "d"\n[source.d]\ndirectory ='
+        f' "{example.source.directory}"\n'
     )
-    environment = {"PATH": f"{boxes.cargo.parent}:{os.environ['PATH']}", "CARGO_HOME": str(folder / "home")}
+    environment = {
+        "PATH": f"{boxes.cargo.parent}:{os.environ['PATH']}",
+        "CARGO_HOME": str(folder / "home"),
+    }
 
     def says(text: str) -> list[str]:
         (folder / "src" / "lib.rs").write_text(text)
         command = ["cargo", "clippy", "--offline", "--message-format=json"]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         assert '"build-finished"' in done.stdout, done.stderr
-        return sorted(spoken([line for line in done.stdout.splitlines() if '"compiler-message"' in line]))
+        return sorted(
+            spoken([line for line in done.stdout.splitlines() if '"compiler-message"' in line])
+        )
 
     return says
 
@@ -226,7 +277,7 @@ def test_diagnostics_are_those_of_cargo_clippy(
     assert bool(by_cargo) == (case != "fine")
 
 
-# -------------------------------------------------------------------------------------------------- small crates
+# ---------------------------------------------------------------------- small crates
 
 
 class Vendored:
@@ -236,7 +287,12 @@ class Vendored:
         self.folder = folder
 
     def add(
-        self, name: str, text: str, more: str = "", version: str = "1.0.0", files: Mapping[str, str] | None = None
+        self,
+        name: str,
+        text: str,
+        more: str = "",
+        version: str = "1.0.0",
+        files: Mapping[str, str] | None = None,
     ) -> None:
         """`more`: the rest of its Cargo.toml."""
         place = self.folder / f"{name}-{version}"
@@ -262,13 +318,17 @@ FORGES = "#[macro_export]\nmacro_rules! run { ($e:expr) => { unsafe { $e } } }\n
 READS_ANY_MEMORY = 'fn main() { let at = &7u8 as *const u8; println!("{}", forge::run!(*at)); }'
 
 
-def test_a_macro_that_hides_unsafe_from_the_compiler_is_refused_by_name(boxes: Boxes, vendored: Vendored) -> None:
+def test_a_macro_that_hides_unsafe_from_the_compiler_is_refused_by_name(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     vendored.add("forge", FORGES)
     with pytest.raises(Misuse, match=r"forge, has macros with `unsafe` in them \(run!\)"):
         boxes.build(vendored.crates("forge"))
 
 
-def test_such_a_macro_does_undo_the_ban_where_somebody_trusts_it(boxes: Boxes, vendored: Vendored) -> None:
+def test_such_a_macro_does_undo_the_ban_where_somebody_trusts_it(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     """Why it is refused: the compiler is told -F unsafe-code and compiles this."""
     vendored.add("forge", FORGES)
     prebuilt = boxes.build(vendored.crates("forge", trust_macros=True))
@@ -283,7 +343,9 @@ def test_a_procedural_macro_with_unsafe_is_refused(boxes: Boxes, vendored: Vendo
         boxes.build(vendored.crates("forge"))
 
 
-def test_unsafe_that_stays_in_functions_and_comments_is_no_reason(boxes: Boxes, vendored: Vendored) -> None:
+def test_unsafe_that_stays_in_functions_and_comments_is_no_reason(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     text = """
     #[macro_export] macro_rules! twice { ($e:expr) => { /* unsafe */ $crate::double($e) } }
     macro_rules! own { ($e:expr) => { unsafe { $e } } }
@@ -291,26 +353,43 @@ def test_unsafe_that_stays_in_functions_and_comments_is_no_reason(boxes: Boxes, 
     """
     vendored.add("honest", text)
     prebuilt = boxes.build(vendored.crates("honest"))
-    assert boxes.says(prebuilt, ["honest"], 'fn main() { println!("{}", honest::twice!(4)); }') == "8"
+    assert (
+        boxes.says(prebuilt, ["honest"], 'fn main() { println!("{}", honest::twice!(4)); }') == "8"
+    )
 
 
 @pytest.mark.parametrize(
     "how",
-    ["pub use forge::run;", "pub use ::forge;", "pub extern crate forge as f;", "pub mod m { pub use forge::*; }"],
+    [
+        "pub use forge::run;",
+        "pub use ::forge;",
+        "pub extern crate forge as f;",
+        "pub mod m { pub use forge::*; }",
+    ],
 )
-def test_what_a_listed_crate_passes_on_is_looked_at_too(boxes: Boxes, vendored: Vendored, how: str) -> None:
+def test_what_a_listed_crate_passes_on_is_looked_at_too(
+    boxes: Boxes, vendored: Vendored, how: str
+) -> None:
     vendored.add("forge", FORGES)
     vendored.add("friend", how, '[dependencies]\nforge = "1"\n')
     with pytest.raises(Misuse, match="friend, which passes on forge, has macros"):
         boxes.build(vendored.crates("friend"))
 
 
-def test_what_a_listed_crate_keeps_to_itself_is_its_own_affair(boxes: Boxes, vendored: Vendored) -> None:
+def test_what_a_listed_crate_keeps_to_itself_is_its_own_affair(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     vendored.add("forge", FORGES)
-    vendored.add("user", "pub fn f(x: &u8) -> u8 { forge::run!(*(x as *const u8)) }", '[dependencies]\nforge = "1"\n')
+    vendored.add(
+        "user",
+        "pub fn f(x: &u8) -> u8 { forge::run!(*(x as *const u8)) }",
+        '[dependencies]\nforge = "1"\n',
+    )
     prebuilt = boxes.build(vendored.crates("user"))
     assert boxes.says(prebuilt, ["user"], 'fn main() { println!("{}", user::f(&3)); }') == "3"
-    assert "error E0433 1" in boxes.remarks(prebuilt, ["user"], "pub fn f() -> u8 { forge::run!(1) }")
+    assert "error E0433 1" in boxes.remarks(
+        prebuilt, ["user"], "pub fn f() -> u8 { forge::run!(1) }"
+    )
 
 
 def test_a_refused_crate_is_refused_behind_another_too(boxes: Boxes, vendored: Vendored) -> None:
@@ -333,7 +412,10 @@ def test_crates_that_weaken_the_ban_are_refused_with_the_reason(name: str) -> No
         ({"list": [{"name": "serde", "version": "^1.0.0"}]}, "version"),
         ({"list": [{"name": 'x"\n[a]', "version": "1.0.0"}]}, "name"),
         ({"list": [{"name": "a", "version": "1.0.0", "features": ['"']}]}, "features"),
-        ({"list": [{"name": "a-b", "version": "1.0.0"}, {"name": "a_b", "version": "1.0.0"}]}, "listed twice: a_b"),
+        (
+            {"list": [{"name": "a-b", "version": "1.0.0"}, {"name": "a_b", "version": "1.0.0"}]},
+            "listed twice: a_b",
+        ),
         ({"source": {"directory": "vendor"}}, "whole path"),
         ({"source": "crates.io"}, "registry"),
         ({"lists": []}, "lists"),
@@ -360,7 +442,12 @@ def test_two_versions_of_one_crate_live_side_by_side(boxes: Boxes, vendored: Ven
     vendored.add("leaf", "pub fn n() -> u8 { 2 }", version="2.0.0")
     vendored.add("user", "pub fn n() -> u8 { leaf::n() }", '[dependencies]\nleaf = "2"\n')
     prebuilt = boxes.build(vendored.crates("leaf", "user"))
-    assert boxes.says(prebuilt, ["leaf", "user"], 'fn main() { println!("{} {}", leaf::n(), user::n()); }') == "1 2"
+    assert (
+        boxes.says(
+            prebuilt, ["leaf", "user"], 'fn main() { println!("{} {}", leaf::n(), user::n()); }'
+        )
+        == "1 2"
+    )
 
 
 def test_a_library_of_another_name_than_its_package_has_the_name_that_cargo_gives_it(
@@ -387,7 +474,9 @@ fn main() {
 """
 
 
-def test_a_crate_with_a_build_script_and_a_native_library_is_linked(boxes: Boxes, vendored: Vendored) -> None:
+def test_a_crate_with_a_build_script_and_a_native_library_is_linked(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     declared = 'extern "C" { fn native_number() -> i32; }'
     text = f"{declared}\npub fn n() -> i32 {{ cfg!(built) as i32 + unsafe {{ native_number() }} }}"
     vendored.add("native", text, 'build = "build.rs"\n', files={"build.rs": NATIVE})
@@ -415,14 +504,17 @@ def test_crates_may_come_from_where_a_users_cargo_takes_them(
 ) -> None:
     """A mirror of the registry, which is no network here."""
     vendored.add("leaf", "pub fn n() -> u8 { 1 }")
-    mirror = f'[source.crates-io]\nreplace-with = "mirror"\n[source.mirror]\ndirectory = "{vendored.folder}"\n'
+    mirror = (
+        '[source.crates-io]\nreplace-with = "mirror"\n[source.mirror]\ndirectory ='
+        f' "{vendored.folder}"\n'
+    )
     (tmp_path / "config.toml").write_text(mirror)
     monkeypatch.setenv("CARGO_HOME", str(tmp_path))
     prebuilt = boxes.build(Crates.model_validate({"list": [{"name": "leaf", "version": "1.0.0"}]}))
     assert boxes.says(prebuilt, ["leaf"], 'fn main() { println!("{}", leaf::n()); }') == "1"
 
 
-# ------------------------------------------------------------------------------------------------------ the grader
+# ---------------------------------------------------------------------- the grader
 
 
 @pytest.fixture(scope="module")
@@ -435,7 +527,9 @@ def grader(boxes: Boxes, example: Crates, tmp_path_factory: pytest.TempPathFacto
 
 
 def grade(grader: RustGrader, text: str, **task: Any) -> Graded:
-    submission = RustSubmission.model_validate({"id": "a", "completion": f"```rust\n{text}\n```", "task": task})
+    submission = RustSubmission.model_validate(
+        {"id": "a", "completion": f"```rust\n{text}\n```", "task": task}
+    )
     return grader.grade(submission, "rust/graduated@1", 0)
 
 
@@ -448,7 +542,7 @@ READS = """
 use solution::read;
 #[test] fn reads() { assert_eq!(read(r#"{"name":"a"}"#).unwrap().name, "a"); }
 #[test] fn writes() { assert_eq!(serde_json::to_string(&read(r#"{"name":"a"}"#)).unwrap(), r#"{"name":"a"}"#); }
-"""
+"""  # noqa: E501
 
 
 def test_answer_and_tests_use_the_crates_that_the_task_names(grader: RustGrader) -> None:
@@ -462,14 +556,18 @@ def test_a_program_uses_the_crates_that_the_task_names(grader: RustGrader) -> No
     assert graded.passed, graded.diagnostics
 
 
-def test_an_answer_that_names_a_crate_which_the_task_does_not_gets_no_credit_for_it(grader: RustGrader) -> None:
+def test_an_answer_that_names_a_crate_which_the_task_does_not_gets_no_credit_for_it(
+    grader: RustGrader,
+) -> None:
     graded = grade(grader, ENTRY, tests=READS, dependencies=["serde"])
     assert not graded.passed
     assert "E0433" in {diagnostic.code for diagnostic in graded.diagnostics}
 
 
 def test_a_task_with_a_crate_that_is_not_listed_cannot_be_judged(grader: RustGrader) -> None:
-    with pytest.raises(InternalFault, match="needs the crates tokio, and this worker has itertools, rand"):
+    with pytest.raises(
+        InternalFault, match="needs the crates tokio, and this worker has itertools, rand"
+    ):
         grade(grader, ENTRY, tests=READS, dependencies=["tokio"])
 
 
@@ -482,7 +580,7 @@ def test_listed_crates_are_part_of_the_revision(grader: RustGrader) -> None:
     assert grader.info().revision != RustGrader().info().revision
 
 
-# -------------------------------------------------------------------------------------------------------- the cache
+# --------------------------------------------------------------------------------------- the cache
 
 
 def test_nothing_is_built_for_an_empty_list(boxes: Boxes, vendored: Vendored) -> None:
@@ -499,26 +597,45 @@ def test_a_build_is_made_once_and_is_read_only(boxes: Boxes, vendored: Vendored)
     assert {path.stat().st_mode & 0o777 for path in first.folder.iterdir()} == {0o444}
 
 
-def test_several_that_need_the_same_build_at_once_build_it_once(boxes: Boxes, vendored: Vendored) -> None:
+def test_several_that_need_the_same_build_at_once_build_it_once(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     vendored.add("leaf", "pub fn n() -> u8 { 1 }")
     told: list[str] = []
     with ThreadPoolExecutor(3) as pool:
-        built = list(pool.map(lambda _: boxes.build(vendored.crates("leaf"), told.append), range(3)))
+        built = list(
+            pool.map(lambda _: boxes.build(vendored.crates("leaf"), told.append), range(3))
+        )
     assert len(told) == 1
     assert "leaf 1.0.0" in told[0]
     assert built[0] == built[1] == built[2]
 
 
-def test_a_build_that_was_killed_leaves_nothing_in_the_way(boxes: Boxes, vendored: Vendored, tmp_path: Path) -> None:
+def test_a_build_that_was_killed_leaves_nothing_in_the_way(
+    boxes: Boxes, vendored: Vendored, tmp_path: Path
+) -> None:
     begun, go = tmp_path / "begun", tmp_path / "go"
-    waits = f'fn main() {{ std::fs::write("{begun}", "").unwrap(); while !std::path::Path::new("{go}").exists() {{}} }}'
-    vendored.add("slow", "pub fn n() -> u8 { 5 }", 'build = "build.rs"\n', files={"build.rs": waits})
+    waits = (
+        f'fn main() {{ std::fs::write("{begun}", "").unwrap(); while'
+        f' !std::path::Path::new("{go}").exists() {{}} }}'
+    )
+    vendored.add(
+        "slow", "pub fn n() -> u8 { 5 }", 'build = "build.rs"\n', files={"build.rs": waits}
+    )
     crates = vendored.crates("slow")
     script = (
-        "import sys; from pathlib import Path; from services.graders.rust.crates import Crates, build; "
-        "build(Crates.model_validate_json(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))"
+        "import sys; from pathlib import Path; from services.graders.rust.crates import Crates,"
+        " build; build(Crates.model_validate_json(sys.argv[1]), Path(sys.argv[2]),"
+        " Path(sys.argv[3]))"
     )
-    command = [sys.executable, "-c", script, crates.model_dump_json(), str(boxes.rustc), str(boxes.cargo)]
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        crates.model_dump_json(),
+        str(boxes.rustc),
+        str(boxes.cargo),
+    ]
     other = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     while not begun.exists():
         assert other.poll() is None
@@ -531,7 +648,9 @@ def test_a_build_that_was_killed_leaves_nothing_in_the_way(boxes: Boxes, vendore
     assert not list((tmp_path / "cache").glob("*.building"))
 
 
-def test_another_version_of_what_a_listed_crate_needs_is_another_revision(boxes: Boxes, vendored: Vendored) -> None:
+def test_another_version_of_what_a_listed_crate_needs_is_another_revision(
+    boxes: Boxes, vendored: Vendored
+) -> None:
     vendored.add("leaf", "pub fn n() -> u8 { 1 }")
     vendored.add("user", "pub fn n() -> u8 { leaf::n() }", '[dependencies]\nleaf = "1"\n')
     before = boxes.build(vendored.crates("user"))
@@ -549,7 +668,9 @@ def test_what_cannot_be_built_is_said_in_the_words_of_cargo(
     boxes: Boxes, vendored: Vendored, tmp_path: Path, add: str, why: str
 ) -> None:
     if add != "nothing":
-        vendored.add("leaf", "pub fn n() -> u8 { missing }", version="2.0.0" if add == "leaf-2" else "1.0.0")
+        vendored.add(
+            "leaf", "pub fn n() -> u8 { missing }", version="2.0.0" if add == "leaf-2" else "1.0.0"
+        )
     with pytest.raises((InternalFault, Misuse), match=why):
         boxes.build(vendored.crates("leaf"))
     assert not [path for path in (tmp_path / "cache").glob("*") if path.is_dir()]

@@ -1,4 +1,5 @@
-"""The Rust grader in its real boxes: behaviours from tests/cases/rust/verdicts, and what only code can make or see."""
+"""The Rust grader in its real boxes: behaviours from tests/cases/rust/verdicts, and what only code
+can make or see."""
 
 from __future__ import annotations
 
@@ -29,14 +30,23 @@ RUBRIC = "rust/graduated@1"
 RIGHT = "pub fn f(x: i64) -> i64 {\n    x + 1\n}"
 INC = {
     "signature": "pub fn f(x: i64) -> i64;",
-    "tests": "use solution::f;\n#[test]\nfn a() { assert_eq!(f(1), 2) }\n#[test]\nfn b() { assert_eq!(f(2), 3) }",
+    "tests": (
+        "use solution::f;\n#[test]\nfn a() { assert_eq!(f(1), 2) }\n#[test]\nfn b() {"
+        " assert_eq!(f(2), 3) }"
+    ),
 }
 
 
 def grade(
-    grader: RustGrader, completion: str, task: dict[str, Any] = INC, rubric: str = RUBRIC, slot: int = 0
+    grader: RustGrader,
+    completion: str,
+    task: dict[str, Any] = INC,
+    rubric: str = RUBRIC,
+    slot: int = 0,
 ) -> Graded:
-    submission = RustSubmission.model_validate({"id": "case", "completion": completion, "task": task})
+    submission = RustSubmission.model_validate(
+        {"id": "case", "completion": completion, "task": task}
+    )
     return grader.grade(submission, rubric, slot)
 
 
@@ -51,22 +61,27 @@ def test_behaves_as_written_down(rust_grader: RustGrader, case: WrittenCase) -> 
     case.expect.check(grade(rust_grader, case.completion, case.task))
 
 
-# ------------------------------------------------------------------------------------------ hidden tests stay hidden
+# ---------------------------------------------------------------------- hidden tests stay hidden
 
 HIDDEN = "zanzibar_quokka_7731"
 OTHER = "perihelion_marmot_4412"
 LEAKING_ANSWERS = {
-    "prints whatever it is given": 'pub fn f(s: &str) -> String { println!("{s}"); eprintln!("{s}"); s.to_string() }',
+    "prints whatever it is given": (
+        'pub fn f(s: &str) -> String { println!("{s}"); eprintln!("{s}"); s.to_string() }'
+    ),
     "panics with what it is given": 'pub fn f(s: &str) -> String { panic!("{s}") }',
     "gives back what it is given": "pub fn f(s: &str) -> String { s.to_string() }",
     "writes what it is given to a file": (
-        'pub fn f(s: &str) -> String { for p in ["/tmp/x", "x"] { let _ = std::fs::write(p, s); } s.to_string() }'
+        'pub fn f(s: &str) -> String { for p in ["/tmp/x", "x"] { let _ = std::fs::write(p, s); }'
+        " s.to_string() }"
     ),
     "has another type": "pub fn f(n: i64) -> i64 { n }",
     "lacks the name": "pub fn g(s: &str) -> String { s.to_string() }",
     "does not parse": "pub fn f(s: &str) -> String {",
     "is forbidden": "pub fn f(s: &str) -> String { unsafe { std::mem::zeroed() } }",
-    "reads sources while it is compiled": 'pub fn f(_: &str) -> String { include_str!("../tests.rs").to_string() }',
+    "reads sources while it is compiled": (
+        'pub fn f(_: &str) -> String { include_str!("../tests.rs").to_string() }'
+    ),
     "reads sources while it runs": (
         "pub fn f(_: &str) -> String {\n"
         '    let mut all = std::fs::read_to_string("/tmp/crate/tests.rs").unwrap_or_default();\n'
@@ -82,7 +97,10 @@ LEAKING_ANSWERS = {
         '    panic!("{:?}", std::thread::current().name())\n}'
     ),
 }
-_TESTS = f'use solution::f;\n#[test]\nfn {OTHER}() {{ assert_eq!(f("{HIDDEN}"), "{HIDDEN}{OTHER}", "{OTHER}") }}'
+_TESTS = (
+    f'use solution::f;\n#[test]\nfn {OTHER}() {{ assert_eq!(f("{HIDDEN}"), "{HIDDEN}{OTHER}",'
+    f' "{OTHER}") }}'
+)
 HIDDEN_TASKS = {
     "declared": {"tests": _TESTS, "signature": "pub fn f(s: &str) -> String;"},
     "undeclared": {"tests": _TESTS},
@@ -91,21 +109,28 @@ HIDDEN_TASKS = {
 
 @pytest.mark.parametrize("task", sorted(HIDDEN_TASKS))
 @pytest.mark.parametrize("answer", sorted(LEAKING_ANSWERS))
-def test_no_text_of_hidden_tests_is_in_any_result(rust_grader: RustGrader, answer: str, task: str) -> None:
+def test_no_text_of_hidden_tests_is_in_any_result(
+    rust_grader: RustGrader, answer: str, task: str
+) -> None:
     result = grade(rust_grader, LEAKING_ANSWERS[answer], HIDDEN_TASKS[task])
-    assert [word for word in (HIDDEN, OTHER, "quokka", "marmot") if word in result.model_dump_json()] == []
+    assert [
+        word for word in (HIDDEN, OTHER, "quokka", "marmot") if word in result.model_dump_json()
+    ] == []
     assert not result.passed
 
 
 def test_expected_output_of_hidden_cases_is_in_no_result(rust_grader: RustGrader) -> None:
     task = {"cases": [{"stdin": HIDDEN, "stdout": OTHER}]}
-    for answer in ('fn main() { println!("{}", std::io::read_to_string(std::io::stdin()).unwrap()); }', "fn main() {}"):
+    for answer in (
+        'fn main() { println!("{}", std::io::read_to_string(std::io::stdin()).unwrap()); }',
+        "fn main() {}",
+    ):
         result = grade(rust_grader, answer, task).model_dump_json()
         assert HIDDEN not in result
         assert OTHER not in result
 
 
-# ---------------------------------------------------------------------------------- answers of great size and oddity
+# ---------------------------------------------------------------- answers of great size and oddity
 
 BREAKS_COMPILERS = {
     "parentheses that never close": "pub fn f(x: i64) -> i64 { " + "(" * 100_000,
@@ -118,20 +143,27 @@ BREAKS_COMPILERS = {
         "pub fn f(x: i64) -> i64 { x + N as i64 }"
     ),
     "types that double": (
-        "macro_rules! d { ($t:ty, $($r:tt)*) => { d!(($t, $t), $($r)*); }; ($t:ty) => { pub type T = $t; }; }\n"
-        '#![recursion_limit = "512"]\nd!(i64, x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x);'
+        "macro_rules! d { ($t:ty, $($r:tt)*) => { d!(($t, $t), $($r)*); }; ($t:ty) => { pub type T"
+        ' = $t; }; }\n#![recursion_limit = "512"]\nd!(i64, x x x x x x x x x x x x x x x x x x x x'
+        " x x x x x x x x x x x x);"
     ),
     "a program larger than its box": (
-        "use std::sync::atomic::AtomicU8;\npub static A: [AtomicU8; 1 << 31] = [const { AtomicU8::new(0) }; 1 << 31];\n"
-        "pub fn f(x: i64) -> i64 { x + A.len() as i64 }"
+        "use std::sync::atomic::AtomicU8;\npub static A: [AtomicU8; 1 << 31] = [const {"
+        " AtomicU8::new(0) }; 1 << 31];\npub fn f(x: i64) -> i64 { x + A.len() as i64 }"
     ),
-    "an array larger than memory": "pub static A: [u8; 1 << 40] = [1; 1 << 40];\n" + RIGHT.replace("x + 1", "x"),
-    "a file that never ends": 'pub static A: &[u8] = include_bytes!("/dev/urandom");\n' + RIGHT.replace("+ 1", "+ 2"),
+    "an array larger than memory": (
+        "pub static A: [u8; 1 << 40] = [1; 1 << 40];\n" + RIGHT.replace("x + 1", "x")
+    ),
+    "a file that never ends": (
+        'pub static A: &[u8] = include_bytes!("/dev/urandom");\n' + RIGHT.replace("+ 1", "+ 2")
+    ),
 }
 
 
 @pytest.mark.parametrize("what", sorted(BREAKS_COMPILERS))
-def test_what_breaks_compilers_is_a_verdict_and_passes_nothing(rust_grader: RustGrader, what: str) -> None:
+def test_what_breaks_compilers_is_a_verdict_and_passes_nothing(
+    rust_grader: RustGrader, what: str
+) -> None:
     result = grade(rust_grader, BREAKS_COMPILERS[what])
     assert not result.passed
     assert result.reward <= 0.35, result
@@ -141,7 +173,22 @@ def test_what_breaks_compilers_is_a_verdict_and_passes_nothing(rust_grader: Rust
 
 @pytest.mark.parametrize(
     "completion",
-    ["\x01\x02\x7f", "\ufeff", "\\", "'", '"', "`", 'r#"', "b'", "'\\u{", "#![", "/*", "é", "macro_rules!", "🦀"],
+    [
+        "\x01\x02\x7f",
+        "\ufeff",
+        "\\",
+        "'",
+        '"',
+        "`",
+        'r#"',
+        "b'",
+        "'\\u{",
+        "#![",
+        "/*",
+        "é",
+        "macro_rules!",
+        "🦀",
+    ],
 )
 def test_odd_characters_are_a_verdict(rust_grader: RustGrader, completion: str) -> None:
     assert grade(rust_grader, completion).reward == 0
@@ -176,8 +223,14 @@ BAD_TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "a path that climbs": ({"tests": "x", "files": {"../a.rs": ""}}, "files"),
     "an absolute path": ({"tests": "x", "files": {"/etc/a.rs": ""}}, "files"),
     "a path of dots": ({"tests": "x", "files": {"src/./a.rs": ""}}, "files"),
-    "a file for a folder": ({"tests": "x", "files": {"src/a": "", "src/a/b.rs": ""}}, "`src/a` is the path of a file"),
-    "the answer's file for a folder": ({"tests": "x", "files": {"src/lib.rs/b.rs": ""}}, "`src/lib.rs` is the path"),
+    "a file for a folder": (
+        {"tests": "x", "files": {"src/a": "", "src/a/b.rs": ""}},
+        "`src/a` is the path of a file",
+    ),
+    "the answer's file for a folder": (
+        {"tests": "x", "files": {"src/lib.rs/b.rs": ""}},
+        "`src/lib.rs` is the path",
+    ),
     "a hidden file": ({"tests": "x", "files": {".cargo/config.toml": ""}}, "files"),
     "a path without end": ({"tests": "x", "files": {"a" * 500: ""}}, "files"),
     "a crate name with a path": ({"tests": "x", "dependencies": ["../serde"]}, "dependencies"),
@@ -203,9 +256,21 @@ def test_a_task_that_makes_no_sense_is_misuse_that_names_the_field(what: str) ->
             INC["signature"],
             "line 2 of its tests: mismatched",
         ),
-        ("use solution::f;\nuse itertools::Itertools;\n#[test] fn a() {}", None, "line 2 of its tests: .*itertools"),
-        ("use solution::*;\n#[test] fn a() { assert_eq!(g(1), 2) }", INC["signature"], "line 2 of its tests: .*`g`"),
-        ("use solution::f;\n#[test] fn a() { HashMap::new(); f(1); }", None, "line 2 of its tests: .*HashMap"),
+        (
+            "use solution::f;\nuse itertools::Itertools;\n#[test] fn a() {}",
+            None,
+            "line 2 of its tests: .*itertools",
+        ),
+        (
+            "use solution::*;\n#[test] fn a() { assert_eq!(g(1), 2) }",
+            INC["signature"],
+            "line 2 of its tests: .*`g`",
+        ),
+        (
+            "use solution::f;\n#[test] fn a() { HashMap::new(); f(1); }",
+            None,
+            "line 2 of its tests: .*HashMap",
+        ),
         ("#[test] fn a() {}", "pub unsafe fn f(x: i64) -> i64;", "declares something `unsafe`"),
         ("#[test] fn a() {}", "pub fn f(x: i64) -> i64; m!{}", "nothing that can be declared"),
         ("#[test] fn a() {}", "pub fn f(x: Foo) -> i64;", "in its signature, of `f`: .*`Foo`"),
@@ -224,7 +289,9 @@ def test_what_an_answer_lacks_is_no_fault_of_the_task(rust_grader: RustGrader) -
         assert not grade(rust_grader, "pub fn g() {}", task).passed
 
 
-@pytest.mark.parametrize("signature", ["impl", "impl X {", "}}}", "::", "// nothing", "use std::fmt;"])
+@pytest.mark.parametrize(
+    "signature", ["impl", "impl X {", "}}}", "::", "// nothing", "use std::fmt;"]
+)
 def test_a_signature_that_declares_nothing_makes_a_task_that_cannot_be_judged(
     rust_grader: RustGrader, signature: str
 ) -> None:
@@ -233,11 +300,18 @@ def test_a_signature_that_declares_nothing_makes_a_task_that_cannot_be_judged(
     assert not raised.value.retryable
 
 
-# ------------------------------------------------------------------------------------------------- results as such
+# ---------------------------------------------------------------------- results as such
 
 
-def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(rust_grader: RustGrader) -> None:
-    answers = [RIGHT, "pub fn f(x: i64) -> i64 { return x; }", "pub fn f(x: i64) -> i64 { y }", "pub fn"]
+def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(
+    rust_grader: RustGrader,
+) -> None:
+    answers = [
+        RIGHT,
+        "pub fn f(x: i64) -> i64 { return x; }",
+        "pub fn f(x: i64) -> i64 { y }",
+        "pub fn",
+    ]
 
     def graded_in(slot: int) -> dict[str, str]:
         found = {}
@@ -263,12 +337,16 @@ def test_a_result_says_who_graded_by_what_and_at_which_cost(rust_grader: RustGra
 
 
 def test_a_diagnostic_points_to_its_place_in_the_answer(rust_grader: RustGrader) -> None:
-    result = grade(rust_grader, 'Here:\n```rust\nuse std::fmt;\npub fn f(x: i64) -> i64 {\n    x + "1"\n}\n```')
+    result = grade(
+        rust_grader, 'Here:\n```rust\nuse std::fmt;\npub fn f(x: i64) -> i64 {\n    x + "1"\n}\n```'
+    )
     error = next(diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error")
     assert (error.stage, error.line, error.column, error.code) == (Stage.CHECK, 3, 7, "E0277")
 
 
-def test_diagnostics_hold_no_path_of_this_machine_and_none_of_the_box(rust_grader: RustGrader) -> None:
+def test_diagnostics_hold_no_path_of_this_machine_and_none_of_the_box(
+    rust_grader: RustGrader,
+) -> None:
     for answer in (
         "use nowhere::x;",
         "mod missing;",
@@ -290,7 +368,9 @@ def test_diagnostics_hold_no_path_of_this_machine_and_none_of_the_box(rust_grade
         (RIGHT, 1.0),
     ],
 )
-def test_the_tiered_rubric_has_five_tiers(rust_grader: RustGrader, answer: str, reward: float) -> None:
+def test_the_tiered_rubric_has_five_tiers(
+    rust_grader: RustGrader, answer: str, reward: float
+) -> None:
     assert grade(rust_grader, answer, rubric="rust/tiered@1").reward == pytest.approx(reward)
 
 
@@ -301,7 +381,11 @@ def test_the_strict_rubric_is_all_or_nothing(rust_grader: RustGrader) -> None:
 
 def test_facts_know_names_of_lints(rust_grader: RustGrader) -> None:
     task = {**INC, "files": {"src/lib.rs": "pub fn f(x: i64) -> i64 {\n    todo!()\n}"}}
-    submission = {"id": "a", "completion": "pub fn f(x: i64) -> i64 {\n    return x + 1;\n}", "task": task}
+    submission = {
+        "id": "a",
+        "completion": "pub fn f(x: i64) -> i64 {\n    return x + 1;\n}",
+        "task": task,
+    }
     facts, _ = rust_grader.facts(RustSubmission.model_validate(submission))
     assert (dict(facts.lints), facts.warnings) == ({"clippy::needless_return": 1}, 1)
 
@@ -313,12 +397,16 @@ def test_a_result_survives_the_wire(rust_grader: RustGrader) -> None:
 
 def test_the_grader_proves_itself_with_cases_of_every_basic_kind(rust_grader: RustGrader) -> None:
     rust_grader.self_test()
-    names = {case.name for case in own_cases.load_cases(Path(grader_module.__file__).parent / "cases.yaml")}
+    names = {
+        case.name
+        for case in own_cases.load_cases(Path(grader_module.__file__).parent / "cases.yaml")
+    }
     assert set(own_cases.BASIC) <= names
 
 
 class BrokenCompiler(Bubblewrap):
-    """Boxes in which compilers cannot be seen, have no room for files, or too little memory to do anything."""
+    """Boxes in which compilers cannot be seen, have no room for files, or too little memory to do
+    anything."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -361,7 +449,9 @@ class BrokenAfterTheAnswer(Bubblewrap):
 
     def run(self, command: Command) -> Outcome:
         here = self.where == "run" and bool(command.programs)
-        return super().run(Command(("/nowhere",), command.limits, binds=command.binds) if here else command)
+        return super().run(
+            Command(("/nowhere",), command.limits, binds=command.binds) if here else command
+        )
 
 
 PROGRAM = {"cases": [{"stdin": "", "stdout": "1"}]}
@@ -370,12 +460,19 @@ PROGRAM = {"cases": [{"stdin": "", "stdout": "1"}]}
 @pytest.mark.usefixtures("rust_grader")
 @pytest.mark.parametrize(
     ("where", "answer", "task"),
-    [("tests", RIGHT, INC), ("run", RIGHT, INC), ("run", 'fn main() {\n    println!("1");\n}', PROGRAM)],
+    [
+        ("tests", RIGHT, INC),
+        ("run", RIGHT, INC),
+        ("run", 'fn main() {\n    println!("1");\n}', PROGRAM),
+    ],
 )
 def test_a_box_that_breaks_after_the_answer_is_a_fault_and_no_verdict(
     where: str, answer: str, task: dict[str, Any]
 ) -> None:
-    with pytest.raises(SandboxFault, match="did not become ready" if where == "tests" else "do not start in their box"):
+    with pytest.raises(
+        SandboxFault,
+        match="did not become ready" if where == "tests" else "do not start in their box",
+    ):
         grade(RustGrader(sandbox=BrokenAfterTheAnswer(where)), answer, task)
 
 
@@ -394,7 +491,9 @@ def test_a_program_that_ends_at_once_with_status_1_is_a_verdict(rust_grader: Rus
         ("", "holds nothing"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_misuse_that_names_it(tmp_path: Path, text: str, says: str) -> None:
+def test_a_configuration_that_makes_no_sense_is_misuse_that_names_it(
+    tmp_path: Path, text: str, says: str
+) -> None:
     file = tmp_path / "rust.yaml"
     file.write_text(text)
     with pytest.raises(Misuse, match=f"rust.yaml.*{says}"):

@@ -1,4 +1,5 @@
-"""The compile server: every compilation begins in an empty box, whatever the one before left behind or did."""
+"""The compile server: every compilation begins in an empty box, whatever the one before left behind
+or did."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from services.sandbox.bubblewrap import Bubblewrap
 CODE = b"pub fn one() -> i32 { 1 }\n"
 PROGRAM = b"fn main() {}\n"
 LINGERER = f"31337.{secrets.randbelow(10**9):09}"
-"""Seconds that a left-behind process would sleep: a number that no other process has in its command line."""
+"""Seconds that a left-behind process would sleep: a number that no other process has in its command
+line."""
 
 
 class Server:
@@ -36,7 +38,15 @@ class Server:
 
     def compile(self, code: bytes, *flags: str, **files: bytes) -> CompileResult:
         source = f"{PLACE}/crate/lib.rs"
-        argv = [self.toolchain.rustc, "--edition=2021", *self.toolchain.code_flags, *flags, "-o", PRODUCT, source]
+        argv = [
+            self.toolchain.rustc,
+            "--edition=2021",
+            *self.toolchain.code_flags,
+            *flags,
+            "-o",
+            PRODUCT,
+            source,
+        ]
         environment = {"PATH": "/usr/bin", "RUSTC_BOOTSTRAP": "1", **self.toolchain.environment}
         others = {f"{PLACE}/crate/{name}": content for name, content in files.items()}
         return self.server.compile(argv, environment, {source: code, **others})
@@ -45,9 +55,14 @@ class Server:
         return self.compile(code, "--crate-type=lib", "--crate-name=a", *flags, **files)
 
     def linked_by(self, script: str) -> CompileResult:
-        """Compile a program with a shell script for a linker: the one way to make a compiler run what we want."""
+        """Compile a program with a shell script for a linker: the one way to make a compiler run
+        what we want."""
         words = ("-c", script)
-        linker = ["-Clinker=/bin/sh", "-Clinker-flavor=ld", *(f"-Zpre-link-arg={word}" for word in words)]
+        linker = [
+            "-Clinker=/bin/sh",
+            "-Clinker-flavor=ld",
+            *(f"-Zpre-link-arg={word}" for word in words),
+        ]
         return self.compile(PROGRAM, "--crate-name=a", *linker)
 
 
@@ -63,7 +78,9 @@ def toolchain() -> RustToolchain:
 def server(toolchain: RustToolchain, request: pytest.FixtureRequest) -> Iterator[Server]:
     """The parameter, if any: seconds of wall time."""
     wall_s = getattr(request, "param", 30.0)
-    limits = Limits(cpu_s=1, wall_s=wall_s, memory_mb=3072, processes=64, scratch_mb=64, scratch_files=None)
+    limits = Limits(
+        cpu_s=1, wall_s=wall_s, memory_mb=3072, processes=64, scratch_mb=64, scratch_files=None
+    )
     own = Server(toolchain, limits)
     yield own
     own.server.close()
@@ -90,7 +107,10 @@ def test_files_of_one_compilation_are_gone_in_the_next(server: Server) -> None:
     secret = b'pub const S: &str = include_str!("secret");'
     assert server.library(secret, secret=b"x").code == 0
     assert b"couldn't read" in server.library(secret).messages
-    server.linked_by(f"mkdir -p {PLACE}/a/b; echo 1 > {PLACE}/a/b/left; ln -s / {PLACE}/root; chmod 0 {PLACE}/a/b/left")
+    server.linked_by(
+        f"mkdir -p {PLACE}/a/b; echo 1 > {PLACE}/a/b/left; ln -s / {PLACE}/root; chmod 0"
+        f" {PLACE}/a/b/left"
+    )
     left = f'pub const S: &str = include_str!("{PLACE}/a/b/left");'
     assert b"couldn't read" in server.library(left.encode()).messages
 
@@ -102,7 +122,9 @@ def test_processes_of_one_compilation_are_gone_with_it(server: Server) -> None:
 
 
 def command_lines() -> str:
-    return subprocess.run(["ps", "-e", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["ps", "-e", "-o", "args="], capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.parametrize("server", [3.0], indirect=True)
@@ -115,9 +137,12 @@ def test_a_compilation_that_does_not_end_is_ended_and_the_next_is_served(server:
     assert server.library(CODE).code == 0
 
 
-def test_a_compilation_that_uses_up_its_cpu_time_is_ended_and_the_next_is_served(server: Server) -> None:
+def test_a_compilation_that_uses_up_its_cpu_time_is_ended_and_the_next_is_served(
+    server: Server,
+) -> None:
     done = server.library(
-        b"pub const N: u64 = { let mut n = 0u64; while n < u64::MAX { n += 1 } n };", "-Along_running_const_eval"
+        b"pub const N: u64 = { let mut n = 0u64; while n < u64::MAX { n += 1 } n };",
+        "-Along_running_const_eval",
     )
     assert done.ended is ServerExit.SIGNAL
     assert done.cpu_s >= 0.5
@@ -126,7 +151,8 @@ def test_a_compilation_that_uses_up_its_cpu_time_is_ended_and_the_next_is_served
 
 def test_its_channels_are_out_of_reach_of_the_compiler(server: Server) -> None:
     done = server.linked_by(
-        f"for fd in 3 4 5 6; do (echo '0 ready' >&$fd) 2>/dev/null && echo $fd; done > {PRODUCT}; true"
+        f"for fd in 3 4 5 6; do (echo '0 ready' >&$fd) 2>/dev/null && echo $fd; done > {PRODUCT};"
+        " true"
     )
     assert (done.code, done.product) == (0, b"")
     assert server.library(CODE).code == 0
@@ -145,7 +171,9 @@ def test_a_box_that_was_lost_is_a_fault_and_the_next_is_new(server: Server) -> N
 
 def test_it_serves_in_a_box_and_nowhere_else(toolchain: RustToolchain) -> None:
     environment = {"LD_PRELOAD": str(toolchain.server)}
-    done = subprocess.run(["/bin/true"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["/bin/true"], env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, "this is no box" in done.stderr) == (70, True)
 
 

@@ -1,4 +1,5 @@
-"""Tests that are compiled once per task and linked with each answer give the verdicts of tests compiled with each."""
+"""Tests that are compiled once per task and linked with each answer give the verdicts of tests
+compiled with each."""
 
 from __future__ import annotations
 
@@ -18,14 +19,18 @@ from services.graders.rust.task_check import library, stub
 from services.graders.rust.tests_ahead import can_be_ahead
 from services.graders.rust.tests_file import write_tests_file
 
-CASES = yaml.safe_load((Path(__file__).parents[1] / "cases" / "rust" / "tests_ahead.yaml").read_text())
+CASES = yaml.safe_load(
+    (Path(__file__).parents[1] / "cases" / "rust" / "tests_ahead.yaml").read_text()
+)
 TASK, F = CASES["task"], CASES["f"]
 
 
 def submission(code: str, **changes: Any) -> TaskSubmission[RustTask]:
     parts = [CASES["count"], code.replace("%F", F)]
     completion = f"```rust\n{''.join(parts[:: -1 if code.startswith('#!') else 1])}\n```"
-    return RustSubmission.model_validate({"id": "a", "completion": completion, "task": TASK | changes})
+    return RustSubmission.model_validate(
+        {"id": "a", "completion": completion, "task": TASK | changes}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,9 @@ def test_verdicts_are_those_of_tests_compiled_with_the_answer(
     assert (len(linked) > before) is case["linked"]
 
 
-def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(rust_grader: RustGrader) -> None:
+def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
+    rust_grader: RustGrader,
+) -> None:
     """But for the library that holds instances of generic functions, which both may share."""
     task, compiler = submission(F).task, rust_grader.compiler
     signature = parse_signature(task.signature or "", task.crate)
@@ -90,6 +97,8 @@ def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(rust_grade
         {"tests": "use solution::f; #[test] fn a() { f::<'static>(1); }"},
     ],
 )
-def test_tasks_that_depend_on_more_of_an_answer_are_not_compiled_ahead(changes: dict[str, Any]) -> None:
+def test_tasks_that_depend_on_more_of_an_answer_are_not_compiled_ahead(
+    changes: dict[str, Any],
+) -> None:
     for task, can_be in ((submission(F).task, True), (submission(F, **changes).task, False)):
         assert can_be_ahead(task, parse_signature(task.signature or "", task.crate)) is can_be

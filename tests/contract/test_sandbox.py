@@ -1,4 +1,5 @@
-"""Boxes: what they give, what they keep from whom is inside, and that the probe names every protection that is gone."""
+"""Boxes: what they give, what they keep from whom is inside, and that the probe names every
+protection that is gone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ from typing import Any
 import pytest
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Command, ExitReason, Limits, Outcome, PersistentBox, bubblewrap
+from services.sandbox import (
+    BoxLost,
+    Command,
+    ExitReason,
+    Limits,
+    Outcome,
+    PersistentBox,
+    bubblewrap,
+)
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.cgroup import CgroupManager
 from services.sandbox.escape_probe import Finding, probe, refuse_unless_safe
@@ -31,7 +40,9 @@ from services.worker_metrics import WorkerMetrics
 
 PYTHON = os.path.realpath(sys.executable)
 BINDS = ("/usr", os.path.realpath(sys.base_prefix))
-LIMITS = Limits(cpu_s=2, wall_s=60.0, memory_mb=256, scratch_mb=8, file_mb=4, output_kb=64, report_kb=64)
+LIMITS = Limits(
+    cpu_s=2, wall_s=60.0, memory_mb=256, scratch_mb=8, file_mb=4, output_kb=64, report_kb=64
+)
 SOON_S = 20.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
 
@@ -49,7 +60,9 @@ def sandbox() -> Bubblewrap:
 
 def python(script: str, *argv: str, limits: Limits = LIMITS, **more: Any) -> Command:
     """A command that runs `script` in a box."""
-    return Command(argv=(PYTHON, "-I", "-S", "-c", script, *argv), limits=limits, binds=BINDS, **more)
+    return Command(
+        argv=(PYTHON, "-I", "-S", "-c", script, *argv), limits=limits, binds=BINDS, **more
+    )
 
 
 def said(outcome: Outcome) -> str:
@@ -79,7 +92,7 @@ def soon(happened: Callable[[], bool]) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------------------ probe
+# ------------------------------------------------------------------------------------------- probe
 
 
 def names(findings: list[Finding]) -> Counter[str]:
@@ -102,7 +115,9 @@ class Weakened(Bubblewrap):
 
     def __init__(self, *, filtered: bool = True) -> None:
         super().__init__(filtered=filtered and type(self).filtered)
-        self._groups = type("NoGroups", (), {"box": staticmethod(_no_group)})()  # so that rlimits are seen to matter
+        self._groups = type(
+            "NoGroups", (), {"box": staticmethod(_no_group)}
+        )()  # so that rlimits are seen to matter
 
     filtered = True
 
@@ -112,7 +127,11 @@ class Weakened(Bubblewrap):
         changed = {"cpu_s": 1, **self.limits}
         if self.loops_s and "while True: pass" in command.argv:
             changed["wall_s"] = self.loops_s
-        return super().run(replace(command, limits=replace(command.limits, **changed), argv=self.prefix + command.argv))
+        return super().run(
+            replace(
+                command, limits=replace(command.limits, **changed), argv=self.prefix + command.argv
+            )
+        )
 
     def _argv(self, command: Command) -> list[str]:
         return type(self).edit(super()._argv(command))
@@ -129,7 +148,9 @@ def _no_group(memory_mb: int, processes: int) -> Iterator[Any]:
 
 def weakened(**what: Any) -> Bubblewrap:
     edit = what.pop("edit", None)
-    made: type[Bubblewrap] = type("Weakened", (Weakened,), {**what, **({"edit": staticmethod(edit)} if edit else {})})
+    made: type[Bubblewrap] = type(
+        "Weakened", (Weakened,), {**what, **({"edit": staticmethod(edit)} if edit else {})}
+    )
     return made()
 
 
@@ -173,7 +194,9 @@ def _within(argv: list[str], index: int) -> bool:
 
 
 HOST_FOLDER = os.environ.get("TMPDIR", "/tmp")
-TO_NOWHERE = "import os, sys; os.dup2(os.open('/dev/null', 1), 1); os.execv(sys.argv[1], sys.argv[1:])"
+TO_NOWHERE = (
+    "import os, sys; os.dup2(os.open('/dev/null', 1), 1); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 HOST_IN_SIGHT = both(
     before("--remount-ro", "--ro-bind", HOST_FOLDER, HOST_FOLDER, "--proc", "/proc"),
@@ -188,13 +211,19 @@ NO_LIMITS = {
 }
 
 WEAKENED: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "files of the host, its /proc and a variable kept": ({"edit": HOST_IN_SIGHT}, {"files", "proc", "environment"}),
+    "files of the host, its /proc and a variable kept": (
+        {"edit": HOST_IN_SIGHT},
+        {"files", "proc", "environment"},
+    ),
     "without --remount-ro": ({"edit": without_remount}, {"write"}),
     "without prlimit and a size of /tmp": (
         {"limits": NO_LIMITS, "loops_s": 1.0},
         {"memory", "disk", "file count", "write", "processes", "cpu"},
     ),
-    "with output that nobody reads": ({"prefix": (PYTHON, "-I", "-S", "-c", TO_NOWHERE)}, {"output"}),
+    "with output that nobody reads": (
+        {"prefix": (PYTHON, "-I", "-S", "-c", TO_NOWHERE)},
+        {"output"},
+    ),
 }
 
 
@@ -209,7 +238,8 @@ def test_the_probe_names_boxes_of_user_0(sandbox: Bubblewrap) -> None:
 
 
 def test_the_probe_names_processes_that_outlive_their_box(sandbox: Bubblewrap) -> None:
-    """Only one of the probe's runs can have survivors, because such a run lasts as long as it may."""
+    """Only one of the probe's runs can have survivors, because such a run lasts as long as it
+    may."""
     shared = without("--unshare-pid", "--as-pid-1")
     whole = Bubblewrap(filtered=False)
     found = probe(weakened(edit=shared, limits={"wall_s": 4.0}, unfiltered=lambda _: whole))
@@ -220,22 +250,30 @@ def test_the_probe_names_processes_that_outlive_their_box(sandbox: Bubblewrap) -
 
 
 def test_the_probe_names_descriptors_that_leak(sandbox: Bubblewrap) -> None:
-    ours = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 60)  # a free number: any fixed one may be a standing box's by now
+    ours = fcntl.fcntl(
+        0, fcntl.F_DUPFD_CLOEXEC, 60
+    )  # a free number: any fixed one may be a standing box's by now
     try:
         assert names(probe(weakened(leaks=ours))) == {"descriptors": 1}
     finally:
         os.close(ours)
 
 
-def test_a_worker_whose_sandbox_does_not_hold_is_told_every_remedy_and_no_other(sandbox: Bubblewrap) -> None:
+def test_a_worker_whose_sandbox_does_not_hold_is_told_every_remedy_and_no_other(
+    sandbox: Bubblewrap,
+) -> None:
     open_to_the_net = weakened(edit=without("--unshare-net"), filtered=False)
-    with pytest.raises(SandboxFault, match="(?s)refuses to serve.*--unshare-net.*--seccomp") as raised:
+    with pytest.raises(
+        SandboxFault, match="(?s)refuses to serve.*--unshare-net.*--seccomp"
+    ) as raised:
         refuse_unless_safe(open_to_the_net)
     assert not raised.value.retryable
     assert re.findall(r"(?m)^  - ([\w ]+):", raised.value.message) == ["network", "seccomp"]
 
 
-def test_where_no_box_can_be_made_the_probe_repeats_what_bubblewrap_said(sandbox: Bubblewrap) -> None:
+def test_where_no_box_can_be_made_the_probe_repeats_what_bubblewrap_said(
+    sandbox: Bubblewrap,
+) -> None:
     broken = weakened(edit=before("--chdir", "--ro-bind", "/nonexistent/place", "/place"))
     with pytest.raises(SandboxFault, match="no box could be made; bubblewrap said: .*nonexistent"):
         probe(broken)
@@ -243,7 +281,15 @@ def test_where_no_box_can_be_made_the_probe_repeats_what_bubblewrap_said(sandbox
 
 def as_an_ordinary_user(script: str) -> str:
     """What `script` prints, in a process of its own that is not user 0."""
-    person = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all"]
+    person = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--bounding-set=-all",
+    ]
     if os.geteuid() != 0:
         person = []
     elif shutil.which("setpriv") is None:
@@ -255,14 +301,20 @@ def as_an_ordinary_user(script: str) -> str:
     }
     for interpreter in ("/usr/bin/python3", sys.executable):
         able = subprocess.run(
-            [*person, interpreter, "-c", "import enum; enum.StrEnum"], capture_output=True, check=False
+            [*person, interpreter, "-c", "import enum; enum.StrEnum"],
+            capture_output=True,
+            check=False,
         )
         if able.returncode == 0:
             break
     else:
         pytest.skip("no Python 3.11 that another user may run")
     done = subprocess.run(
-        [*person, interpreter, "-c", script], env=environment, capture_output=True, text=True, check=False
+        [*person, interpreter, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -277,17 +329,27 @@ def test_an_ordinary_user_gets_boxes_that_hold_as_well() -> None:
     assert as_an_ordinary_user(script) == "[]"
 
 
-# --------------------------------------------------------------------------------------------------- what a box gives
+# ---------------------------------------------------------------------- what a box gives
 
 
 def test_standard_input_arrives_whole_and_ends(sandbox: Bubblewrap) -> None:
     data = os.urandom(1 << 20)
-    count = "import sys, hashlib; d = sys.stdin.buffer.read(); print(hashlib.sha256(d).hexdigest(), len(d))"
-    assert said(sandbox.run(python(count, stdin=data))) == f"{hashlib.sha256(data).hexdigest()} {1 << 20}"
+    count = (
+        "import sys, hashlib; d = sys.stdin.buffer.read(); print(hashlib.sha256(d).hexdigest(),"
+        " len(d))"
+    )
+    assert (
+        said(sandbox.run(python(count, stdin=data)))
+        == f"{hashlib.sha256(data).hexdigest()} {1 << 20}"
+    )
 
 
 def test_output_errors_and_report_come_apart(sandbox: Bubblewrap) -> None:
-    outcome = sandbox.run(python("import os; os.write(1, b'out'); os.write(2, b'err'); os.write(3, bytes(range(256)))"))
+    outcome = sandbox.run(
+        python(
+            "import os; os.write(1, b'out'); os.write(2, b'err'); os.write(3, bytes(range(256)))"
+        )
+    )
     assert (outcome.stdout, outcome.stderr, outcome.report) == (b"out", b"err", bytes(range(256)))
     assert (outcome.exit_reason, outcome.exit_code) == (ExitReason.EXITED, 0)
 
@@ -297,27 +359,33 @@ def test_the_exit_code_is_passed_on(sandbox: Bubblewrap) -> None:
 
 
 def test_a_command_that_does_not_exist_proves_nothing(sandbox: Bubblewrap) -> None:
-    outcome = sandbox.run(Command(argv=("/usr/bin/no-such-program",), limits=LIMITS, binds=("/usr",)))
+    outcome = sandbox.run(
+        Command(argv=("/usr/bin/no-such-program",), limits=LIMITS, binds=("/usr",))
+    )
     assert (outcome.report, outcome.stdout) == (b"", b"")
     assert outcome.exit_code != 0
 
 
 def test_files_are_there_and_cannot_be_changed(sandbox: Bubblewrap) -> None:
     script = (
-        "import os\n"
-        "print(open('/box/a').read(), open('/box/deep/b', 'rb').read())\n"
-        "for act in (lambda: open('/box/a', 'w'), lambda: os.remove('/box/a'), lambda: open('/box/new', 'w'),\n"
-        "            lambda: os.chmod('/box/a', 0o777), lambda: os.rename('/box/a', '/box/c')):\n"
-        "    try:\n        act(); print('changed')\n"
-        "    except OSError:\n        pass\n"
+        "import os\nprint(open('/box/a').read(), open('/box/deep/b', 'rb').read())\nfor act in"
+        " (lambda: open('/box/a', 'w'), lambda: os.remove('/box/a'), lambda: open('/box/new',"
+        " 'w'),\n            lambda: os.chmod('/box/a', 0o777), lambda: os.rename('/box/a',"
+        " '/box/c')):\n    try:\n        act(); print('changed')\n    except OSError:\n       "
+        " pass\n"
     )
-    assert said(sandbox.run(python(script, files={"/box/a": b"text", "/box/deep/b": b"\x00"}))) == r"text b'\x00'"
+    assert (
+        said(sandbox.run(python(script, files={"/box/a": b"text", "/box/deep/b": b"\x00"})))
+        == r"text b'\x00'"
+    )
 
 
 def test_a_program_can_be_run_and_neither_read_nor_made_readable(sandbox: Bubblewrap) -> None:
     script = "/box/p ran; cat /box/p; chmod 0755 /box/p; cp /box/p /tmp/p; exec 9< /box/p"
     program = Path("/usr/bin/echo").resolve().read_bytes()
-    outcome = sandbox.run(Command(("/bin/sh", "-c", script), LIMITS, binds=BINDS, programs={"/box/p": program}))
+    outcome = sandbox.run(
+        Command(("/bin/sh", "-c", script), LIMITS, binds=BINDS, programs={"/box/p": program})
+    )
     assert outcome.stdout == b"ran\n"
     assert outcome.stderr.count(b"/box/p") == 4
 
@@ -336,27 +404,36 @@ def test_binds_and_mounts_are_read_only(sandbox: Bubblewrap, tmp_path: Path) -> 
 
 
 def test_nothing_stays_from_one_box_to_the_next(sandbox: Bubblewrap) -> None:
-    script = "import os; print(sorted(os.listdir('/tmp')), os.getcwd()); open('/tmp/left', 'w').write('x')"
+    script = (
+        "import os; print(sorted(os.listdir('/tmp')), os.getcwd()); open('/tmp/left',"
+        " 'w').write('x')"
+    )
     assert [said(sandbox.run(python(script))) for _ in range(2)] == ["[] /tmp", "[] /tmp"]
 
 
-def test_the_environment_is_what_the_command_says(sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_what_the_command_says(
+    sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADUS_SECRET", "hunter2")
     script = "import os, json; print(json.dumps(dict(os.environ)))"
     seen = json.loads(said(sandbox.run(python(script, environment={"A": "b c"}))))
-    assert {name: seen[name] for name in seen if name not in ("PWD", "LC_CTYPE")} == {"PATH": "/usr/bin", "A": "b c"}
+    assert {name: seen[name] for name in seen if name not in ("PWD", "LC_CTYPE")} == {
+        "PATH": "/usr/bin",
+        "A": "b c",
+    }
 
 
 def test_a_box_is_alone(sandbox: Bubblewrap) -> None:
     script = (
-        "import os\n"
-        "there = [p for p in ('/proc', '/sys', '/etc', '/var', '/run', '/mnt', '/boot') if os.path.exists(p)]\n"
-        "print(os.getpid(), os.getuid() == 0, os.getgroups(), there)"
+        "import os\nthere = [p for p in ('/proc', '/sys', '/etc', '/var', '/run', '/mnt', '/boot')"
+        " if os.path.exists(p)]\nprint(os.getpid(), os.getuid() == 0, os.getgroups(), there)"
     )
     assert said(sandbox.run(python(script))) == "1 False [] []"
 
 
-def test_sandboxes_of_one_process_give_no_two_boxes_the_same_user_or_group(sandbox: Bubblewrap) -> None:
+def test_sandboxes_of_one_process_give_no_two_boxes_the_same_user_or_group(
+    sandbox: Bubblewrap,
+) -> None:
     others = Bubblewrap(), Bubblewrap()
     if sandbox.privileged:
         users = [said(other.run(python("import os; print(os.getuid())"))) for other in others]
@@ -365,7 +442,9 @@ def test_sandboxes_of_one_process_give_no_two_boxes_the_same_user_or_group(sandb
         assert not {*one.folders} & {*another.folders}
 
 
-def test_a_box_has_four_descriptors_whatever_its_worker_has_open(sandbox: Bubblewrap, tmp_path: Path) -> None:
+def test_a_box_has_four_descriptors_whatever_its_worker_has_open(
+    sandbox: Bubblewrap, tmp_path: Path
+) -> None:
     script = (
         "import os\n"
         "def is_open(fd):\n"
@@ -381,7 +460,7 @@ def test_a_box_has_four_descriptors_whatever_its_worker_has_open(sandbox: Bubble
             file.close()
 
 
-# ------------------------------------------------------------------------------------------------------------ limits
+# ------------------------------------------------------------------------------------------ limits
 
 
 def test_time_used_up_is_the_cpu_limit_and_is_accounted_for(sandbox: Bubblewrap) -> None:
@@ -396,16 +475,22 @@ def test_time_used_up_by_children_is_the_cpu_limit_as_well(sandbox: Bubblewrap) 
     assert outcome.exit_reason is ExitReason.CPU_LIMIT
 
 
-def test_a_program_that_waits_for_input_that_never_comes_is_idle_and_not_starved(sandbox: Bubblewrap) -> None:
+def test_a_program_that_waits_for_input_that_never_comes_is_idle_and_not_starved(
+    sandbox: Bubblewrap,
+) -> None:
     script = "import os; r, w = os.pipe(); os.read(r, 1)"
     outcome = sandbox.run(python(script, limits=replace(LIMITS, wall_s=2.5)))
     assert outcome.exit_reason is ExitReason.WALL_IDLE
     assert outcome.cpu_s < 1.5
 
 
-@pytest.mark.parametrize("then", ["os.read(os.pipe()[0], 1)", "[os.fork(), os.fork(), os.read(os.pipe()[0], 1)]"])
+@pytest.mark.parametrize(
+    "then", ["os.read(os.pipe()[0], 1)", "[os.fork(), os.fork(), os.read(os.pipe()[0], 1)]"]
+)
 def test_a_run_without_progress_ends_at_the_idle_limit(sandbox: Bubblewrap, then: str) -> None:
-    outcome = sandbox.run(python(f"import os; {then}", limits=replace(LIMITS, wall_s=60.0, idle_s=1.0)))
+    outcome = sandbox.run(
+        python(f"import os; {then}", limits=replace(LIMITS, wall_s=60.0, idle_s=1.0))
+    )
     assert outcome.exit_reason is ExitReason.WALL_IDLE
     assert outcome.wall_s < 30
 
@@ -422,14 +507,19 @@ def test_progress_of_any_thread_or_process_keeps_a_run(
     sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch, start: str, kernel_lists_children: bool
 ) -> None:
     monkeypatch.setattr(bubblewrap, "_KERNEL_LISTS_CHILDREN", kernel_lists_children)
-    script = "import os, sys, threading, time\ndef work():\n  for _ in range(30): time.sleep(0.1); sum(range(20000))\n"
+    script = (
+        "import os, sys, threading, time\ndef work():\n  for _ in range(30): time.sleep(0.1);"
+        " sum(range(20000))\n"
+    )
     outcome = sandbox.run(python(script + start, limits=replace(LIMITS, wall_s=60.0, idle_s=1.5)))
     assert outcome.exit_reason is ExitReason.EXITED
     assert outcome.wall_s > 2.5
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])
-def test_too_much_output_is_the_output_limit_and_the_beginning_is_kept(sandbox: Bubblewrap, descriptor: int) -> None:
+def test_too_much_output_is_the_output_limit_and_the_beginning_is_kept(
+    sandbox: Bubblewrap, descriptor: int
+) -> None:
     outcome = sandbox.run(python(f"import os\nwhile True: os.write({descriptor}, b'x' * 4096)"))
     assert outcome.exit_reason is ExitReason.OUTPUT_LIMIT
     assert len((b"", outcome.stdout, outcome.stderr)[descriptor]) == LIMITS.output_kb << 10
@@ -442,20 +532,20 @@ def test_too_much_report_is_the_output_limit(sandbox: Bubblewrap) -> None:
 
 
 def test_output_up_to_twice_the_limit_is_cut_and_no_offence(sandbox: Bubblewrap) -> None:
-    outcome = sandbox.run(python(f"import os; os.write(1, b'x' * {LIMITS.output_kb << 10}); os.write(1, b'y')"))
+    outcome = sandbox.run(
+        python(f"import os; os.write(1, b'x' * {LIMITS.output_kb << 10}); os.write(1, b'y')")
+    )
     assert (outcome.exit_reason, outcome.exit_code) == (ExitReason.EXITED, 0)
     assert outcome.stdout == b"x" * (LIMITS.output_kb << 10)
 
 
 def test_memory_files_and_scratch_have_an_end(sandbox: Bubblewrap) -> None:
     script = (
-        "import signal\n"
-        "def fails(act):\n"
-        "    try:\n        act(); return False\n"
-        "    except (MemoryError, OSError):\n        return True\n"
-        "def write(name, mega): open('/tmp/' + name, 'wb').write(bytes(mega << 20))\n"
-        "print(fails(lambda: bytearray(300 << 20)), fails(lambda: bytearray(50 << 20)),\n"
-        "      fails(lambda: write('a', 5)), fails(lambda: write('b', 3)), fails(lambda: write('c', 3)))"
+        "import signal\ndef fails(act):\n    try:\n        act(); return False\n    except"
+        " (MemoryError, OSError):\n        return True\ndef write(name, mega): open('/tmp/' + name,"
+        " 'wb').write(bytes(mega << 20))\nprint(fails(lambda: bytearray(300 << 20)), fails(lambda:"
+        " bytearray(50 << 20)),\n      fails(lambda: write('a', 5)), fails(lambda: write('b', 3)),"
+        " fails(lambda: write('c', 3)))"
     )
     outcome = sandbox.run(python(script))
     assert outcome.stdout.decode().split() == ["True", "False", "True", "False", "True"], outcome
@@ -481,7 +571,9 @@ MANY_FILES = (
     ],
 )
 def test_files_folders_and_links_have_an_end(sandbox: Bubblewrap, make: str) -> None:
-    outcome = sandbox.run(python(MANY_FILES.replace("MAKE", make), limits=replace(LIMITS, scratch_files=500)))
+    outcome = sandbox.run(
+        python(MANY_FILES.replace("MAKE", make), limits=replace(LIMITS, scratch_files=500))
+    )
     assert 490 <= int(said(outcome)) <= 500
 
 
@@ -496,10 +588,12 @@ def test_where_there_is_no_scratch_nothing_can_be_written(sandbox: Bubblewrap) -
     patient = replace(LIMITS, cpu_s=30)  # a walk through all of /usr
     bare = replace(patient, scratch_mb=0)
     assert said(sandbox.run(python(script, limits=bare, files={"/box/a": b""}))) == "/tmp []"
-    assert said(sandbox.run(python(script, limits=patient, files={"/box/a": b""}))) == "/tmp ['/tmp']"
+    assert (
+        said(sandbox.run(python(script, limits=patient, files={"/box/a": b""}))) == "/tmp ['/tmp']"
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------- endings
+# ----------------------------------------------------------------------------------------- endings
 
 DAEMON = (
     "import os, sys, time\n"
@@ -525,16 +619,22 @@ DAEMON = (
 def test_nobody_survives_a_box(sandbox: Bubblewrap, ending: ExitReason, then: str) -> None:
     marker = f"survivor-{os.urandom(8).hex()}"
     wall_s = 3.0 if ending is ExitReason.WALL_IDLE else 60.0
-    outcome = sandbox.run(python(DAEMON + then, marker, limits=replace(LIMITS, cpu_s=1, wall_s=wall_s)))
+    outcome = sandbox.run(
+        python(DAEMON + then, marker, limits=replace(LIMITS, cpu_s=1, wall_s=wall_s))
+    )
     assert outcome.exit_reason is ending
     assert soon(lambda: processes_with(marker) == [])
 
 
 @pytest.mark.parametrize("way", ["run", "open"])
-def test_what_a_killed_worker_leaves_is_gone_with_it_or_when_the_next_one_starts(sandbox: Bubblewrap, way: str) -> None:
+def test_what_a_killed_worker_leaves_is_gone_with_it_or_when_the_next_one_starts(
+    sandbox: Bubblewrap, way: str
+) -> None:
     marker = f"survivor-{os.urandom(8).hex()}"
     script = DAEMON + (
-        "time.sleep(300)" if way == "run" else SERVE.replace("for line in", "time.sleep(300)\nfor line in")
+        "time.sleep(300)"
+        if way == "run"
+        else SERVE.replace("for line in", "time.sleep(300)\nfor line in")
     )
     worker = (
         "import sys, time\n"
@@ -546,7 +646,9 @@ def test_what_a_killed_worker_leaves_is_gone_with_it_or_when_the_next_one_starts
         "time.sleep(300)"
     )
     root = str(Path(__file__).parents[2])
-    process = subprocess.Popen([sys.executable, "-c", worker, marker], env={**os.environ, "PYTHONPATH": root})
+    process = subprocess.Popen(
+        [sys.executable, "-c", worker, marker], env={**os.environ, "PYTHONPATH": root}
+    )
     began = soon(lambda: len(processes_with(marker)) >= 5)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -585,11 +687,13 @@ def test_where_tools_are_missing_the_fault_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool, path=None: None)
-    with pytest.raises(SandboxFault, match=r"needs bwrap, prlimit.*apt-get install bubblewrap util-linux"):
+    with pytest.raises(
+        SandboxFault, match=r"needs bwrap, prlimit.*apt-get install bubblewrap util-linux"
+    ):
         Bubblewrap()
 
 
-# ---------------------------------------------------------------------------------------------------- standing boxes
+# ---------------------------------------------------------------------- standing boxes
 
 SERVE = """
 import os, sys, time
@@ -611,15 +715,22 @@ def standing(sandbox: Bubblewrap) -> Iterator[PersistentBox]:
 
 def test_a_standing_box_answers_again_and_again(standing: PersistentBox) -> None:
     for number in range(5):
-        exchange = standing.ask(f"os.write(3, b'r{number}'); reply(b'a b', b'{number}' * 3)\n".encode(), SOON_S)
+        exchange = standing.ask(
+            f"os.write(3, b'r{number}'); reply(b'a b', b'{number}' * 3)\n".encode(), SOON_S
+        )
         assert (exchange.words, exchange.payload) == (("a", "b"), f"{number}".encode() * 3)
         assert exchange.report == f"r{number}".encode()
 
 
-def test_a_standing_box_takes_long_questions_and_gives_long_answers(standing: PersistentBox) -> None:
+def test_a_standing_box_takes_long_questions_and_gives_long_answers(
+    standing: PersistentBox,
+) -> None:
     question = b"x = len('" + b"y" * 1_000_000 + b"'); reply(b'ok', b'z' * x)\n"
     assert standing.ask(question, SOON_S).payload == b"z" * 1_000_000
-    assert standing.ask(b"os.write(3, b'x' * 200_000); reply(b'ok')\n", SOON_S).report == b"x" * 200_000
+    assert (
+        standing.ask(b"os.write(3, b'x' * 200_000); reply(b'ok')\n", SOON_S).report
+        == b"x" * 200_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -641,7 +752,9 @@ def test_a_standing_box_that_misbehaves_is_lost(
         standing.ask(b"reply(b'a')\n", SOON_S)
 
 
-def test_a_scrape_of_the_worker_counts_boxes_that_were_lost_and_not_those_that_were_closed(sandbox: Bubblewrap) -> None:
+def test_a_scrape_of_the_worker_counts_boxes_that_were_lost_and_not_those_that_were_closed(
+    sandbox: Bubblewrap,
+) -> None:
     def told() -> float:
         return WorkerMetrics().registry.get_sample_value("gradus_worker_box_resets_total") or 0
 
@@ -649,7 +762,9 @@ def test_a_scrape_of_the_worker_counts_boxes_that_were_lost_and_not_those_that_w
     sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None))).close()
     assert told() == before
     with pytest.raises(BoxLost, match="it died"):
-        sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None))).ask(b"os._exit(1)\n", SOON_S)
+        sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None))).ask(
+            b"os._exit(1)\n", SOON_S
+        )
     assert told() == before + 1
 
 
@@ -661,7 +776,9 @@ def test_nobody_survives_a_standing_box_that_was_lost(sandbox: Bubblewrap) -> No
     assert soon(lambda: processes_with(marker) == [])
 
 
-def test_a_standing_box_that_never_says_that_it_is_ready_is_a_fault_with_its_last_words(sandbox: Bubblewrap) -> None:
+def test_a_standing_box_that_never_says_that_it_is_ready_is_a_fault_with_its_last_words(
+    sandbox: Bubblewrap,
+) -> None:
     with pytest.raises(SandboxFault, match="(?s)did not become ready.*ZeroDivisionError"):
         sandbox.open(python("1 / 0"))
 
@@ -675,7 +792,9 @@ def test_nobody_survives_a_standing_box_that_is_closed(sandbox: Bubblewrap) -> N
     assert soon(lambda: processes_with(marker) == [])
 
 
-def test_nobody_survives_a_standing_box_that_is_closed_while_it_does_not_listen(sandbox: Bubblewrap) -> None:
+def test_nobody_survives_a_standing_box_that_is_closed_while_it_does_not_listen(
+    sandbox: Bubblewrap,
+) -> None:
     """The end of its input ends most PID 1s by itself; this one has to be killed."""
     marker = f"survivor-{os.urandom(8).hex()}"
     deaf = SERVE.replace('reply(b"ready")', 'reply(b"ready")\ntime.sleep(300)')
@@ -711,7 +830,10 @@ def test_a_standing_box_outlives_the_last_mention_of_its_sandbox() -> None:
 
 def test_questions_of_many_threads_get_their_own_answers(standing: PersistentBox) -> None:
     def one(number: int) -> bool:
-        return standing.ask(f"reply(b'n', b'{number}')\n".encode(), SOON_S).payload == f"{number}".encode()
+        return (
+            standing.ask(f"reply(b'n', b'{number}')\n".encode(), SOON_S).payload
+            == f"{number}".encode()
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(one, range(64)))

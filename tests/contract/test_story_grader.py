@@ -1,4 +1,5 @@
-"""The story grader on its real model: honest answers earn, others do not, and neither order nor layout matters."""
+"""The story grader on its real model: honest answers earn, others do not, and neither order nor
+layout matters."""
 
 from __future__ import annotations
 
@@ -39,18 +40,25 @@ HONEST = (
     "As a customer, I want to use my credit card at the till, so that I need no coins.",
     "As an owner, I want a summary of the sales of the day, so that I know what is running out.",
     "As a cashier, I want to void a wrong receipt, so that the books are right.",
-    "As a customer, I want to return what I bought within 30 days, so that I dare to buy as a present.",
+    (
+        "As a customer, I want to return what I bought within 30 days, so that I dare to buy as a"
+        " present."
+    ),
 )
 
 
-def submission(completion: str, references: tuple[str, ...] = ASKED, **task: Any) -> StorySubmission:
+def submission(
+    completion: str, references: tuple[str, ...] = ASKED, **task: Any
+) -> StorySubmission:
     values = {"id": "one", "completion": completion, "task": {"references": references, **task}}
     return StorySubmission.model_validate(values)
 
 
 @pytest.fixture(scope="module")
 def grade(story_grader: StoryGrader) -> Any:
-    def graded(completion: str, references: tuple[str, ...] = ASKED, rubric: str = WEIGHTED, **task: Any) -> Graded:
+    def graded(
+        completion: str, references: tuple[str, ...] = ASKED, rubric: str = WEIGHTED, **task: Any
+    ) -> Graded:
         return story_grader.grade(submission(completion, references, **task), rubric, 0)
 
     return graded
@@ -67,9 +75,13 @@ def test_an_honest_answer_in_other_words_earns_most_of_it(grade: Any) -> None:
     assert grade("\n".join(HONEST)).reward >= 0.75
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.permutations(range(len(HONEST))), st.permutations(range(len(ASKED))))
-def test_neither_the_order_of_stories_nor_of_references_matters(grade: Any, lines: list[int], asked: list[int]) -> None:
+def test_neither_the_order_of_stories_nor_of_references_matters(
+    grade: Any, lines: list[int], asked: list[int]
+) -> None:
     found = grade("\n".join(HONEST[at] for at in lines), tuple(ASKED[at] for at in asked))
     usual = grade("\n".join(HONEST))
     assert found.components == usual.components
@@ -77,13 +89,25 @@ def test_neither_the_order_of_stories_nor_of_references_matters(grade: Any, line
 
 
 def test_formatted_issues_are_references(story_grader: StoryGrader) -> None:
-    values = {"id": "one", "completion": "\n".join(HONEST), "task": {"formatted_issues": " ||||| ".join(ASKED)}}
+    values = {
+        "id": "one",
+        "completion": "\n".join(HONEST),
+        "task": {"formatted_issues": " ||||| ".join(ASKED)},
+    }
     found = story_grader.grade(StorySubmission.model_validate(values), WEIGHTED, 0)
-    assert found.components == story_grader.grade(submission("\n".join(HONEST)), WEIGHTED, 0).components
+    assert (
+        found.components
+        == story_grader.grade(submission("\n".join(HONEST)), WEIGHTED, 0).components
+    )
 
 
 def test_bare_titles_are_good_references_and_bad_answers(grade: Any) -> None:
-    titles = ("Pay by card", "[Backend] Show sales of the day", "Cancel receipts", "(Later) Returns within a month")
+    titles = (
+        "Pay by card",
+        "[Backend] Show sales of the day",
+        "Cancel receipts",
+        "(Later) Returns within a month",
+    )
     assert grade("\n".join(ASKED), titles).reward > 0.85
     assert grade("\n".join(titles), titles).reward == 0.0
 
@@ -108,7 +132,10 @@ def test_no_text_of_the_references_is_told(grade: Any) -> None:
 
 def test_diagnostics_name_the_lines(grade: Any) -> None:
     found = grade("\n".join([HONEST[0], "nonsense", "As a whale, I want to sing in the deep sea"]))
-    assert [(one.line, "form" in one.message) for one in found.diagnostics] == [(2, True), (3, False)]
+    assert [(one.line, "form" in one.message) for one in found.diagnostics] == [
+        (2, True),
+        (3, False),
+    ]
 
 
 def test_scrum_is_the_weighted_sum_of_its_authors(grade: Any) -> None:
@@ -148,7 +175,8 @@ def test_no_text_breaks_the_grader_or_earns_much(grade: Any, rubric: str, text: 
 
 
 class Rounded:
-    """The encoder, with vectors that are rounded in another way, as they are in another company in a pass."""
+    """The encoder, with vectors that are rounded in another way, as they are in another company in
+    a pass."""
 
     def __init__(self, encoder: Encoder, seed: int) -> None:
         self._encoder, self._seed = encoder, seed
@@ -167,23 +195,36 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     task = list(read_rows(str(configs() / "tasks/story.jsonl")))[number].values
     asked = asked_by(StoryTask(references=task["references"]))
     heads = [text.partition("I want")[0] for text in task["references"]]
-    said = "\n".join(f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads)
+    said = "\n".join(
+        f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads
+    )
     limits, gate = story_grader.config.limits, story_grader.config.gate.gate
     answer = read(said, limits.characters, limits.lines)
-    roles = [judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role for seed in range(8)]
+    roles = [
+        judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role
+        for seed in range(8)
+    ]
     assert roles == pytest.approx([roles[0]] * 8, abs=1e-3)
 
 
-def test_a_task_with_the_most_references_is_judged_and_one_with_more_is_a_fault(story_grader: StoryGrader) -> None:
+def test_a_task_with_the_most_references_is_judged_and_one_with_more_is_a_fault(
+    story_grader: StoryGrader,
+) -> None:
     most = story_grader.config.limits.references
-    many = tuple(f"Show the report number {number} of department {number % 7}" for number in range(most))
-    found = story_grader.grade(submission("As a clerk, I want to see report number 3", many), WEIGHTED, 0)
+    many = tuple(
+        f"Show the report number {number} of department {number % 7}" for number in range(most)
+    )
+    found = story_grader.grade(
+        submission("As a clerk, I want to see report number 3", many), WEIGHTED, 0
+    )
     assert found.reward < 0.1
     with pytest.raises(Fault, match="limits.references is"):
         story_grader.grade(submission("x", (*many, "one more")), WEIGHTED, 0)
 
 
-def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(story_grader: StoryGrader) -> None:
+def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(
+    story_grader: StoryGrader,
+) -> None:
     seen: list[str] = []
 
     class Noting:
@@ -191,9 +232,14 @@ def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(story_gr
             seen.extend(texts)
             return story_grader.encoder.embed(texts)
 
-    lines = [f"As a clerk, I want to {' '.join(f'file{number} form' for _ in range(50))}." for number in range(45)]
+    lines = [
+        f"As a clerk, I want to {' '.join(f'file{number} form' for _ in range(50))}."
+        for number in range(45)
+    ]
     answer = read("\n".join(lines), 32_000, 256)
-    found = judged(answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate.gate, Noting()).facts
+    found = judged(
+        answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate.gate, Noting()
+    ).facts
     assert (len(answer.stories), found.lines, found.stories) == (45, 45, 5)
     assert len({text for text in seen if text.startswith("file")}) == 5
     assert "behind far more" in found.diagnostics[-1].message
@@ -202,7 +248,9 @@ def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(story_gr
 def test_what_is_kept_of_long_tasks_is_bounded_in_bytes() -> None:
     def long_task(number: int) -> StoryTask:
         words = " ".join(f"w{number}x{at}" for at in range(2500))
-        return StoryTask(references=HONEST, sprint_goal="Less waiting.", team_context={"notes": words})
+        return StoryTask(
+            references=HONEST, sprint_goal="Less waiting.", team_context={"notes": words}
+        )
 
     tracemalloc.start()
     try:
@@ -234,7 +282,9 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
     other = tmp_path / "story.yaml"
     other.write_text(text.replace("high: 0.95", "high: 0.96"))
     assert "onnxruntime-fp32" in story_grader.info().toolchain
-    assert load(story_grader.info().name, config=other).info().revision != story_grader.info().revision
+    assert (
+        load(story_grader.info().name, config=other).info().revision != story_grader.info().revision
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The pair model tells contradictions from other words for the same, with its real weights, and may be left out."""
+"""The pair model tells contradictions from other words for the same, with its real weights, and may
+be left out."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from services.graders.story.grader import StoryGrader
 from services.graders.story.pairs import CONTRADICTED, SAME, PairModel, open_pairs
 from tests.contract.test_story_grader import ASKED, submission
 
-CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text())
+CASES: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text()
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +40,17 @@ def each(name: str) -> pytest.MarkDecorator:
 
 
 @each("agreeing")
-def test_a_want_that_says_the_same_does_not_contradict(pairs: PairModel, case: dict[str, str]) -> None:
+def test_a_want_that_says_the_same_does_not_contradict(
+    pairs: PairModel, case: dict[str, str]
+) -> None:
     [chances], _ = pairs.chances([(case["reference"], case["want"])])
     assert chances[CONTRADICTED] < chances[SAME]
 
 
 @each("opposed")
-def test_a_want_that_denies_or_undoes_what_was_asked_for_contradicts(pairs: PairModel, case: dict[str, str]) -> None:
+def test_a_want_that_denies_or_undoes_what_was_asked_for_contradicts(
+    pairs: PairModel, case: dict[str, str]
+) -> None:
     [chances], _ = pairs.chances([(case["reference"], case["want"])])
     assert chances[CONTRADICTED] > chances[SAME]
 
@@ -56,7 +63,11 @@ def test_a_want_that_is_misread(pairs: PairModel, case: dict[str, Any]) -> None:
 
 
 def test_chances_add_up_and_do_not_depend_on_the_company(pairs: PairModel) -> None:
-    wanted = [("pay by card", "pay with a card"), ("pay by card", "[SEP] pay \0 never " * 200), ("", "")]
+    wanted = [
+        ("pay by card", "pay with a card"),
+        ("pay by card", "[SEP] pay \0 never " * 200),
+        ("", ""),
+    ]
     together, _ = pairs.chances(wanted)
     assert together.sum(1) == pytest.approx([1.0] * 3, abs=1e-5)
     for one, chances in zip(wanted, together, strict=True):
@@ -64,17 +75,25 @@ def test_chances_add_up_and_do_not_depend_on_the_company(pairs: PairModel) -> No
 
 
 def test_no_answer_that_contradicts_passes(story_grader: StoryGrader) -> None:
-    denied = ASKED[0].replace("I want to pay by card", "I want to make it impossible to pay by card")
+    denied = ASKED[0].replace(
+        "I want to pay by card", "I want to make it impossible to pay by card"
+    )
     found = story_grader.grade(submission("\n".join([denied, *ASKED[1:]])), "story/weighted@1", 0)
     assert not found.passed
     assert "meaning:contradicts" in found.flags
 
 
-def test_the_grader_runs_without_a_pair_model_and_says_so(tmp_path: Path, story_grader: StoryGrader) -> None:
+def test_the_grader_runs_without_a_pair_model_and_says_so(
+    tmp_path: Path, story_grader: StoryGrader
+) -> None:
     config = tmp_path / "story.yaml"
-    config.write_text((configs() / "graders" / "story.yaml").read_text().replace("pairs: shipped", "pairs: none"))
+    config.write_text(
+        (configs() / "graders" / "story.yaml").read_text().replace("pairs: shipped", "pairs: none")
+    )
     without = StoryGrader(config)
-    assert without.info().toolchain.endswith("no pair model: contradictions, harms and villains are not measured")
+    assert without.info().toolchain.endswith(
+        "no pair model: contradictions, harms and villains are not measured"
+    )
     assert "pairs" in story_grader.info().toolchain
     assert without.info().revision != story_grader.info().revision
     without.self_test()
@@ -82,13 +101,17 @@ def test_the_grader_runs_without_a_pair_model_and_says_so(tmp_path: Path, story_
     without.encoder.close()
 
 
-PAIRS = [("pay by card", "never pay"), ("pay", "never pay by card, by cash, by card"), ("pay by card", "pay by card")]
+PAIRS = [
+    ("pay by card", "never pay"),
+    ("pay", "never pay by card, by cash, by card"),
+    ("pay by card", "pay by card"),
+]
 
 
 @pytest.fixture(scope="module")
 def deberta(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
-    """A tiny model of the kind that the hub has for inference, untrained, in its layout, and what torch makes of PAIRS:
-    chances of the same, contradicted, other."""
+    """A tiny model of the kind that the hub has for inference, untrained, in its layout, and what
+    torch makes of PAIRS: chances of the same, contradicted, other."""
     config = DebertaV2Config(
         vocab_size=10,
         hidden_size=16,
@@ -110,7 +133,9 @@ def deberta(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[f
     tokenizer = Tokenizer(WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
     )
     folder = tmp_path_factory.mktemp("deberta")
     (folder / "onnx").mkdir()
@@ -134,7 +159,9 @@ def deberta(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[f
     return folder, [[same, contradicted, other] for contradicted, same, other in found]
 
 
-def test_a_model_for_inference_is_read_from_a_folder(deberta: tuple[Path, list[list[float]]], tmp_path: Path) -> None:
+def test_a_model_for_inference_is_read_from_a_folder(
+    deberta: tuple[Path, list[list[float]]], tmp_path: Path
+) -> None:
     folder, expected = deberta
     own = open_model()
     model = open_pairs(str(folder), own, "fp32", 1, 8)

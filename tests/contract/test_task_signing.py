@@ -1,4 +1,5 @@
-"""Signatures that are derived from reference answers and tests: what they declare, and that nothing is lost."""
+"""Signatures that are derived from reference answers and tests: what they declare, and that nothing
+is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ impl<T: Clone> Size for Tally<T> { const UNIT: u8 = 1; fn size(&self) -> usize {
 impl<T: Clone> fmt::Display for Tally<T> { fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result { write!(f, "x") } }
 fn helper() {}
 pub fn top(_: &HashMap<String, usize>) -> [u8; 2] { helper(); [1, 2] }
-"""
+"""  # noqa: E501
 RUST_TESTS = """\
 use solution::*;
 use std::collections::HashMap;
@@ -83,12 +84,17 @@ def signed(grader: OcamlGrader | RustGrader, *rows: dict[str, Any]) -> list[Sign
     return list(sign(placed, grader.name, grader, 1))
 
 
-def test_what_rust_tests_use_is_declared_and_the_reference_passes_with_it(rust_grader: RustGrader) -> None:
+def test_what_rust_tests_use_is_declared_and_the_reference_passes_with_it(
+    rust_grader: RustGrader,
+) -> None:
     plain = {"solution": RUST, "tests": RUST_TESTS}
     inner = {"solution": RUST, "task": {"tests": RUST_TESTS}}
     flat, nested = signed(rust_grader, plain, inner)
     assert (flat.problem, flat.values["signature"]) == (None, DECLARED)
-    assert (nested.problem, nested.values["task"]) == (None, {"tests": RUST_TESTS, "signature": DECLARED})
+    assert (nested.problem, nested.values["task"]) == (
+        None,
+        {"tests": RUST_TESTS, "signature": DECLARED},
+    )
 
 
 def test_what_is_there_or_cannot_be_derived_stays_as_it_was(rust_grader: RustGrader) -> None:
@@ -104,9 +110,19 @@ def test_what_is_there_or_cannot_be_derived_stays_as_it_was(rust_grader: RustGra
     ]
     results = signed(rust_grader, *rows)
     assert [result.is_new for result in results] == [False] * 6 + [True]
-    assert [result.problem is None for result in results] == [True, True, False, False, False, False, True]
+    assert [result.problem is None for result in results] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
     for result, said in zip(
-        results[2:6], ["no solution", "gets 0.35", "cannot find type `N`", "name nothing"], strict=True
+        results[2:6],
+        ["no solution", "gets 0.35", "cannot find type `N`", "name nothing"],
+        strict=True,
     ):
         assert said in str(result.problem)
 
@@ -125,7 +141,10 @@ def test_what_no_signature_can_declare_is_told(solution: str, why: str) -> None:
 
 
 def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -> None:
-    solution = "type t = A | B of int\nlet helper x = x + 1\nlet f x = B (helper x)\nmodule M = struct let one = 1 end"
+    solution = (
+        "type t = A | B of int\nlet helper x = x + 1\nlet f x = B (helper x)\nmodule M = struct let"
+        " one = 1 end"
+    )
     [good, bad, unused] = signed(
         ocaml_grader,
         {"solution": solution, "tests": "let () = assert (f 1 = B 2)"},
@@ -143,7 +162,13 @@ def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -
 def test_the_command_writes_every_row_and_replaces_no_file(gradus: Cli, tmp_path: Path) -> None:
     file, out = tmp_path / "tasks.jsonl", tmp_path / "signed.jsonl"
     rows = [
-        {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "solution": "let f x = x + 1", "notes": "n"},
+        {
+            "id": "a",
+            "prompt": "p",
+            "tests": "let () = assert (f 1 = 2)",
+            "solution": "let f x = x + 1",
+            "notes": "n",
+        },
         {"id": "b", "prompt": "q", "tests": "let () = assert (f 1 = 2)"},
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -156,7 +181,10 @@ def test_the_command_writes_every_row_and_replaces_no_file(gradus: Cli, tmp_path
         rows[1],
     ]
     before = out.read_text()
-    for again in (gradus("tasks", "sign", file, "--out", out), gradus("tasks", "sign", file, "--out", file, "--force")):
+    for again in (
+        gradus("tasks", "sign", file, "--out", out),
+        gradus("tasks", "sign", file, "--out", file, "--force"),
+    ):
         assert (again.status, again.out) == (2, "")
     assert out.read_text() == before
     assert gradus("tasks", "sign", file, "--out", out, "--grader", "story", "--force").status == 2

@@ -1,4 +1,5 @@
-"""Task admission: what makes a task unusable is found and told by its row, and usable tasks are let in."""
+"""Task admission: what makes a task unusable is found and told by its row, and usable tasks are let
+in."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 def findings(grader: OcamlGrader, rows: Iterable[dict[str, Any] | Row]) -> list[Finding]:
-    placed = [row if isinstance(row, Row) else Row(f"tasks.jsonl:{n}", row) for n, row in enumerate(rows, start=1)]
+    placed = [
+        row if isinstance(row, Row) else Row(f"tasks.jsonl:{n}", row)
+        for n, row in enumerate(rows, start=1)
+    ]
     return list(validate(placed, "ocaml", grader, 2))
 
 
@@ -48,10 +52,22 @@ def test_a_good_task_has_no_problem(ocaml_grader: OcamlGrader) -> None:
 
 
 UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "a wrong reference answer": ({"solution": "let inc x = x"}, "reference answer gets 0.35 at stage tests, not 1.00"),
-    "a reference answer that passes some": ({"solution": "let inc _ = 2"}, "gets 0.68 at stage tests"),
-    "a reference answer that does not type": ({"solution": 'let inc x = x ^ "1"'}, "at stage types, not 1.00: Values"),
-    "a reference answer that does not parse": ({"solution": "let inc x ="}, "at stage types, not 1.00: Syntax error"),
+    "a wrong reference answer": (
+        {"solution": "let inc x = x"},
+        "reference answer gets 0.35 at stage tests, not 1.00",
+    ),
+    "a reference answer that passes some": (
+        {"solution": "let inc _ = 2"},
+        "gets 0.68 at stage tests",
+    ),
+    "a reference answer that does not type": (
+        {"solution": 'let inc x = x ^ "1"'},
+        "at stage types, not 1.00: Values",
+    ),
+    "a reference answer that does not parse": (
+        {"solution": "let inc x ="},
+        "at stage types, not 1.00: Syntax error",
+    ),
     "a reference answer that looks degenerate": (
         {"solution": "let inc x = x + 1\n" * 100},
         "gets 0.30 at stage tests, not 1.00: degenerate:repetition",
@@ -64,11 +80,23 @@ UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"signature": None, "tests": "let () = assert (List.rev [] = [])"},
         "the tests use nothing of the answer",
     ),
-    "a stub that passes": ({"stub": "let inc x = x + 1"}, "stub passes all tests: they prove nothing"),
-    "tests that assert nothing": ({"tests": "let () = print_int (inc 1)"}, "the tests assert nothing"),
+    "a stub that passes": (
+        {"stub": "let inc x = x + 1"},
+        "stub passes all tests: they prove nothing",
+    ),
+    "tests that assert nothing": (
+        {"tests": "let () = print_int (inc 1)"},
+        "the tests assert nothing",
+    ),
     "tests that do not parse": ({"tests": "let () = assert (inc 'ab')"}, "the tests do not parse"),
-    "tests that do not fit the signature": ({"tests": 'let () = assert (inc "a" = 1)'}, "do not type"),
-    "a signature that is none": ({"signature": "let inc : int -> int"}, "signature does not compile"),
+    "tests that do not fit the signature": (
+        {"tests": 'let () = assert (inc "a" = 1)'},
+        "do not type",
+    ),
+    "a signature that is none": (
+        {"signature": "let inc : int -> int"},
+        "signature does not compile",
+    ),
     "a package that is not there": ({"packages": ["no_such_package"]}, "no_such_package"),
     "no tests": ({"tests": None}, "tests: Field required"),
     "empty tests": ({"tests": ""}, "tests: Field required"),
@@ -89,14 +117,21 @@ def test_an_unusable_task_says_why(ocaml_grader: OcamlGrader, what: str) -> None
     assert len(problems) == len(set(problems)), "told once, though several answers were tried"
 
 
-def test_a_task_without_stub_or_signature_is_usable_with_a_warning(ocaml_grader: OcamlGrader) -> None:
+def test_a_task_without_stub_or_signature_is_usable_with_a_warning(
+    ocaml_grader: OcamlGrader,
+) -> None:
     found = finding(ocaml_grader, stub=None, signature=None)
     assert found.problems == []
     assert ["stub" in found.warnings[0], "signature" in found.warnings[1]] == [True, True]
 
 
 def test_describing_fields_are_welcome(ocaml_grader: OcamlGrader) -> None:
-    assert finding(ocaml_grader, difficulty="easy", topics=["ints"], licence="MIT", source="own").problems == []
+    assert (
+        finding(
+            ocaml_grader, difficulty="easy", topics=["ints"], licence="MIT", source="own"
+        ).problems
+        == []
+    )
 
 
 def test_a_nested_task_is_understood(ocaml_grader: OcamlGrader) -> None:
@@ -110,7 +145,9 @@ def test_a_reference_answer_may_have_fences_in_its_comments(ocaml_grader: OcamlG
 
 
 def test_tasks_of_one_id_or_prompt_are_told_where_the_other_is(ocaml_grader: OcamlGrader) -> None:
-    first, second, third = findings(ocaml_grader, [changed(), changed(prompt="Other."), changed(id="other")])
+    first, second, third = findings(
+        ocaml_grader, [changed(), changed(prompt="Other."), changed(id="other")]
+    )
     assert first.problems == []
     assert second.problems == ["id: the same as at tasks.jsonl:1"]
     assert third.problems == ["prompt: the same as at tasks.jsonl:1"]
@@ -137,7 +174,11 @@ def test_findings_come_in_the_order_of_rows_one_for_each(ocaml_grader: OcamlGrad
 
 def test_the_command_tells_every_problem_and_has_exit_status_1(gradus: Cli, tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
-    tasks = [changed(), changed(id="b", prompt="b", solution="let inc x = x"), changed(id="c", prompt="c", stub=None)]
+    tasks = [
+        changed(),
+        changed(id="b", prompt="b", solution="let inc x = x"),
+        changed(id="c", prompt="c", stub=None),
+    ]
     file.write_text("".join(json.dumps(task) + "\n" for task in tasks) + "oops\n")
     said = gradus("tasks", "validate", file)
     assert said.status == 1
@@ -147,33 +188,47 @@ def test_the_command_tells_every_problem_and_has_exit_status_1(gradus: Cli, tmp_
     assert f"{file}:3: c: warning: has no stub" in said.err
 
 
-def test_every_task_that_ships_is_usable_and_has_a_stub_and_a_signature(ocaml_grader: OcamlGrader) -> None:
+def test_every_task_that_ships_is_usable_and_has_a_stub_and_a_signature(
+    ocaml_grader: OcamlGrader,
+) -> None:
     rows = list(read_rows(configs() / "tasks" / "ocaml.jsonl"))
     found = list(validate(rows, "ocaml", ocaml_grader, 2))
     assert len(found) == len(rows) >= 100
     assert [one for one in found if one.problems or one.warnings] == []
 
 
-# ----------------------------------------------------------------------------------------------------------- Rust
+# -------------------------------------------------------------------------------------------- Rust
 
 
 @pytest.fixture(scope="module")
-def rust_grader_with_crates(rust_grader: RustGrader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RustGrader]:
+def rust_grader_with_crates(
+    rust_grader: RustGrader, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RustGrader]:
     config = write_config(tmp_path_factory.mktemp("configs") / "rust.yaml")
     with closing(RustGrader(config, rust_grader.sandbox)) as grader:
         yield grader
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))])
-def test_every_rust_task_that_ships_is_usable_and_has_a_stub(rust_grader_with_crates: RustGrader, part: int) -> None:
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))]
+)
+def test_every_rust_task_that_ships_is_usable_and_has_a_stub(
+    rust_grader_with_crates: RustGrader, part: int
+) -> None:
     """Each part has a third of the tasks."""
-    rows = [row for name in ("rust", "rust_crates") for row in read_rows(configs() / "tasks" / f"{name}.jsonl")]
+    rows = [
+        row
+        for name in ("rust", "rust_crates")
+        for row in read_rows(configs() / "tasks" / f"{name}.jsonl")
+    ]
     assert len(rows) >= 60
     known = set(rust_grader_with_crates.crates.externs)
     here = [row for row in rows[part::3] if set(row.values.get("dependencies", ())) <= known]
     found = list(validate(here, "rust", rust_grader_with_crates, 2))
     assert [one for one in found if one.problems] == []
-    assert {w for one in found for w in one.warnings} <= {"has no signature, so tests see whatever the answer defines"}
+    assert {w for one in found for w in one.warnings} <= {
+        "has no signature, so tests see whatever the answer defines"
+    }
 
 
 RUST_TASKS: dict[str, dict[str, Any]] = {
@@ -222,7 +277,11 @@ def test_a_good_task_in_rust_has_no_problem(rust_grader: RustGrader, what: str) 
         ("cases", {"edition": "2020"}, "edition: Input should be"),
         ("cases", {"dependencies": ["no_such_crate"]}, "no_such_crate"),
         ("tests", {"dependencies": ["no_such_crate"], "solution": ""}, "no_such_crate"),
-        ("tests", {"solution": "", "stub": "", "tests": f"use solution::inc;\n{_OF_TEXT}"}, "line 2 of its tests: mis"),
+        (
+            "tests",
+            {"solution": "", "stub": "", "tests": f"use solution::inc;\n{_OF_TEXT}"},
+            "line 2 of its tests: mis",
+        ),
         (
             "tests",
             {"signature": "", "tests": f"use solution::*;\n{_OF_TEXT}"},
@@ -230,7 +289,10 @@ def test_a_good_task_in_rust_has_no_problem(rust_grader: RustGrader, what: str) 
         ),
         (
             "tests",
-            {"signature": "", "tests": "use solution::*;\n#[test] fn a() { HashSet::new().insert(inc(1)); }"},
+            {
+                "signature": "",
+                "tests": "use solution::*;\n#[test] fn a() { HashSet::new().insert(inc(1)); }",
+            },
             "line 2 of its tests, with the reference answer: cannot find type `HashSet`",
         ),
     ],
@@ -242,16 +304,22 @@ def test_an_unusable_task_in_rust_says_why(
     assert [problem in told for told in problems].count(True) == 1, problems
 
 
-# -------------------------------------------------------------------------------------------------------- stories
+# ----------------------------------------------------------------------------------------- stories
 
 STORIES: dict[str, Any] = {
     "id": "repairs",
     "prompt": "Plan the sprint.",
     "sprint_goal": "Nobody has to phone the office any more when something at home is broken.",
     "references": [
-        "As a tenant, I want to report a leak with a photo, so that the plumber knows what to bring.",
+        (
+            "As a tenant, I want to report a leak with a photo, so that the plumber knows what to"
+            " bring."
+        ),
         "As a tenant, I want to choose a free visit slot, so that I lose no day of work.",
-        "As a coordinator, I want to assign jobs to contractors by postcode, so that nobody drives across town.",
+        (
+            "As a coordinator, I want to assign jobs to contractors by postcode, so that nobody"
+            " drives across town."
+        ),
         "As a contractor, I want to mark a job as finished, so that my invoice is approved.",
     ],
     "solution": (
@@ -329,25 +397,52 @@ UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
         "1 of 1 references (1) is word for word",
     ),
     "a goal that lists the references": (
-        {"sprint_goal": "Report leaks with photos, choose free visit slots, assign jobs to contractors by postcode."},
+        {
+            "sprint_goal": (
+                "Report leaks with photos, choose free visit slots, assign jobs to contractors by"
+                " postcode."
+            )
+        },
         "3 of 4 references (1, 2, 3) are in the goal with at least 100% of their words",
     ),
     "more references than the grader takes": (
-        {"references": [f"As a clerk, I want to file form {n}, so that it is kept." for n in range(401)]},
+        {
+            "references": [
+                f"As a clerk, I want to file form {n}, so that it is kept." for n in range(401)
+            ]
+        },
         "this task cannot be judged: it has 401 references",
     ),
     "no references": ({"references": None}, "references: Field required"),
     "an empty list": ({"references": []}, "references: Field required"),
-    "nothing between separators": ({"references": " ||||| "}, "references: Value should have at least 1 item"),
-    "a number for a reference": ({"references": [3]}, "references.0: Input should be a valid string"),
-    "both names": ({"formatted_issues": "a ||||| b"}, "formatted_issues: Extra inputs are not permitted"),
-    "a text for the context": ({"team_context": "pilot"}, "team_context: Input should be a valid dictionary"),
-    "a context that is not finite": ({"team_context": '{"size": NaN}'}, "team_context: Input should be a valid"),
+    "nothing between separators": (
+        {"references": " ||||| "},
+        "references: Value should have at least 1 item",
+    ),
+    "a number for a reference": (
+        {"references": [3]},
+        "references.0: Input should be a valid string",
+    ),
+    "both names": (
+        {"formatted_issues": "a ||||| b"},
+        "formatted_issues: Extra inputs are not permitted",
+    ),
+    "a text for the context": (
+        {"team_context": "pilot"},
+        "team_context: Input should be a valid dictionary",
+    ),
+    "a context that is not finite": (
+        {"team_context": '{"size": NaN}'},
+        "team_context: Input should be a valid",
+    ),
     "an unknown field": ({"sprint_gaol": "x"}, "unknown fields: sprint_gaol"),
     "tests": ({"tests": "let () = ()"}, "unknown fields: tests"),
     "no prompt and no goal": ({"prompt": None, "sprint_goal": None}, "prompt: is missing or empty"),
     "a NUL": ({"references": ["As a\0"]}, "contains a NUL"),
-    "a task that is no mapping": ({"task": ["a"], "references": None}, "Input should be a valid dictionary"),
+    "a task that is no mapping": (
+        {"task": ["a"], "references": None},
+        "Input should be a valid dictionary",
+    ),
 }
 
 
@@ -360,8 +455,14 @@ def test_an_unusable_story_task_says_why(story_grader: StoryGrader, what: str) -
 
 
 DOUBTFUL_STORIES: dict[str, tuple[dict[str, Any], str]] = {
-    "bare titles": ({"references": TITLES}, "2 of 4 references (1, 2) are no story (1: not of the form"),
-    "one reference": ({"references": REFERENCES[:1], "solution": None}, "there is one reference only"),
+    "bare titles": (
+        {"references": TITLES},
+        "2 of 4 references (1, 2) are no story (1: not of the form",
+    ),
+    "one reference": (
+        {"references": REFERENCES[:1], "solution": None},
+        "there is one reference only",
+    ),
     "a reference twice": (
         {"references": [*REFERENCES, REFERENCES[0].replace("tenant", "resident")]},
         "1 pairs of references want the same by their words: 1 and 5 (100%)",
@@ -375,26 +476,40 @@ DOUBTFUL_STORIES: dict[str, tuple[dict[str, Any], str]] = {
         "1 of 4 references (1) is in the goal",
     ),
     "a list too long for a completion": (
-        {"references": [f"As a clerk, I want to file the form of ward {n}, so that it is kept." for n in range(31)]},
+        {
+            "references": [
+                f"As a clerk, I want to file the form of ward {n}, so that it is kept."
+                for n in range(31)
+            ]
+        },
         "an answer to 31 references takes about 1054 tokens; usual are up to 1024",
     ),
     "another number of issues": ({"num_issues": 9}, "num_issues is 9, and there are 4 references"),
     "no goal": ({"sprint_goal": None}, "sprint_goal: is missing or empty"),
     "a goal that is an answer": (
-        {"sprint_goal": "Report a leak with a photo, choose a visit slot, assign jobs by postcode, mark a job done."},
+        {
+            "sprint_goal": (
+                "Report a leak with a photo, choose a visit slot, assign jobs by postcode, mark a"
+                " job done."
+            )
+        },
         "an answer that splits the goal at its commas earns",
     ),
 }
 
 
 @pytest.mark.parametrize("what", DOUBTFUL_STORIES)
-def test_a_doubtful_story_task_is_told_with_its_numbers(story_grader: StoryGrader, what: str) -> None:
+def test_a_doubtful_story_task_is_told_with_its_numbers(
+    story_grader: StoryGrader, what: str
+) -> None:
     changes, warning = DOUBTFUL_STORIES[what]
     warnings = story_finding(story_grader, **changes).warnings
     assert any(warning in told for told in warnings), warnings
 
 
-def test_sprints_with_the_same_references_are_told_where_the_other_is(story_grader: StoryGrader) -> None:
+def test_sprints_with_the_same_references_are_told_where_the_other_is(
+    story_grader: StoryGrader,
+) -> None:
     other = STORIES | {"id": "other", "prompt": "Other.", "references": REFERENCES[::-1]}
     first, second = story_findings(story_grader, STORIES, other)
     assert first.warnings == []
@@ -412,7 +527,11 @@ def test_the_command_checks_stories(gradus: Cli, tmp_path: Path, story_grader: S
     file = tmp_path / "sprints.jsonl"
     rows = [
         sprint(),
-        sprint(sprint_name="Sprint 8", sprint_goal="Less waiting.", formatted_issues="Slot picker ||||| Leaks"),
+        sprint(
+            sprint_name="Sprint 8",
+            sprint_goal="Less waiting.",
+            formatted_issues="Slot picker ||||| Leaks",
+        ),
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = gradus("tasks", "validate", file, "--grader", "story")

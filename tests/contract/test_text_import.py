@@ -1,4 +1,5 @@
-"""Texts to pretrain on: cleaned, without duplicates, and with a reason for each one that is left out."""
+"""Texts to pretrain on: cleaned, without duplicates, and with a reason for each one that is left
+out."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from corpus.texts import cleaned
 from gradus.row_reader import Row
 from tests.conftest import Cli
 
-LONG = "The river runs past the old mill and the people of the town walk there in the evening when it is warm outside"
+LONG = (
+    "The river runs past the old mill and the people of the town walk there in the evening when it"
+    " is warm outside"
+)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -31,7 +35,10 @@ def read(path: Path) -> list[dict[str, Any]]:
         ("e\u0301", "\u00e9"),
         ("\n\n  x", "  x"),
         ("def f():\n\treturn 1", "def f():\n\treturn 1"),
-        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        ),
         ("a\ud800b", "ab"),
         ("", ""),
     ],
@@ -41,8 +48,11 @@ def test_cleaning_changes_no_words(text: str, clean: str) -> None:
     assert cleaned(clean) == clean
 
 
-def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(gradus: Cli, tmp_path: Path) -> None:
-    """Each text that is left out has its reason: other bytes, too short, repetitive, the same, nearly the same."""
+def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(
+    gradus: Cli, tmp_path: Path
+) -> None:
+    """Each text that is left out has its reason: other bytes, too short, repetitive, the same,
+    nearly the same."""
     books = tmp_path / "books"
     (books / "inner").mkdir(parents=True)
     (books / "a.txt").write_bytes(f"{LONG}.\r\n".encode())
@@ -51,7 +61,11 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
     (books / "inner" / "d.txt").write_text("too short")
     (books / "e.txt").write_text(f"{LONG}\n" * 5)
     (books / "cover.png").write_bytes(b"\x89PNG")
-    rows: list[Mapping[str, Any]] = [{"body": f"{LONG} today"}, {"body": "Other words. " * 12}, {"text": LONG}]
+    rows: list[Mapping[str, Any]] = [
+        {"body": f"{LONG} today"},
+        {"body": "Other words. " * 12},
+        {"text": LONG},
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "out.jsonl"
     done = gradus("tasks", "texts", books, tmp_path / "rows.jsonl", "--column", "body", "-o", out)
@@ -61,7 +75,8 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
         {"text": ("Other words. " * 12).strip(), "source": f"{tmp_path}/rows.jsonl:2"},
     ]
     why = {
-        row["where"].removeprefix(f"{tmp_path}/"): row["reasons"][0] for row in read(tmp_path / "out.rejected.jsonl")
+        row["where"].removeprefix(f"{tmp_path}/"): row["reasons"][0]
+        for row in read(tmp_path / "out.rejected.jsonl")
     }
     assert why == {
         "books/b.md": f"the same text, at {books}/a.txt",
@@ -71,7 +86,9 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
         "rows.jsonl:1": f"95% of the runs of 5 words of the text, at {books}/a.txt",
         "rows.jsonl:3": f"{tmp_path}/rows.jsonl:3: body: is missing or empty",
     }
-    exact = gradus("tasks", "texts", books, "--similarity", "1", "--min-words", "1", "-o", out, "--force")
+    exact = gradus(
+        "tasks", "texts", books, "--similarity", "1", "--min-words", "1", "-o", out, "--force"
+    )
     assert (exact.status, len(read(out))) == (0, 2)
 
 
@@ -91,7 +108,9 @@ def test_what_cannot_be_read_or_would_be_overwritten_is_refused(
     (tmp_path / "empty").mkdir()
     for name in ("a.txt", "a.pdf"):
         (tmp_path / name).write_text(LONG)
-    said = gradus("tasks", "texts", *(tmp_path / path for path in paths), "-o", tmp_path / out, "--force")
+    said = gradus(
+        "tasks", "texts", *(tmp_path / path for path in paths), "-o", tmp_path / out, "--force"
+    )
     assert (said.status, why in said.err) == (2, True), said.err
     assert (tmp_path / "a.txt").read_text() == LONG
 
@@ -101,5 +120,9 @@ def test_a_text_that_quotes_what_is_measured_on_is_contaminated() -> None:
     index = EvalIndex(measured, NgramSizes())
     assert index.leaks({"text": f"A book begins. {LONG}. It goes on."})
     assert not index.leaks(
-        {"text": "A book about another river, far away from here, with no mill and no people at all."}
+        {
+            "text": (
+                "A book about another river, far away from here, with no mill and no people at all."
+            )
+        }
     )

@@ -1,4 +1,5 @@
-"""Traces over HTTP: real processes, and a collector that takes what OpenTelemetry's exporter sends (OTLP, protobuf)."""
+"""Traces over HTTP: real processes, and a collector that takes what OpenTelemetry's exporter sends
+(OTLP, protobuf)."""
 
 from __future__ import annotations
 
@@ -147,13 +148,17 @@ class Grades:
         return verdict(submission.id, submission.completion, rubric)
 
 
-async def ask(*asked: tuple[str, dict[str, Any]], headers: dict[str, str] | None = None) -> list[httpx.Response]:
+async def ask(
+    *asked: tuple[str, dict[str, Any]], headers: dict[str, str] | None = None
+) -> list[httpx.Response]:
     """Through an API and a worker of this process, which send their spans before they end."""
     broker = MemoryBroker()
     app = create_app(broker, ApiSettings(**(SETTINGS | {"worker_grace_s": 60})))
     traced, stop = spans("gradus-worker"), asyncio.Event()
     working = asyncio.create_task(Worker(Grades(), broker, slots=2, spans=traced).run(stop))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://test"
+    ) as client:
         answers = [await client.post(path, json=body, headers=headers) for path, body in asked]
     stop.set()
     await working
@@ -164,13 +169,16 @@ async def ask(*asked: tuple[str, dict[str, Any]], headers: dict[str, str] | None
     return answers
 
 
-# ------------------------------------------------------------------------------------------------------- processes
+# --------------------------------------------------------------------------------------- processes
 
 
 @contextmanager
 def processes(*commands: list[str]) -> Iterator[None]:
     """`gradus ...` for each command, until the block is left."""
-    running = [subprocess.Popen([sys.executable, "-m", "gradus", *one], stderr=subprocess.DEVNULL) for one in commands]
+    running = [
+        subprocess.Popen([sys.executable, "-m", "gradus", *one], stderr=subprocess.DEVNULL)
+        for one in commands
+    ]
     try:
         yield
     finally:
@@ -186,11 +194,15 @@ def test_a_grade_in_a_worker_is_a_child_of_the_request_and_that_of_the_caller(
     redis, port = redis_server().url, free_port()
     task = {"tests": "let () = assert (f 1 = 2) (* a secret test *)"}
     body = sent({"id": "a", "prompt": PROMPT, "completion": ANSWER, "task": task})
-    with processes(["serve", "--redis", redis, "--port", str(port)], ["worker", "ocaml", "--redis", redis]):
+    with processes(
+        ["serve", "--redis", redis, "--port", str(port)], ["worker", "ocaml", "--redis", redis]
+    ):
         url = f"http://127.0.0.1:{port}"
         while not listed(url):
             time.sleep(0.1)
-        answer = httpx.post(f"{url}{GRADE}", json=body, headers={"traceparent": TRACEPARENT}, timeout=60)
+        answer = httpx.post(
+            f"{url}{GRADE}", json=body, headers={"traceparent": TRACEPARENT}, timeout=60
+        )
         assert answer.json()["results"][0]["passed"]
         request, grade = collector.named("POST /v1/grade/{grader}"), collector.named("grade ocaml")
     assert (request["trace"], request["parent"]) == (TRACE_ID, SPAN_ID)
@@ -208,7 +220,7 @@ def listed(url: str) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------------------------ in a process
+# ---------------------------------------------------------------------- in a process
 
 
 async def test_a_span_tells_outcomes_and_no_texts(collector: Collector) -> None:
@@ -217,15 +229,25 @@ async def test_a_span_tells_outcomes_and_no_texts(collector: Collector) -> None:
     assert answer.json()["results"][0]["status"] == "faulted"
     request, grade = collector.named("POST /v1/grade/{grader}"), collector.named("grade ocaml")
     assert request["http.response.status_code"] == 200
-    assert (request["gradus.grader"], request["gradus.n_submissions"], request["failed"]) == ("ocaml", 1, False)
-    assert (grade["gradus.fault"], grade["gradus.status"], grade["failed"]) == ("sandbox", "faulted", True)
+    assert (request["gradus.grader"], request["gradus.n_submissions"], request["failed"]) == (
+        "ocaml",
+        1,
+        False,
+    )
+    assert (grade["gradus.fault"], grade["gradus.status"], grade["failed"]) == (
+        "sandbox",
+        "faulted",
+        True,
+    )
     for body in collector.bodies:
         assert b"secret" not in body
         assert PROMPT.encode() not in body
 
 
 @pytest.mark.parametrize("route", [f"{GRADE}/stream", "/v1/jobs/ocaml"])
-async def test_streams_and_jobs_have_their_grades_as_children_too(collector: Collector, route: str) -> None:
+async def test_streams_and_jobs_have_their_grades_as_children_too(
+    collector: Collector, route: str
+) -> None:
     await ask((route, sent(submission("a", ANSWER))), headers={"traceparent": TRACEPARENT})
     [request] = [span for span in collector.spans() if span["name"].startswith("POST")]
     if route != "/v1/jobs/ocaml":  # which is answered before its grade is done
@@ -233,18 +255,35 @@ async def test_streams_and_jobs_have_their_grades_as_children_too(collector: Col
     assert request["parent"] == SPAN_ID
 
 
-async def test_misuse_and_unknown_paths_have_spans_without_the_callers_words(collector: Collector) -> None:
-    await ask((GRADE, {"secret": 1}), ("/v1/grade/secret", {}), ("/v1/secret/path", {}), ("/secret", {}))
+async def test_misuse_and_unknown_paths_have_spans_without_the_callers_words(
+    collector: Collector,
+) -> None:
+    await ask(
+        (GRADE, {"secret": 1}), ("/v1/grade/secret", {}), ("/v1/secret/path", {}), ("/secret", {})
+    )
     found = sorted((span["name"], span["http.response.status_code"]) for span in collector.spans())
-    assert found == [("POST /v1/grade/{grader}", 404), ("POST /v1/grade/{grader}", 422), ("POST unmatched", 404)]
+    assert found == [
+        ("POST /v1/grade/{grader}", 404),
+        ("POST /v1/grade/{grader}", 422),
+        ("POST unmatched", 404),
+    ]
     assert b"secret" not in b"".join(collector.bodies)
 
 
 @pytest.mark.parametrize(
     "header",
-    ["", "nonsense", TRACEPARENT[:-1], f"00-{'0' * 32}-{SPAN_ID}-01", f"ff-{TRACE_ID}-{SPAN_ID}-01", "0" * 10_000],
+    [
+        "",
+        "nonsense",
+        TRACEPARENT[:-1],
+        f"00-{'0' * 32}-{SPAN_ID}-01",
+        f"ff-{TRACE_ID}-{SPAN_ID}-01",
+        "0" * 10_000,
+    ],
 )
-async def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(collector: Collector, header: str) -> None:
+async def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(
+    collector: Collector, header: str
+) -> None:
     await ask((GRADE, sent(submission("a", ANSWER))), headers={"traceparent": header})
     request = collector.named("POST /v1/grade/{grader}")
     assert request["parent"] == ""
@@ -252,7 +291,10 @@ async def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(collector: C
 
 
 async def test_a_trace_that_the_caller_does_not_sample_is_not_sent(collector: Collector) -> None:
-    await ask((GRADE, sent(submission("a", ANSWER))), headers={"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-00"})
+    await ask(
+        (GRADE, sent(submission("a", ANSWER))),
+        headers={"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-00"},
+    )
     assert collector.spans() == []
 
 
@@ -263,13 +305,15 @@ async def test_a_collector_that_is_away_harms_no_request(monkeypatch: pytest.Mon
     assert answer.json()["results"][0]["status"] == "graded"
 
 
-async def test_the_name_of_the_service_can_be_given(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_name_of_the_service_can_be_given(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "graders-of-team-a")
     await ask((GRADE, sent(submission("a", ANSWER))))
     assert {span["service"] for span in collector.spans()} == {"graders-of-team-a"}
 
 
-# --------------------------------------------------------------------------------------------------------- on and off
+# ---------------------------------------------------------------------- on and off
 
 OFF: list[dict[str, str]] = [
     {},
@@ -289,8 +333,12 @@ async def test_without_a_collector_there_are_no_spans_and_jobs_carry_none(
     broker = MemoryBroker()
     await broker.heartbeat("w", INFO, 60)
     app = create_app(broker, ApiSettings(**SETTINGS))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        await client.post("/v1/jobs/ocaml", json=sent(submission("a")), headers={"traceparent": TRACEPARENT})
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://test"
+    ) as client:
+        await client.post(
+            "/v1/jobs/ocaml", json=sent(submission("a")), headers={"traceparent": TRACEPARENT}
+        )
         [claim] = await broker.claim("ocaml", "w", 1, 1)
         await app.state.api.jobs.close()
     assert "traceparent" not in json.loads(claim.job.payload)
@@ -302,10 +350,15 @@ async def test_without_a_collector_there_are_no_spans_and_jobs_carry_none(
     [
         {"OTEL_TRACES_EXPORTER": "zipkin"},
         {"OTEL_TRACES_EXPORTER": "otlp,console"},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        },
     ],
 )
-def test_what_cannot_be_done_is_refused_at_start(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_done_is_refused_at_start(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Misuse, match="OTEL_"):
@@ -315,14 +368,23 @@ def test_what_cannot_be_done_is_refused_at_start(environment: dict[str, str], mo
 @pytest.mark.parametrize("traceparent", ["x", TRACEPARENT + "0", TRACEPARENT.upper(), ""])
 def test_a_payload_with_another_traceparent_is_none(traceparent: str) -> None:
     payload = {"submission": submission("a"), "rubric": "ocaml/graduated@1", "deadline": 1.0}
-    assert JobPayload.model_validate_json(json.dumps(payload | {"traceparent": TRACEPARENT})).traceparent == TRACEPARENT
+    assert (
+        JobPayload.model_validate_json(
+            json.dumps(payload | {"traceparent": TRACEPARENT})
+        ).traceparent
+        == TRACEPARENT
+    )
     with pytest.raises(ValueError, match="traceparent"):
         JobPayload.model_validate_json(json.dumps(payload | {"traceparent": traceparent}))
 
 
 def python(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -335,7 +397,7 @@ from services.broker.memory import MemoryBroker
 import services.embedded, services.worker
 create_app(MemoryBroker(), ApiSettings())
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
-"""
+"""  # noqa: E501
     done = python(script)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 

@@ -1,4 +1,5 @@
-"""Rubrics of a user's own, by configuration: the example of docs/rubrics.md, and what is refused."""
+"""Rubrics of a user's own, by configuration: the example of docs/rubrics.md, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -25,8 +26,12 @@ from services.graders.ocaml.rubric import RUBRICS
 from tests.graders import GRADERS, class_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rubrics.md").read_text()
-HALF = CodeFacts(Stage.TESTS, typed_share=1.0, compiled=True, tests=TestCount(passed=1, total=2), blocks=3)
-ALL_PASS = CodeFacts(Stage.TESTS, typed_share=1.0, compiled=True, tests=TestCount(passed=2, total=2), blocks=3)
+HALF = CodeFacts(
+    Stage.TESTS, typed_share=1.0, compiled=True, tests=TestCount(passed=1, total=2), blocks=3
+)
+ALL_PASS = CodeFacts(
+    Stage.TESTS, typed_share=1.0, compiled=True, tests=TestCount(passed=2, total=2), blocks=3
+)
 
 
 def block(language: str) -> str:
@@ -66,9 +71,18 @@ def rubric_of(settings: Any, name: str = "ocaml/mine@1") -> dict[str, Any]:
 
 def test_the_example_of_the_page_works(tmp_path: Path, house_rules: Path) -> None:
     rubrics = configured(tmp_path, yaml.safe_load(block("yaml")))
-    assert tuple(rubrics.rubrics) == ("ocaml/mine@1", "ocaml/graduated@1", "ocaml/strict@1", "ocaml/quick@1")
+    assert tuple(rubrics.rubrics) == (
+        "ocaml/mine@1",
+        "ocaml/graduated@1",
+        "ocaml/strict@1",
+        "ocaml/quick@1",
+    )
     assert rubrics.score(HALF, "ocaml/mine@1").reward == pytest.approx(0.1 + 0.1 + 0.4)
-    assert rubrics.score(ALL_PASS, "ocaml/mine@1").components == {"types": 0.1, "compile": 0.1, "tests": 0.8}
+    assert rubrics.score(ALL_PASS, "ocaml/mine@1").components == {
+        "types": 0.1,
+        "compile": 0.1,
+        "tests": 0.8,
+    }
     noisy = CodeFacts(Stage.TYPES, diagnostics=(Diagnostic(stage=Stage.TYPES, message="no"),))
     assert rubrics.score(noisy, "ocaml/quick@1").components == {"passed": 0.0, "calm": 0.25}
 
@@ -78,7 +92,11 @@ def test_a_grader_grades_by_the_example_and_says_so(
 ) -> None:
     file = written(tmp_path, yaml.safe_load(block("yaml")))
     mine = OcamlGrader(file, ocaml_grader.sandbox)
-    submission = {"id": "a", "completion": "```ocaml\nlet f x = x\n```", "task": {"tests": "let () = assert (f 1 = 2)"}}
+    submission = {
+        "id": "a",
+        "completion": "```ocaml\nlet f x = x\n```",
+        "task": {"tests": "let () = assert (f 1 = 2)"},
+    }
     try:
         got = mine.grade(RawSubmission.model_validate(submission), "ocaml/mine@1", 0)
     finally:
@@ -93,7 +111,9 @@ def test_shaping_costs_what_it_costs_under_shipped_rubrics(tmp_path: Path) -> No
     assert rubrics.score(ALL_PASS, "ocaml/mine@1").components == {"tests": 1.0, "style": -0.04}
 
 
-def test_a_changed_function_is_another_source_and_so_another_revision(tmp_path: Path, house_rules: Path) -> None:
+def test_a_changed_function_is_another_source_and_so_another_revision(
+    tmp_path: Path, house_rules: Path
+) -> None:
     settings = rubric_of({"function": "house_rules:quick"})
     _, before = with_sources(tmp_path, settings)
     house_rules.write_text(block("python") + "\n")
@@ -104,31 +124,59 @@ def test_a_changed_function_is_another_source_and_so_another_revision(tmp_path: 
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown component": (rubric_of({"weights": {"typs": 0.1}}), r"ocaml/mine@1\.weights\.typs: the ocaml grader"),
-    "a weight over 1": (rubric_of({"weights": {"tests": 2}}), r"rubrics\.ocaml/mine@1\.weights\.tests"),
-    "weights over 1": (rubric_of({"weights": {"tests": 0.8, "types": 0.8}}), "add up to more than 1"),
+    "an unknown component": (
+        rubric_of({"weights": {"typs": 0.1}}),
+        r"ocaml/mine@1\.weights\.typs: the ocaml grader",
+    ),
+    "a weight over 1": (
+        rubric_of({"weights": {"tests": 2}}),
+        r"rubrics\.ocaml/mine@1\.weights\.tests",
+    ),
+    "weights over 1": (
+        rubric_of({"weights": {"tests": 0.8, "types": 0.8}}),
+        "add up to more than 1",
+    ),
     "both": (rubric_of({"weights": {}, "function": "a:b"}), "either `weights` or `function`"),
     "neither": (rubric_of({}), "either `weights` or `function`"),
-    "no such module": (rubric_of({"function": "not_there.at_all:f"}), r"ocaml/mine@1\.function: not_there"),
-    "no such function": (rubric_of({"function": "json:nothing"}), r"ocaml/mine@1\.function: json:nothing"),
+    "no such module": (
+        rubric_of({"function": "not_there.at_all:f"}),
+        r"ocaml/mine@1\.function: not_there",
+    ),
+    "no such function": (
+        rubric_of({"function": "json:nothing"}),
+        r"ocaml/mine@1\.function: json:nothing",
+    ),
     "no source": (rubric_of({"function": "math:sqrt"}), r"ocaml/mine@1\.function: math:sqrt"),
     "no path": (rubric_of({"function": "json.dumps"}), r"rubrics\.ocaml/mine@1\.function"),
-    "a shipped name": (rubric_of({"weights": {}}, "ocaml/strict@1"), r"rubrics\.ocaml/strict@1: name it"),
-    "another grader's name": (rubric_of({"weights": {}}, "rust/mine@1"), r"rubrics\.rust/mine@1: name it"),
+    "a shipped name": (
+        rubric_of({"weights": {}}, "ocaml/strict@1"),
+        r"rubrics\.ocaml/strict@1: name it",
+    ),
+    "another grader's name": (
+        rubric_of({"weights": {}}, "rust/mine@1"),
+        r"rubrics\.rust/mine@1: name it",
+    ),
     "no name": (rubric_of({"weights": {}}, "mine"), r"rubrics\.mine"),
-    "an unknown default": ({"rubric": "ocaml/other@1"}, "rubric: no rubric 'ocaml/other@1'; there are: ocaml/grad"),
+    "an unknown default": (
+        {"rubric": "ocaml/other@1"},
+        "rubric: no rubric 'ocaml/other@1'; there are: ocaml/grad",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_rubric_that_cannot_be_used_is_misuse_that_names_file_and_key(case: str, tmp_path: Path) -> None:
+def test_a_rubric_that_cannot_be_used_is_misuse_that_names_file_and_key(
+    case: str, tmp_path: Path
+) -> None:
     changes, named = BAD[case]
     with pytest.raises(Misuse, match=named) as refused:
         configured(tmp_path, changes)
     assert "my_ocaml.yaml: " in str(refused.value)
 
 
-@pytest.mark.parametrize("returned", ["{'tests': 1.5}", "{'tests': -0.5}", "{'tests': float('nan')}", "None", "1 / 0"])
+@pytest.mark.parametrize(
+    "returned", ["{'tests': 1.5}", "{'tests': -0.5}", "{'tests': float('nan')}", "None", "1 / 0"]
+)
 def test_a_function_that_gives_no_reward_is_a_fault(
     returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

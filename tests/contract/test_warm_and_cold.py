@@ -1,4 +1,5 @@
-"""The warm way must come to the verdicts of the stock compiler: on our tasks, their mutants, and the public corpora."""
+"""The warm way must come to the verdicts of the stock compiler: on our tasks, their mutants, and
+the public corpora."""
 
 from __future__ import annotations
 
@@ -26,20 +27,30 @@ def seen(way: WarmPath | ColdPath, attempt: GradingAttempt) -> tuple[object, ...
         facts = way.facts(attempt)
     except InternalFault as fault:  # the task's doing
         return (fault.message,)
-    return facts.stage, round(facts.typed_share, 6), facts.compiled, facts.tests, sorted(facts.flags)
+    return (
+        facts.stage,
+        round(facts.typed_share, 6),
+        facts.compiled,
+        facts.tests,
+        sorted(facts.flags),
+    )
 
 
 def differences(grader: OcamlGrader, pairs: Iterator[tuple[str, OcamlTask, str]]) -> list[str]:
     found = []
     for name, task, code in pairs:
-        warm, cold = (seen(way, GradingAttempt(task, code, 0)) for way in (grader.warm, grader.cold))
+        warm, cold = (
+            seen(way, GradingAttempt(task, code, 0)) for way in (grader.warm, grader.cold)
+        )
         if warm != cold:
             found.append(f"{name}: warm {warm}, cold {cold}")
     return found
 
 
 def task_of(row: dict[str, Any], signature: str | None) -> OcamlTask:
-    return OcamlTask.model_validate({"tests": row["tests"], "signature": signature, "limits": row.get("limits", {})})
+    return OcamlTask.model_validate(
+        {"tests": row["tests"], "signature": signature, "limits": row.get("limits", {})}
+    )
 
 
 PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))]
@@ -47,7 +58,9 @@ PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))]
 
 
 def our_answers(part: int) -> Iterator[tuple[str, OcamlTask, str]]:
-    rows = [json.loads(line) for line in (configs() / "tasks" / "ocaml.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (configs() / "tasks" / "ocaml.jsonl").read_text().splitlines()
+    ]
     for row in random.Random(3).sample(rows, 39)[part::3]:
         for declared in (True, False):
             task = task_of(row, row["signature"] if declared else None)
@@ -96,7 +109,9 @@ TOUCHING = {
     "a signal": "Sys.set_signal Sys.sigint Sys.Signal_ignore",
     "the clock": "Sys.time ()",
     "chance": "Random.self_init (); Random.bits ()",
-    "a backtrace": "Printexc.(record_backtrace true; try raise Exit with _ -> print_string (get_backtrace ()))",
+    "a backtrace": (
+        "Printexc.(record_backtrace true; try raise Exit with _ -> print_string (get_backtrace ()))"
+    ),
     "what is done at the end": "at_exit (fun () -> failwith {|x|})",
     "the end": "exit 0",
     "all memory": "Array.init 100 (fun _ -> Bytes.create 100_000_000)",
@@ -112,14 +127,18 @@ WHERE = {
 
 
 def touching(part: int) -> Iterator[tuple[str, OcamlTask, str]]:
-    task = OcamlTask(tests="let () = assert (f 1 = 2); assert (f 5 = 6)", signature="val f : int -> int")
+    task = OcamlTask(
+        tests="let () = assert (f 1 = 2); assert (f 5 = 6)", signature="val f : int -> int"
+    )
     for number, (what, expression) in enumerate(TOUCHING.items()):
         where = [*WHERE][(number + part) % len(WHERE)]
         yield f"{what}, {where}", task, WHERE[where].format(expression)
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_on_answers_that_touch_more_than_values_both_ways_agree(ocaml_grader: OcamlGrader, part: int) -> None:
+def test_on_answers_that_touch_more_than_values_both_ways_agree(
+    ocaml_grader: OcamlGrader, part: int
+) -> None:
     assert differences(ocaml_grader, touching(part)) == []
 
 
@@ -133,6 +152,8 @@ def test_on_mutants_both_ways_agree(ocaml_grader: OcamlGrader) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ocaml_corpora.DATA.is_dir(), reason="the corpora are not beside this checkout")
+@pytest.mark.skipif(
+    not ocaml_corpora.DATA.is_dir(), reason="the corpora are not beside this checkout"
+)
 def test_on_the_public_corpora_both_ways_agree(ocaml_grader: OcamlGrader) -> None:
     assert differences(ocaml_grader, corpora()) == []

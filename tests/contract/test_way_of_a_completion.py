@@ -1,5 +1,5 @@
-"""The files that one OCaml completion passes, traced while it is graded over HTTP and Redis, against the list in
-docs/architecture.md: a newcomer can read them all."""
+"""The files that one OCaml completion passes, traced while it is graded over HTTP and Redis,
+against the list in docs/architecture.md: a newcomer can read them all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def documented(heading: str) -> set[str]:
 
 @contextmanager
 def executed(code: set[CodeType]) -> Iterator[None]:
-    """Collects the code objects of all functions that are called, in threads that start inside the block too."""
+    """Collects the code objects of all functions that are called, in threads that start inside the
+    block too."""
 
     def note(frame: object, event: str, _: object) -> None:
         if event == "call":
@@ -56,7 +57,8 @@ def executed(code: set[CodeType]) -> Iterator[None]:
 
 
 async def graded(grader: OcamlGrader, redis_url: str) -> set[str]:
-    """Files of ours with a function that is called while one completion is graded, by services that run already."""
+    """Files of ours with a function that is called while one completion is graded, by services that
+    run already."""
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     code: set[CodeType] = set()
     brokers = [open_broker(redis_url), open_broker(redis_url)]
@@ -64,7 +66,9 @@ async def graded(grader: OcamlGrader, redis_url: str) -> set[str]:
         worker = Worker(grader, brokers[0], slots=1, self_tested=True)
         running = [
             asyncio.create_task(worker.run(stop)),
-            asyncio.create_task(serve(brokers[1], "127.0.0.1", 0, stop=stop, on_ready=ready.set_result)),
+            asyncio.create_task(
+                serve(brokers[1], "127.0.0.1", 0, stop=stop, on_ready=ready.set_result)
+            ),
         ]
         config = RewardConfig(grader="ocaml", urls=[await ready])
         judges = Judges(config, [Example("double", "Double it.", TASK)], PromptConfig())
@@ -88,7 +92,9 @@ async def graded(grader: OcamlGrader, redis_url: str) -> set[str]:
     return {path for path in here if path.startswith(("gradus/", "services/", "trainer/"))}
 
 
-def test_the_files_that_a_completion_passes_are_documented(ocaml_grader: OcamlGrader, redis_url: str) -> None:
+def test_the_files_that_a_completion_passes_are_documented(
+    ocaml_grader: OcamlGrader, redis_url: str
+) -> None:
     found = asyncio.run(graded(ocaml_grader, redis_url))
     assert found - documented("Beside the way") == documented("The way")
 

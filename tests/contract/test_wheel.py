@@ -1,4 +1,5 @@
-"""The wheel has the SDK alone; a checkout with base dependencies alone says why other commands need more."""
+"""The wheel has the SDK alone; a checkout with base dependencies alone says why other commands need
+more."""
 
 from __future__ import annotations
 
@@ -24,7 +25,18 @@ from gradus.contract import Graded
 from tests.fake_grader import Service
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "numpy", "opentelemetry")
+HEAVY = (
+    "torch",
+    "trl",
+    "transformers",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+    "redis",
+    "numpy",
+    "opentelemetry",
+)
 WINGS = ["corpus", "services", "trainer"]
 
 
@@ -45,7 +57,9 @@ def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    built = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    built = run(
+        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT
+    )
     assert built.returncode == 0, built.stdout + built.stderr
     [wheel] = folder.glob("*.whl")
     return wheel
@@ -53,10 +67,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment that holds the wheel and sees the dependencies of the tests' environment."""
+    """The `bin` of an environment that holds the wheel and sees the dependencies of the tests'
+    environment."""
     environment = tmp_path_factory.mktemp("alone") / "environment"
     venv.create(environment, symlinks=True)
-    pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "--disable-pip-version-check"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        environment / "bin" / "python",
+        "--disable-pip-version-check",
+    ]
     done = run(*pip, "install", "-q", "--no-deps", "--no-index", wheel)
     assert done.returncode == 0, done.stderr
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -67,7 +89,8 @@ def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment that holds the checkout and its base dependencies, as `pip install -e .` makes it."""
+    """The `bin` of an environment that holds the checkout and its base dependencies, as `pip
+    install -e .` makes it."""
     folder = tmp_path_factory.mktemp("installed")
     build = f"from hatchling.build import build_editable; build_editable({str(folder)!r})"
     made = run(sys.executable, "-c", build, cwd=ROOT)
@@ -75,9 +98,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [wheel] = folder.glob("*.whl")
     environment = folder / "environment"
     venv.create(environment, symlinks=True)
-    done = run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", "-q", wheel)
+    done = run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        environment / "bin" / "python",
+        "install",
+        "-q",
+        wheel,
+    )
     if re.search("No matching distribution|Could not find a version|ConnectionError", done.stderr):
-        pytest.skip(f"the base dependencies cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(
+            "the base dependencies cannot be installed here:"
+            f" {done.stderr.strip().splitlines()[-1]}"
+        )
     assert done.returncode == 0, done.stderr
     return environment / "bin"
 
@@ -110,7 +145,9 @@ def test_no_line_installs_the_other_project_of_that_name() -> None:
     wrong = re.compile(r"pip install (?:[^|`;#\n]*[ '\"])?gradus(?!-rl)(?=[\[\s'\"`=<>~]|$)")
     assert wrong.search("pip install 'gradus[api]'")
     assert wrong.search("run `pip install -U gradus`")
-    files = run("git", "-C", ROOT, "ls-files", "*.md", "*.py", "*.ipynb", "*.toml", "*.y*ml", "Makefile").stdout
+    files = run(
+        "git", "-C", ROOT, "ls-files", "*.md", "*.py", "*.ipynb", "*.toml", "*.y*ml", "Makefile"
+    ).stdout
     if not files:
         pytest.skip("this is no git checkout, so nothing says which files belong to it")
     told = [ROOT / name for name in files.splitlines() if not name.startswith("tests/")]
@@ -127,7 +164,9 @@ def test_folders_with_the_wings_names_change_nothing(alone: Path, tmp_path: Path
     for wing in WINGS:
         (tmp_path / wing).mkdir()
         (tmp_path / wing / "__init__.py").write_text("raise SystemExit('imported')")
-        (tmp_path / wing / "commands.py").write_text("def register(app): raise SystemExit('registered')")
+        (tmp_path / wing / "commands.py").write_text(
+            "def register(app): raise SystemExit('registered')"
+        )
     command = [alone / "python", "-m", "gradus"]
     for words in (["--help"], ["doctor", "--json"]):
         done = run(*command, *words, cwd=tmp_path)
@@ -140,7 +179,7 @@ def test_the_sdk_works_where_no_wing_is_installed(alone: Path, tmp_path: Path) -
         "import gradus.client, gradus.descriptions, gradus.wings\n"
         f"assert gradus.client.__file__.startswith({str(alone.parent)!r}), gradus.client.__file__\n"
         f"assert gradus.wings.absent() == {WINGS!r}\n"
-        f"assert gradus.wings.packages() == {{'gradus'}}\n"
+        "assert gradus.wings.packages() == {'gradus'}\n"
         "assert gradus.descriptions.grader_named('rust') == 'rust'\n"
     )
     done = run(alone / "python", "-I", "-c", script, cwd=tmp_path)
@@ -152,11 +191,17 @@ def test_the_sdk_works_where_no_wing_is_installed(alone: Path, tmp_path: Path) -
     assert "doctor" in shown.stdout
     looked = run(alone / "gradus", "doctor", "--json", cwd=tmp_path)
     assert looked.returncode == 0, looked.stderr
-    assert {sign["what"] for sign in json.loads(looked.stdout)["signs"]} >= {"machine", "CPU", "memory"}
+    assert {sign["what"] for sign in json.loads(looked.stdout)["signs"]} >= {
+        "machine",
+        "CPU",
+        "memory",
+    }
 
 
 @pytest.mark.parametrize("command", ["serve", "train", "tasks"])
-def test_a_command_of_a_wing_that_is_not_installed_says_where_it_is(alone: Path, tmp_path: Path, command: str) -> None:
+def test_a_command_of_a_wing_that_is_not_installed_says_where_it_is(
+    alone: Path, tmp_path: Path, command: str
+) -> None:
     done = run(alone / "gradus", command, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"there is no command '{command}' here" in done.stderr
@@ -167,7 +212,10 @@ def test_a_command_of_a_wing_that_is_not_installed_says_where_it_is(alone: Path,
 
 def interpreter(version: str) -> Path | None:
     """A Python of this version, on the PATH or of pyenv."""
-    found = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    found = [
+        shutil.which(f"python{version}"),
+        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
+    ]
     return next((Path(one) for one in found if one and run(one, "-c", "").returncode == 0), None)
 
 
@@ -179,22 +227,28 @@ def test_the_wheel_grades_with_each_python(wheel: Path, tmp_path: Path, version:
         pytest.skip(f"there is no Python {version} here")
     assert run(python, "-m", "venv", tmp_path / "environment").returncode == 0
     programs = tmp_path / "environment" / "bin"
-    done = run(programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", wheel)
+    done = run(
+        programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", wheel
+    )
     if re.search("No matching distribution|Could not find a version|ConnectionError", done.stderr):
-        pytest.skip(f"the base dependencies cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(
+            "the base dependencies cannot be installed here:"
+            f" {done.stderr.strip().splitlines()[-1]}"
+        )
     assert done.returncode == 0, done.stderr
     assert run(programs / "gradus", "--version").stdout == f"gradus {__version__}\n"
     script = (
-        "import asyncio, sys\n"
-        "from gradus.client import RewardClient\n"
-        "from gradus.integrations.core import Completion, grade_blocking, settings\n"
-        "url, given = sys.argv[1], {'id': 'a', 'completion': 'reward 0.25', 'task': {'tests': 'x'}}\n"
-        "[batch] = asyncio.run(RewardClient(url).grade('ocaml', [given]))\n"
-        "[single] = grade_blocking([Completion(given['task'], 'reward 0.5')], settings('ocaml', url=url))\n"
-        "print(batch.reward, single.reward, '%d.%d' % sys.version_info[:2])\n"
+        "import asyncio, sys\nfrom gradus.client import RewardClient\nfrom gradus.integrations.core"
+        " import Completion, grade_blocking, settings\nurl, given = sys.argv[1], {'id': 'a',"
+        " 'completion': 'reward 0.25', 'task': {'tests': 'x'}}\n[batch] ="
+        " asyncio.run(RewardClient(url).grade('ocaml', [given]))\n[single] ="
+        " grade_blocking([Completion(given['task'], 'reward 0.5')], settings('ocaml',"
+        " url=url))\nprint(batch.reward, single.reward, '%d.%d' % sys.version_info[:2])\n"
     )
     with Service().running() as service:
-        done = run(programs / "python", "-I", "-W", "error", "-c", script, service.url, cwd=tmp_path)
+        done = run(
+            programs / "python", "-I", "-W", "error", "-c", script, service.url, cwd=tmp_path
+        )
     assert done.stdout.split() == ["0.25", "0.5", version], done.stderr
 
 
@@ -208,7 +262,11 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     """In the environment of the tests, where all of it could be imported."""
     done = run(sys.executable, "-X", "importtime", "-m", "gradus", "--help", cwd=ROOT)
     assert done.returncode == 0
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    imported = {
+        line.rpartition("|")[2].strip()
+        for line in done.stderr.splitlines()
+        if line.startswith("import time:")
+    }
     assert "gradus.cli" in imported
     tops = {name.partition(".")[0] for name in imported}
     assert tops & {*HEAVY, "httpx", "pydantic"} == set()
@@ -230,7 +288,11 @@ def test_the_installed_command_grades_with_base_dependencies_alone(
     installed: Path, tmp_path: Path, ocaml_grader: object
 ) -> None:
     """`ocaml_grader` is asked for because it skips where there is no OCaml."""
-    asked = {"id": "a", "completion": "let f x = x + 1", "task": {"tests": "let () = assert (f 1 = 2)"}}
+    asked = {
+        "id": "a",
+        "completion": "let f x = x + 1",
+        "task": {"tests": "let () = assert (f 1 = 2)"},
+    }
     done = run(
         installed / "gradus",
         "grade",

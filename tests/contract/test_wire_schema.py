@@ -1,6 +1,8 @@
-"""The wire is fixed: its JSON Schema is committed beside this file, and messages that others wrote still parse.
+"""The wire is fixed: its JSON Schema is committed beside this file, and messages that others wrote
+still parse.
 
-A change of the contract on purpose is written down with `python tests/contract/test_wire_schema.py`, and reviewed.
+A change of the contract on purpose is written down with `python
+tests/contract/test_wire_schema.py`, and reviewed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ GOLDEN = HERE / "golden"
 
 
 def schema() -> dict[str, Any]:
-    """Of everything that is sent (requests, as they are read) and answered (the rest, as it is written)."""
+    """Of everything that is sent (requests, as they are read) and answered (the rest, as it is
+    written)."""
     _, requests = models_json_schema([(model, "validation") for model in REQUESTS.values()])
     answers = (GradeResponse, JobStatus, GraderList, Problem)
     _, answered = models_json_schema([(model, "serialization") for model in answers])
@@ -41,7 +44,8 @@ def _bare(node: Any) -> Any:
     return {
         key: _bare(value)
         for key, value in node.items()
-        if key not in ("title", "description") or isinstance(value, dict)  # a dict: a field of that name
+        if key not in ("title", "description")
+        or isinstance(value, dict)  # a dict: a field of that name
     }
 
 
@@ -51,8 +55,9 @@ def golden(name: str) -> Any:
 
 def test_the_wire_is_what_was_committed() -> None:
     assert schema() == json.loads(COMMITTED.read_text()), (
-        "the contract on the wire has changed, and other people's trainers are written to it; if that is meant, "
-        "run `python tests/contract/test_wire_schema.py` and commit wire.schema.json"
+        "the contract on the wire has changed, and other people's trainers are written to it; if"
+        " that is meant, run `python tests/contract/test_wire_schema.py` and commit"
+        " wire.schema.json"
     )
 
 
@@ -60,7 +65,9 @@ def test_the_wire_is_what_was_committed() -> None:
 def test_golden_requests_parse(grader: GraderName) -> None:
     sent = golden(f"{grader}_request")
     request = REQUESTS[grader].model_validate(sent)
-    assert [submission.id for submission in request.submissions] == [one["id"] for one in sent["submissions"]]
+    assert [submission.id for submission in request.submissions] == [
+        one["id"] for one in sent["submissions"]
+    ]
 
 
 @pytest.mark.parametrize("grader", list(REQUESTS))
@@ -83,7 +90,9 @@ def test_the_golden_response_is_written_as_it_was_read() -> None:
 
 def test_the_golden_response_shows_every_kind_of_fault() -> None:
     results = GradeResponse.model_validate(golden("response")).results
-    assert {result.fault.kind for result in results if isinstance(result, Faulted)} == set(FaultKind)
+    assert {result.fault.kind for result in results if isinstance(result, Faulted)} == set(
+        FaultKind
+    )
 
 
 def test_a_fault_with_a_reward_is_refused() -> None:

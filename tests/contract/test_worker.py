@@ -1,4 +1,5 @@
-"""The worker, on both brokers and as real processes: every job is answered once, whatever graders and signals do."""
+"""The worker, on both brokers and as real processes: every job is answered once, whatever graders
+and signals do."""
 
 from __future__ import annotations
 
@@ -22,7 +23,16 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gradus.contract import RESULT, Faulted, Graded, OcamlSubmission, Stage, Submission, TestCount, job_id_of
+from gradus.contract import (
+    RESULT,
+    Faulted,
+    Graded,
+    OcamlSubmission,
+    Stage,
+    Submission,
+    TestCount,
+    job_id_of,
+)
 from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
 from gradus.tasks.ocaml import OcamlLimits
@@ -42,7 +52,13 @@ from tests.graders import described
 RUBRIC = "ocaml/graduated@1"
 SOON_S = 60.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
-INFO = GraderInfo(name="ocaml", revision="t1", toolchain="tiny 1", rubrics=(RUBRIC, "ocaml/strict@1"), sandbox="none")
+INFO = GraderInfo(
+    name="ocaml",
+    revision="t1",
+    toolchain="tiny 1",
+    rubrics=(RUBRIC, "ocaml/strict@1"),
+    sandbox="none",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +145,9 @@ class TinyGrader:
 
 def submission(completion: str, submission_id: str | None = None) -> OcamlSubmission:
     task = {"tests": "let () = assert (f 1 = 2)"}
-    return OcamlSubmission.model_validate({"id": submission_id or completion, "completion": completion, "task": task})
+    return OcamlSubmission.model_validate(
+        {"id": submission_id or completion, "completion": completion, "task": task}
+    )
 
 
 def job(completion: str, *, deadline_s: float = 600.0, info: GraderInfo = INFO, **task: Any) -> Job:
@@ -165,7 +183,9 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def working(grader: Any, broker: Broker, *, slots: int = 4, **more: Any) -> AsyncIterator[Worker]:
+async def working(
+    grader: Any, broker: Broker, *, slots: int = 4, **more: Any
+) -> AsyncIterator[Worker]:
     stop = asyncio.Event()
     worker = Worker(grader, broker, slots=slots, **({"name": "w"} | more))
     running = asyncio.create_task(worker.run(stop))
@@ -178,9 +198,14 @@ async def working(grader: Any, broker: Broker, *, slots: int = 4, **more: Any) -
         await running
 
 
-async def answers(broker: Broker, jobs: Sequence[Job], within_s: float = SOON_S) -> dict[str, Graded | Faulted]:
+async def answers(
+    broker: Broker, jobs: Sequence[Job], within_s: float = SOON_S
+) -> dict[str, Graded | Faulted]:
     """By submission id, for all of `jobs`."""
-    found = [RESULT.validate_json(text) async for _, text in broker.wait([job.id for job in jobs], within_s)]
+    found = [
+        RESULT.validate_json(text)
+        async for _, text in broker.wait([job.id for job in jobs], within_s)
+    ]
     assert len(found) == len(jobs)
     return {result.id: result for result in found}
 
@@ -193,7 +218,7 @@ async def until(happened: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-# -------------------------------------------------------------------------------------------------------- one grade
+# --------------------------------------------------------------------------------------- one grade
 
 
 def attempt(what: str) -> tuple[Graded | Faulted | None, int]:
@@ -222,10 +247,17 @@ def test_a_fault_that_passes_is_not_reported() -> None:
         ("surprise", FaultKind.INTERNAL, True, MAX_ATTEMPTS),
     ],
 )
-def test_a_fault_is_reported_after_bounded_attempts(what: str, kind: FaultKind, retryable: bool, calls: int) -> None:
+def test_a_fault_is_reported_after_bounded_attempts(
+    what: str, kind: FaultKind, retryable: bool, calls: int
+) -> None:
     result, called = attempt(what)
     assert isinstance(result, Faulted)
-    assert (result.id, result.fault.kind, result.fault.retryable, called) == (what, kind, retryable, calls)
+    assert (result.id, result.fault.kind, result.fault.retryable, called) == (
+        what,
+        kind,
+        retryable,
+        calls,
+    )
 
 
 def test_a_surprise_is_told_by_its_type_alone() -> None:
@@ -234,17 +266,21 @@ def test_a_surprise_is_told_by_its_type_alone() -> None:
     assert result.fault.message == "the grader broke: ValueError"
 
 
-# ---------------------------------------------------------------------------------------------------- from the queue
+# ---------------------------------------------------------------------- from the queue
 
 
 async def test_every_job_is_answered_and_bad_ones_harm_no_other(place: Place) -> None:
     broker = place.open()
-    jobs = [job(what) for what in ("right a", "surprise", "right b", "hopeless", "flaky", "fault", "right c")]
+    jobs = [
+        job(what)
+        for what in ("right a", "surprise", "right b", "hopeless", "flaky", "fault", "right c")
+    ]
     async with working(TinyGrader(), broker):
         await broker.submit(jobs)
         results = await answers(broker, jobs)
     kinds = {
-        name: result.status if isinstance(result, Graded) else result.fault.kind for name, result in results.items()
+        name: result.status if isinstance(result, Graded) else result.fault.kind
+        for name, result in results.items()
     }
     assert kinds == {
         "right a": "graded",
@@ -258,12 +294,16 @@ async def test_every_job_is_answered_and_bad_ones_harm_no_other(place: Place) ->
 
 
 def assert_slow_ones_went_last(grader: TinyGrader) -> None:
-    """By two slots, the last of the others and the first of the slow ones may be started together."""
+    """By two slots, the last of the others and the first of the slow ones may be started
+    together."""
     again = [what for n, what in enumerate(grader.started) if what in grader.started[:n]]
     slow = {what for what in grader.started if what.startswith("slow")}
     assert len(again) == len(slow)
     assert {*again} == slow
-    assert len(grader.started) - grader.started.index(again[0], grader.started.index(again[0]) + 1) <= len(slow) + 1
+    assert (
+        len(grader.started) - grader.started.index(again[0], grader.started.index(again[0]) + 1)
+        <= len(slow) + 1
+    )
 
 
 async def test_what_takes_long_is_graded_when_its_neighbours_are_done(place: Place) -> None:
@@ -388,9 +428,15 @@ HOSTILE = [
 ]
 
 
-async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(redis_url: str, tmp_path: Path) -> None:
+async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(
+    redis_url: str, tmp_path: Path
+) -> None:
     made = tmp_path / "made by a job"
-    hostile = [*HOSTILE, pickle.dumps(_Executed(made)), f"\"__import__('os').mkdir({str(made)!r})\"".encode()]
+    hostile = [
+        *HOSTILE,
+        pickle.dumps(_Executed(made)),
+        f"\"__import__('os').mkdir({str(made)!r})\"".encode(),
+    ]
     place = Place(redis_url)
     broker = place.open()
     odd = [Job(f"odd-{n}", "ocaml", "{}") for n in range(len(hostile))]
@@ -399,14 +445,21 @@ async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(redis_url
         for one, payload in zip(odd, hostile, strict=True):
             await redis.hset(f"{place.prefix}job:{one.id}", "payload", payload)
         await redis.hdel(f"{place.prefix}job:odd-2", "payload")
-        for entry in ({"id": "odd-0"}, {"id": b"\xff"}, {"nonsense": "1"}, {"payload": hostile[-2], "id": "none"}):
+        for entry in (
+            {"id": "odd-0"},
+            {"id": b"\xff"},
+            {"nonsense": "1"},
+            {"payload": hostile[-2], "id": "none"},
+        ):
             await redis.xadd(f"{place.prefix}jobs:ocaml", entry)
         await redis.zadd(f"{place.prefix}queue:ocaml", {b"\xff\x80": 0, "no such job": -1e300})
     async with working(TinyGrader(), broker):
         results = await answers(broker, odd)
         await broker.submit([job("right")])
         assert isinstance((await answers(broker, [job("right")]))["right"], Graded)
-    assert {result.fault.kind for result in results.values() if isinstance(result, Faulted)} == {FaultKind.INTERNAL}
+    assert {result.fault.kind for result in results.values() if isinstance(result, Faulted)} == {
+        FaultKind.INTERNAL
+    }
     assert len(results) == len(hostile)
     assert not made.exists()
     await broker.close()
@@ -431,7 +484,9 @@ async def given_up(worker: Worker) -> None:
     await until(lambda: work.cancel_token.is_cancelled)
 
 
-async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_its_slot_is_free(place: Place) -> None:
+async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_its_slot_is_free(
+    place: Place,
+) -> None:
     broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
@@ -449,7 +504,9 @@ async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_i
     assert await broker.depth("ocaml") == 0
 
 
-async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_next(place: Place) -> None:
+async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_next(
+    place: Place,
+) -> None:
     broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
@@ -498,7 +555,9 @@ class Recording(MemoryBroker):
         self._check("claim")
         return await super().claim(grader, worker, limit, wait_s)
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
+    async def finish(
+        self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
+    ) -> bool:
         self._check("finish")
         self.finished[RESULT.validate_json(result).id] = cache
         return await super().finish(claim, result, cache=cache, dead_letter=dead_letter)
@@ -523,7 +582,9 @@ async def test_slots_go_on_while_results_are_delivered_but_not_without_end() -> 
     jobs = [job(f"right {n}") for n in range(10)]
     async with working(grader, broker, slots=2):
         await broker.submit(jobs)
-        await until(lambda: broker.away["finish"] <= 4)  # four results were refused, and wait for the next attempt
+        await until(
+            lambda: broker.away["finish"] <= 4
+        )  # four results were refused, and wait for the next attempt
         assert grader.calls.total() == 4
         await answers(broker, jobs)
     assert grader.calls.total() == 10
@@ -531,18 +592,25 @@ async def test_slots_go_on_while_results_are_delivered_but_not_without_end() -> 
 
 async def test_verdicts_are_kept_for_later_askers_and_faults_are_not() -> None:
     broker = Recording()
-    jobs = [job("right"), job("hopeless"), job("right other", info=INFO.model_copy(update={"revision": "t0"}))]
+    jobs = [
+        job("right"),
+        job("hopeless"),
+        job("right other", info=INFO.model_copy(update={"revision": "t0"})),
+    ]
     async with working(TinyGrader(), broker):
         await broker.submit(jobs)
         await answers(broker, jobs)
-    # the last was asked of another revision: this one's verdict answers it, but is not remembered as the other's
+    # the last was asked of another revision: this one's verdict answers it, but is not remembered
+    # as the other's
     assert broker.finished == {"right": True, "hopeless": False, "right other": False}
 
 
-# ---------------------------------------------------------------------------------------------------------- stopping
+# ---------------------------------------------------------------------------------------- stopping
 
 
-async def test_a_worker_that_stops_finishes_what_it_began_and_takes_nothing_new(place: Place) -> None:
+async def test_a_worker_that_stops_finishes_what_it_began_and_takes_nothing_new(
+    place: Place,
+) -> None:
     broker, grader, stop = place.open(), TinyGrader(), asyncio.Event()
     held, later = [job("hold a"), job("hold b")], job("right later")
     running = asyncio.create_task(Worker(grader, broker, slots=2, name="w").run(stop))
@@ -562,7 +630,9 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.worker.DRAIN_S", 0.1)
-    terms = BrokerSettings(lease_s=10 * SOON_S)  # longer than anybody waits: it has to be given back
+    terms = BrokerSettings(
+        lease_s=10 * SOON_S
+    )  # longer than anybody waits: it has to be given back
     broker, slow, quick, stop = place.open(terms), TinyGrader(), TinyGrader(), asyncio.Event()
     quick.let_go.set()
     running = asyncio.create_task(Worker(slow, broker, slots=1, name="slow").run(stop))
@@ -577,7 +647,9 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     assert quick.calls["hold"] == 1
 
 
-async def test_a_worker_leaves_soon_though_redis_is_away(redis_server: Callable[..., RedisServer]) -> None:
+async def test_a_worker_leaves_soon_though_redis_is_away(
+    redis_server: Callable[..., RedisServer],
+) -> None:
     server, grader = redis_server(), TinyGrader()
     broker = StreamsBroker(server.url, patience_s=SOON_S)
     async with registered(broker, "leaving", grader.info(), grader.description()):
@@ -606,7 +678,7 @@ async def test_an_idle_worker_costs_less_than_five_commands_a_second(
     assert after - before < 5 * seconds
 
 
-# ------------------------------------------------------------------------------------------------------ real processes
+# ---------------------------------------------------------------------- real processes
 
 
 def started(*argv: str) -> subprocess.Popen[bytes]:
@@ -619,7 +691,9 @@ async def test_a_worker_process_that_is_told_to_stop_finishes_what_it_began_with
 ) -> None:
     redis_url = redis_server().url  # a process uses the usual key prefix
     broker = open_broker(redis_url)
-    endless = job("let rec f x = f (x + 1)", info=ocaml_grader.info(), limits=OcamlLimits(cpu_s=0.3))
+    endless = job(
+        "let rec f x = f (x + 1)", info=ocaml_grader.info(), limits=OcamlLimits(cpu_s=0.3)
+    )
     running = started("-m", "gradus", "worker", "ocaml", "--redis", redis_url, "--slots", "2")
     try:
         await broker.submit([endless])
@@ -631,7 +705,9 @@ async def test_a_worker_process_that_is_told_to_stop_finishes_what_it_began_with
         running.communicate()
     assert (running.returncode, b"Traceback" in log) == (0, False), log
     assert await broker.graders() == []
-    assert isinstance(RESULT.validate_json((await broker.results([endless.id]))[endless.id]), Graded)
+    assert isinstance(
+        RESULT.validate_json((await broker.results([endless.id]))[endless.id]), Graded
+    )
     await broker.close()
 
 
@@ -646,13 +722,14 @@ def test_a_worker_process_without_a_queue_says_how_to_name_one() -> None:
     assert (running.returncode, b"--redis redis://" in log, b"Traceback" in log) == (2, True, False)
 
 
-# ------------------------------------------------------------------------------------------------------------ offline
+# ----------------------------------------------------------------------------------------- offline
 
 
 def test_offline_results_come_in_order_and_identical_work_is_done_once() -> None:
     grader = TinyGrader()
     asked = [
-        submission(what, str(n)) for n, what in enumerate(["right a", "right b", "right a", "hopeless", "right a"])
+        submission(what, str(n))
+        for n, what in enumerate(["right a", "right b", "right a", "hopeless", "right a"])
     ]
     results = list(grade_in_order(grader, asked, RUBRIC, 3))
     assert [(result.id, result.status) for result in results] == [
@@ -675,7 +752,9 @@ def test_offline_grading_that_nobody_wants_any_more_ends() -> None:
 
 def test_a_payload_survives_its_journey() -> None:
     payload = JobPayload(
-        submission=submission("let f x = x\u2028").model_dump(mode="json"), rubric=RUBRIC, deadline=1.5
+        submission=submission("let f x = x\u2028").model_dump(mode="json"),
+        rubric=RUBRIC,
+        deadline=1.5,
     )
     assert JobPayload.model_validate_json(payload.encode()) == payload
     assert json.loads(payload.encode())["deadline"] == 1.5

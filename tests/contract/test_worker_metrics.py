@@ -1,4 +1,5 @@
-"""What `gradus worker --metrics-port` tells Prometheus: after real work of a real worker, asked over HTTP."""
+"""What `gradus worker --metrics-port` tells Prometheus: after real work of a real worker, asked
+over HTTP."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class Grader:
         return verdict(submission.id, passed=submission.completion == "right")
 
 
-def verdict(submission_id: str, *, passed: bool, flags: tuple[str, ...] = ("degenerate:short", "style")) -> Graded:
+def verdict(
+    submission_id: str, *, passed: bool, flags: tuple[str, ...] = ("degenerate:short", "style")
+) -> Graded:
     return Graded(
         id=submission_id,
         reward=1.0 if passed else 0.25,
@@ -66,11 +69,17 @@ def job(completion: str, payload: str | None = None) -> Job:
 def told(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in lines
+        if not line.startswith("#")
+    }
 
 
 async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)  # a worker that stops waits for its claim to run out
+    monkeypatch.setattr(
+        "services.worker.CLAIM_WAIT_S", 0.1
+    )  # a worker that stops waits for its claim to run out
     broker, metrics, stop = MemoryBroker(), WorkerMetrics(), asyncio.Event()
     port = metrics.serve(0)
     assert told(port)['gradus_worker_faults_total{kind="sandbox"}'] == 0

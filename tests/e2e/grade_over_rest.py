@@ -1,8 +1,8 @@
-"""Grades a batch per grader over REST against a running service and checks each result; exit status 1 with the first
-that is off.
+"""Grades a batch per grader over REST against a running service and checks each result; exit status
+1 with the first that is off.
 
-Usage: grade_over_rest.py URL GRADER[=WORKERS[xNUMBER]]..., NUMBER of right, of wrong and of ill-typed answers, 1000 at
-most. Standard library only: a check of a deployment must not need the
+Usage: grade_over_rest.py URL GRADER[=WORKERS[xNUMBER]]..., NUMBER of right, of wrong and of
+ill-typed answers, 1000 at most. Standard library only: a check of a deployment must not need the
 deployment's own packages.
 """
 
@@ -27,17 +27,25 @@ ANSWERS = {
         "ill-typed": 'pub fn f(x: i64) -> i64 {{\n    x + "{n}"\n}}',
     },
     "story": {
-        "right": "{n} ways were thought of.</think>\nAs a tenant, I want to report a broken boiler online, so that I "
-        "need not phone.\nAs a plumber, I want to see my visits of the day, so that I can plan my route.",
+        "right": (
+            "{n} ways were thought of.</think>\nAs a tenant, I want to report a broken boiler"
+            " online, so that I need not phone.\nAs a plumber, I want to see my visits of the day,"
+            " so that I can plan my route."
+        ),
         "wrong": "As a gardener, I want to order {n} roses, so that my beds are full in spring.",
         "ill-typed": "There are {n} stories to be written here.",
     },
 }
 TASKS = {
-    "ocaml": {"tests": "assert (f 1 = 2);;\nassert (f 41 = 42);;", "signature": "val f : int -> int"},
+    "ocaml": {
+        "tests": "assert (f 1 = 2);;\nassert (f 41 = 42);;",
+        "signature": "val f : int -> int",
+    },
     "rust": {
-        "tests": "use solution::f;\n#[test]\nfn one() {\n    assert_eq!(f(1), 2);\n}\n#[test]\nfn more() {\n"
-        "    assert_eq!(f(41), 42);\n}",
+        "tests": (
+            "use solution::f;\n#[test]\nfn one() {\n    assert_eq!(f(1), 2);\n}\n#[test]\nfn more()"
+            " {\n    assert_eq!(f(41), 42);\n}"
+        ),
         "signature": "pub fn f(x: i64) -> i64;",
     },
     "story": {
@@ -62,7 +70,8 @@ def call(url: str, body: object = None) -> Any:
 
 
 def wait_for_workers(url: str, name: str, wanted: int, seconds: int = 90) -> dict[str, Any]:
-    """The grader's entry of /v1/graders once it counts that many workers: each has proved its sandbox by then."""
+    """The grader's entry of /v1/graders once it counts that many workers: each has proved its
+    sandbox by then."""
     said: Any = None
     for _ in range(seconds):
         try:
@@ -79,7 +88,12 @@ def wait_for_workers(url: str, name: str, wanted: int, seconds: int = 90) -> dic
 def submission(grader: str, kind: str, n: int) -> dict[str, Any]:
     answer = ANSWERS[grader][kind].format(n=n)
     completion = answer if grader == "story" else f"```{grader}\n{answer}\n```"
-    return {"id": f"{kind}-{n}", "prompt": "Add one.", "completion": completion, "task": TASKS[grader]}
+    return {
+        "id": f"{kind}-{n}",
+        "prompt": "Add one.",
+        "completion": completion,
+        "task": TASKS[grader],
+    }
 
 
 def check(grader: str, result: dict[str, Any]) -> None:
@@ -96,12 +110,17 @@ def main(url: str, name: str, workers: int, n_each: int) -> None:
     assert grader["sandbox"] == ("none" if name == "story" else "bubblewrap"), grader
     waited_s = time.monotonic() - started
     print(
-        f"{name}: {grader['workers']} workers, {grader['slots']} slots, {grader['toolchain']}, {waited_s:.1f} s waited"
+        f"{name}: {grader['workers']} workers, {grader['slots']} slots, {grader['toolchain']},"
+        f" {waited_s:.1f} s waited"
     )
     first = random.randrange(10**6)  # nothing of an earlier run's is in the cache
-    submissions = [submission(name, kind, first + n) for n in range(n_each) for kind in ANSWERS[name]]
+    submissions = [
+        submission(name, kind, first + n) for n in range(n_each) for kind in ANSWERS[name]
+    ]
     started = time.monotonic()
-    results = call(f"{url}/v1/grade/{name}", {"submissions": submissions, "deadline_s": 100})["results"]
+    results = call(f"{url}/v1/grade/{name}", {"submissions": submissions, "deadline_s": 100})[
+        "results"
+    ]
     wall_s = time.monotonic() - started
     assert [result["id"] for result in results] == [submission["id"] for submission in submissions]
     for result in results:

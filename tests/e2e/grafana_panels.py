@@ -1,7 +1,9 @@
-"""Asks Prometheus every query of Grafana's dashboards, as they are provisioned, and wants data for each.
+"""Asks Prometheus every query of Grafana's dashboards, as they are provisioned, and wants data for
+each.
 
-Usage: grafana_panels.py CONTAINER BOARD..., the container being Prometheus'. Exit status 1 with what failed or had
-no data, but for panels that have none where nothing is wrong. Standard library and podman only. Draws nothing.
+Usage: grafana_panels.py CONTAINER BOARD..., the container being Prometheus'. Exit status 1 with
+what failed or had no data, but for panels that have none where nothing is wrong. Standard library
+and podman only. Draws nothing.
 """
 
 import json
@@ -23,13 +25,25 @@ QUIET = {
 def queries(board: str) -> list[tuple[str, str]]:
     """(panel, query with everything chosen) in the order of the dashboard."""
     panels = json.loads((BOARDS / f"{board}.json").read_text())["panels"]
-    found = [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", ())]
+    found = [
+        (panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", ())
+    ]
     return [(title, re.sub(r"\$(grader|run)\b", ".*", expression)) for title, expression in found]
 
 
 def series(container: str, expression: str) -> int:
-    """How many it finds. Raises ValueError with what Prometheus says if it takes the query for none."""
-    ask = ["podman", "exec", container, "promtool", "query", "instant", "http://127.0.0.1:9090", expression]
+    """How many it finds. Raises ValueError with what Prometheus says if it takes the query for
+    none."""
+    ask = [
+        "podman",
+        "exec",
+        container,
+        "promtool",
+        "query",
+        "instant",
+        "http://127.0.0.1:9090",
+        expression,
+    ]
     done = subprocess.run(ask, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise ValueError(f"{expression}: {done.stderr.strip()}")
@@ -37,17 +51,23 @@ def series(container: str, expression: str) -> int:
 
 
 def empty(container: str, board: str) -> list[str]:
-    """Titles of panels with a query that found nothing, those that may be empty included; prints what was found."""
+    """Titles of panels with a query that found nothing, those that may be empty included; prints
+    what was found."""
     found = [(title, series(container, expression)) for title, expression in queries(board)]
     without = sorted({title for title, number in found if number == 0})
-    print(f"  {board}: {sum(number > 0 for _, number in found)} of {len(found)} queries have data, {len(without)} none")
+    print(
+        f"  {board}: {sum(number > 0 for _, number in found)} of {len(found)} queries have data,"
+        f" {len(without)} none"
+    )
     for title in without:
         print(f"    empty: {title}" + (f" ({QUIET[title]})" if title in QUIET else ""))
     return without
 
 
 def main(container: str, boards: list[str]) -> None:
-    if missed := [title for board in boards for title in empty(container, board) if title not in QUIET]:
+    if missed := [
+        title for board in boards for title in empty(container, board) if title not in QUIET
+    ]:
         sys.exit(f"without data: {', '.join(missed)}")
 
 

@@ -1,8 +1,9 @@
-"""Grade the OCaml corpora beside the checkout: verified records pass with their reference and fail with their stub.
+"""Grade the OCaml corpora beside the checkout: verified records pass with their reference and fail
+with their stub.
 
-Prints the counts. Run as a script (`python tests/e2e/ocaml_corpora.py`) it first installs the Debian packages that the
-corpora need, when it may; with `--without-packages` it leaves out what needs any, for an OCaml that has none. The test
-in test_ocaml_corpora.py uses the same functions.
+Prints the counts. Run as a script (`python tests/e2e/ocaml_corpora.py`) it first installs the
+Debian packages that the corpora need, when it may; with `--without-packages` it leaves out what
+needs any, for an OCaml that has none. The test in test_ocaml_corpora.py uses the same functions.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ LIMITS = {
 }
 """Where the grader's defaults are less than ten times what the reference answer costs."""
 OTHER_NUMBERS = "ocamlorg/024 solution: 0.675"
-"""Asks for six certain random numbers, and the generator of OCaml 5 is another one: one of its two tests passes."""
+"""Asks for six certain random numbers, and the generator of OCaml 5 is another one: one of its two
+tests passes."""
 DEBIAN = {
     "base": "libbase-ocaml-dev",
     "react": "libreact-ocaml-dev",
@@ -60,7 +62,9 @@ def submission(record: dict[str, Any], which: str) -> OcamlSubmission:
         "limits": LIMITS.get(record["id"], {}),
     }
     completion = f"```ocaml\n{record[which]}\n```"
-    return OcamlSubmission.model_validate({"id": f"{record['id']} {which}", "completion": completion, "task": task})
+    return OcamlSubmission.model_validate(
+        {"id": f"{record['id']} {which}", "completion": completion, "task": task}
+    )
 
 
 def missing_packages() -> list[str]:
@@ -72,10 +76,14 @@ def missing_packages() -> list[str]:
 
 def install(packages: list[str]) -> None:
     if packages and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], check=True)
+        subprocess.run(
+            ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], check=True
+        )
 
 
-def grade_all(grader: OcamlGrader, *, packages: bool = True) -> list[tuple[dict[str, Any], str, Graded | Faulted]]:
+def grade_all(
+    grader: OcamlGrader, *, packages: bool = True
+) -> list[tuple[dict[str, Any], str, Graded | Faulted]]:
     chosen = [record for record in records() if packages or set(record["packages"]) <= {"ounit2"}]
     jobs = [(record, which) for record in chosen for which in ("solution", "stub")]
     submissions = [submission(record, which) for record, which in jobs]
@@ -91,18 +99,25 @@ def wrong(which: str, result: Graded | Faulted, record: dict[str, Any]) -> str |
     counted = result.tests is not None and result.tests.total == record["n_tests"]
     if result.passed and result.reward == 1.0 and counted:
         return None
-    return f"{result.id}: {result.reward} {result.tests} of {record['n_tests']} {result.flags} {result.diagnostics[:2]}"
+    return (
+        f"{result.id}: {result.reward} {result.tests} of {record['n_tests']} {result.flags}"
+        f" {result.diagnostics[:2]}"
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--without-packages", action="store_true")
     packages = not parser.parse_args().without_packages
     if packages:
         install(missing_packages())
     grader = OcamlGrader()
     results = grade_all(grader, packages=packages)
-    problems = [problem for record, which, result in results if (problem := wrong(which, result, record))]
+    problems = [
+        problem for record, which, result in results if (problem := wrong(which, result, record))
+    ]
     if grader.toolchain.number >= 500:
         problems = [problem for problem in problems if not problem.startswith(OTHER_NUMBERS)]
     counts = Counter((record["corpus"], which) for record, which, _ in results)

@@ -1,7 +1,9 @@
-"""Lets `pip` inside an image build install from where this host's pip does; prints arguments for `podman build`.
+"""Lets `pip` inside an image build install from where this host's pip does; prints arguments for
+`podman build`.
 
-Usage: pip_settings.py DIRECTORY. Writes DIRECTORY/pip.conf, and mounts it with every local file and directory that
-the host's settings name. Does not change the host's settings, and nothing of them is kept in the repository.
+Usage: pip_settings.py DIRECTORY. Writes DIRECTORY/pip.conf, and mounts it with every local file and
+directory that the host's settings name. Does not change the host's settings, and nothing of them is
+kept in the repository.
 """
 
 import ast
@@ -11,11 +13,20 @@ import sys
 from pathlib import Path
 
 INSIDE = "/run/pip"
-_MEANT_FOR_BUILDS = ("cert", "extra-index-url", "find-links", "index-url", "timeout", "default-timeout", "trusted-host")
+_MEANT_FOR_BUILDS = (
+    "cert",
+    "extra-index-url",
+    "find-links",
+    "index-url",
+    "timeout",
+    "default-timeout",
+    "trusted-host",
+)
 
 
 def host_settings() -> dict[str, str]:
-    """What `pip config list` says: option to value, the environment over the files as pip has it."""
+    """What `pip config list` says: option to value, the environment over the files as pip has
+    it."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout
@@ -26,7 +37,8 @@ def host_settings() -> dict[str, str]:
 
 
 def moved(value: str, mounts: dict[str, str]) -> str:
-    """`value` with local places renamed to where they are mounted; adds these to `mounts`, host path to path inside."""
+    """`value` with local places renamed to where they are mounted; adds these to `mounts`, host
+    path to path inside."""
     words = []
     for word in value.split():
         path = word.removeprefix("file://")
@@ -45,7 +57,10 @@ def main(directory: Path) -> str:
     lines = [f"{key} = {moved(value, mounts)}" for key, value in host_settings().items()]
     directory.mkdir(parents=True)
     (directory / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
-    for source, inside in mounts.items():  # mount points inside a read-only mount have to be there before
+    for (
+        source,
+        inside,
+    ) in mounts.items():  # mount points inside a read-only mount have to be there before
         point = directory / Path(inside).name
         point.mkdir() if os.path.isdir(source) else point.touch()
     volumes = {str(directory): INSIDE, **mounts}

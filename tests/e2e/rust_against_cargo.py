@@ -1,11 +1,13 @@
-"""Every Rust program we have, judged by real cargo and by the grader: the same errors, lints and tests, or a reason.
+"""Every Rust program we have, judged by real cargo and by the grader: the same errors, lints and
+tests, or a reason.
 
     python tests/e2e/rust_against_cargo.py --kept /tmp/cargo-results    # all; ten minutes, less the second time
     python tests/e2e/rust_against_cargo.py --only crates --match overflow
 
-Prints what was compared and every difference. A difference that is meant has its reason in `EXPLAINED`; any other makes
-the exit status 1, and so does a reason for a difference that is not there any more.
-"""
+Prints what was compared and every difference. A difference that is meant has its reason in
+`EXPLAINED`; any other makes the exit status 1, and so does a reason for a difference that is not
+there any more.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -27,10 +29,21 @@ from tests.e2e.rust_programs import SOURCES, Program, lint_pairs, missing_corpor
 from tests.rust_config import crates_are_here, write_config
 
 _SILENCED = "Meant: the answer allows the lint, and the grader counts what answers would silence"
-_DENIED = "Meant: the answer makes its own warnings errors, and the grader keeps what is a matter of style out of check"
-_CERTAIN = "Meant: the grader makes code in its check, and cargo only in its test; it is refused by both, earlier here"
-_EQUAL = "Meant: the answer writes `PartialEq` by hand and the task has no signature that asks for it"
-_FAIR = "Meant: equality between the answer's type and another would be the answer's word, so such an assertion fails"
+_DENIED = (
+    "Meant: the answer makes its own warnings errors, and the grader keeps what is a matter of"
+    " style out of check"
+)
+_CERTAIN = (
+    "Meant: the grader makes code in its check, and cargo only in its test; it is refused by both,"
+    " earlier here"
+)
+_EQUAL = (
+    "Meant: the answer writes `PartialEq` by hand and the task has no signature that asks for it"
+)
+_FAIR = (
+    "Meant: equality between the answer's type and another would be the answer's word, so such an"
+    " assertion fails"
+)
 _FILES = "Meant: three tests open the crate's Cargo.toml, and where tests run there are no files"
 _TIME = "The program writes the time: its output is another in each run"
 _ALLOWING = (
@@ -68,11 +81,14 @@ EXPLAINED: Mapping[str, str] = {
 
 
 class RecordingRunner(Runner):
-    """Remembers what the last run was like: facts have the number of passed tests, this has their names."""
+    """Remembers what the last run was like: facts have the number of passed tests, this has their
+    names."""
 
     last: RunResult | None = None
 
-    def tests(self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()) -> RunResult:
+    def tests(
+        self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
+    ) -> RunResult:
         self.last = super().tests(program, task, expected)
         return self.last
 
@@ -83,7 +99,9 @@ class Ours:
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.grader = RustGrader(write_config(Path(folder) / "rust.yaml"))
-        self._runner = RecordingRunner(self.grader.sandbox, self.grader.toolchain, self.grader.config)
+        self._runner = RecordingRunner(
+            self.grader.sandbox, self.grader.toolchain, self.grader.config
+        )
         self.grader.runner = self._runner
 
     def __call__(self, program: Program, cargo: Seen) -> Seen:
@@ -93,8 +111,14 @@ class Ours:
         except Fault as fault:
             return Seen(False, fault=fault.message)
         checks = facts.stage in (Stage.CLIPPY, Stage.TESTS)
-        wrong = [remark for remark in facts.diagnostics if remark.severity is Severity.ERROR and remark.code]
-        errors = Counter(remark.code for remark in wrong if remark.code and remark.code.startswith("E"))
+        wrong = [
+            remark
+            for remark in facts.diagnostics
+            if remark.severity is Severity.ERROR and remark.code
+        ]
+        errors = Counter(
+            remark.code for remark in wrong if remark.code and remark.code.startswith("E")
+        )
         return Seen(
             checks,
             dict(errors),
@@ -108,7 +132,10 @@ def submission(program: Program, cargo: Seen) -> RustSubmission:
     blocks = [f"``````rust {path}\n{text}\n``````" for path, text in program.answer.items()]
     task = program.task
     if program.own_output:
-        cases = [StdioCase(stdin=case.stdin, stdout=out or "") for case, out in zip(task.cases, cargo.outputs)]  # noqa: B905 - none when it does not check
+        cases = [
+            StdioCase(stdin=case.stdin, stdout=out or "")
+            for case, out in zip(task.cases, cargo.outputs)  # noqa: B905
+        ]  # noqa: B905 - none when it does not check
         task = task.model_copy(update={"cases": tuple(cases) or task.cases})
     return RustSubmission(id=program.id[:256], completion="\n\n".join(blocks), task=task)
 
@@ -126,7 +153,9 @@ def differences(cargo: Seen, ours: Seen) -> Iterator[str]:
         every = sorted({*cargo.lints, *ours.lints})
         told = [f"{lint} {cargo.lints.get(lint, 0)} -> {ours.lints.get(lint, 0)}" for lint in every]
         changed = [
-            text for text, lint in zip(told, every, strict=True) if cargo.lints.get(lint) != ours.lints.get(lint)
+            text
+            for text, lint in zip(told, every, strict=True)
+            if cargo.lints.get(lint) != ours.lints.get(lint)
         ]
         yield f"lints: {', '.join(changed)}"
     if cargo.passed != ours.passed:
@@ -139,7 +168,7 @@ def _verdict(seen: Seen) -> str:
     return "compiles it" if seen.checks else f"refuses it {seen.errors or ''}".strip()
 
 
-# --------------------------------------------------------------------------------------------------------- comparing
+# --------------------------------------------------------------------------------------- comparing
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +198,8 @@ def compare(chosen: Iterable[Program], ours: Ours, kept: Path | None = None) -> 
 
 
 def lints_not_as_they_should_be(compared: Iterable[Compared]) -> Iterator[str]:
-    """Of the lint pairs: the bad side has that lint and no other, the fixed side has none; both for cargo and here."""
+    """Of the lint pairs: the bad side has that lint and no other, the fixed side has none; both for
+    cargo and here."""
     wanted: dict[str, list[str]] = {}
     for number, pair in enumerate(lint_pairs()):
         name = f"lint {number} {pair.lint}"
@@ -182,17 +212,26 @@ def lints_not_as_they_should_be(compared: Iterable[Compared]) -> Iterator[str]:
 
 def table(compared: Iterable[Compared]) -> str:
     lines = [
-        "| programs | compared | passed by cargo | lints by cargo | not compiling | only check and lints | differ |"
+        "| programs | compared | passed by cargo | lints by cargo | not compiling | only check and"
+        " lints | differ |"
     ]
     lines.append("|---|--:|--:|--:|--:|--:|--:|")
     by_source: dict[str, list[Compared]] = {}
     for one in compared:
         by_source.setdefault(one.program.source, []).append(one)
     for source, ones in by_source.items():
-        passed, lints = sum(one.cargo.passed for one in ones), sum(sum(one.cargo.lints.values()) for one in ones)
-        broken, differ = sum(not one.cargo.checks for one in ones), sum(bool(one.differences) for one in ones)
+        passed, lints = (
+            sum(one.cargo.passed for one in ones),
+            sum(sum(one.cargo.lints.values()) for one in ones),
+        )
+        broken, differ = (
+            sum(not one.cargo.checks for one in ones),
+            sum(bool(one.differences) for one in ones),
+        )
         checked = sum(one.program.checked_only for one in ones)
-        lines.append(f"| {source} | {len(ones)} | {passed} | {lints} | {broken} | {checked} | {differ} |")
+        lines.append(
+            f"| {source} | {len(ones)} | {passed} | {lints} | {broken} | {checked} | {differ} |"
+        )
     return "\n".join(lines)
 
 
@@ -204,35 +243,58 @@ def report(compared: list[Compared]) -> Iterator[str]:
     elsewhere = [one for one in compared if one.cargo.elsewhere]
     if elsewhere:
         told = ", ".join(f"{one.program.id} ({one.cargo.elsewhere})" for one in elsewhere)
-        yield f"Tests that answers carry themselves, which cargo runs and the grader leaves out: {told}"
-    checked = [one.program.id for one in compared if one.program.checked_only and one.program.source != "lints"]
+        yield (
+            "Tests that answers carry themselves, which cargo runs and the grader leaves out:"
+            f" {told}"
+        )
+    checked = [
+        one.program.id
+        for one in compared
+        if one.program.checked_only and one.program.source != "lints"
+    ]
     if checked:
         yield f"Only check and lints, for their tests cannot be had apart: {', '.join(checked)}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kept", type=Path, help="a folder where cargo's results are kept for the next time")
-    parser.add_argument("--only", choices=SOURCES, action="append", help="programs of this source; may be repeated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kept", type=Path, help="a folder where cargo's results are kept for the next time"
+    )
+    parser.add_argument(
+        "--only", choices=SOURCES, action="append", help="programs of this source; may be repeated"
+    )
     parser.add_argument("--match", default="", help="programs with this in their name")
     arguments = parser.parse_args()
     if arguments.kept:
         arguments.kept.mkdir(parents=True, exist_ok=True)
     if absent := missing_corpora():
         print(f"left out, for they are not beside this checkout: {', '.join(absent)}")
-    chosen = [p for source in arguments.only or SOURCES for p in programs(source) if arguments.match in p.id]
+    chosen = [
+        p
+        for source in arguments.only or SOURCES
+        for p in programs(source)
+        if arguments.match in p.id
+    ]
     if not crates_are_here():
         needy = [program for program in chosen if program.task.dependencies]
         chosen = [program for program in chosen if program not in needy]
         told = ", ".join(program.id for program in needy)
-        print(f"left out, for the sources of crates are not here (apt-get install librust-*-dev): {told}")
+        print(
+            "left out, for the sources of crates are not here (apt-get install librust-*-dev):"
+            f" {told}"
+        )
     compared = []
     for one in compare(chosen, Ours(), arguments.kept):
         compared.append(one)
         if sys.stderr.isatty():
             print(f"\r{len(compared)} of {len(chosen)}", end="", file=sys.stderr)
     print("\n".join(report(compared)))
-    wrong = [text for one in compared for text in one.wrong] + list(lints_not_as_they_should_be(compared))
+    wrong = [text for one in compared for text in one.wrong] + list(
+        lints_not_as_they_should_be(compared)
+    )
     print(f"{len(compared)} compared, {len(wrong)} not as they should be", *wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -1,7 +1,9 @@
-"""Rust crates with tests, from the corpora beside the checkout, our own tasks and our own cases. Runs nothing.
+"""Rust crates with tests, from the corpora beside the checkout, our own tasks and our own cases.
+Runs nothing.
 
-Rustlings keep their tests inside of the answer: these are moved into an integration test file, and what they use is
-made public, by plain rules on lines. Both sides of a comparison get the result, so it need not be what people write.
+Rustlings keep their tests inside of the answer: these are moved into an integration test file, and
+what they use is made public, by plain rules on lines. Both sides of a comparison get the result, so
+it need not be what people write.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-# ------------------------------------------------------------------------------------------------------- the sources
+# ---------------------------------------------------------------------- the sources
 
 
 def _exercism() -> Iterator[Program]:
@@ -123,7 +125,9 @@ def _rustlings() -> Iterator[Program]:
             name = f"{record['id']} {which}"
             if not record["has_tests"]:
                 task = _task(cases=[{"stdin": "", "stdout": ""}], edition="2024")
-                yield Program(name, "rustlings", task, {"src/main.rs": record[which]}, own_output=True)
+                yield Program(
+                    name, "rustlings", task, {"src/main.rs": record[which]}, own_output=True
+                )
                 continue
             code, _ = _split(record[which])
             _, tests = _split(record["solution"])
@@ -133,12 +137,22 @@ def _rustlings() -> Iterator[Program]:
 
 
 def _tasks() -> Iterator[Program]:
-    for record in [*_read(configs() / "tasks" / "rust.jsonl"), *_read(configs() / "tasks" / "rust_crates.jsonl")]:
-        task = _task(**{name: value for name, value in record.items() if name in RustTask.model_fields})
+    for record in [
+        *_read(configs() / "tasks" / "rust.jsonl"),
+        *_read(configs() / "tasks" / "rust_crates.jsonl"),
+    ]:
+        task = _task(
+            **{name: value for name, value in record.items() if name in RustTask.model_fields}
+        )
         entry = "src/main.rs" if task.cases else "src/lib.rs"
         for which in ("solution", "stub"):
             text = record[which]
-            yield Program(f"{record['id']} {which}", "tasks", task, text if isinstance(text, dict) else {entry: text})
+            yield Program(
+                f"{record['id']} {which}",
+                "tasks",
+                task,
+                text if isinstance(text, dict) else {entry: text},
+            )
 
 
 def _lints() -> Iterator[Program]:
@@ -163,7 +177,13 @@ def _editions() -> Iterator[Program]:
         edition = ("2015", "2018", "2021")[number % 3]
         tests = program.task.tests
         if edition == "2015":
-            tests = re.sub(r"^(?!#!|//!)", f"extern crate {program.task.crate};\n", tests, count=1, flags=re.MULTILINE)
+            tests = re.sub(
+                r"^(?!#!|//!)",
+                f"extern crate {program.task.crate};\n",
+                tests,
+                count=1,
+                flags=re.MULTILINE,
+            )
         task = program.task.model_copy(update={"edition": edition, "tests": tests})
         yield replace(program, id=f"{program.id} as {edition}", source="editions", task=task)
 
@@ -172,7 +192,7 @@ def _task(**fields: Any) -> RustTask:
     return RustTask.model_validate({"limits": {"cpu_s": 30}, **fields})
 
 
-# ------------------------------------------------------------------------------------------------ tests out of answers
+# ---------------------------------------------------------------------- tests out of answers
 
 _MODULE = re.compile(r"^#\[cfg\(test\)\]\nmod tests? \{\n(.*?)^\}\n?", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^(fn|struct|enum|trait|const|static|type|mod) ")
@@ -180,11 +200,16 @@ _MEMBER = re.compile(r"^    (fn|const|[a-z_]+:) ?")
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Code and its tests as an integration test file; no tests when they are not in a `mod tests` of the usual form."""
+    """Code and its tests as an integration test file; no tests when they are not in a `mod tests`
+    of the usual form."""
     found = _MODULE.search(text)
     if not found:
         return text, ""
-    tests = textwrap.dedent(found[1]).replace("use super::*", "use solution::*").replace("super::", "solution::")
+    tests = (
+        textwrap.dedent(found[1])
+        .replace("use super::*", "use solution::*")
+        .replace("super::", "solution::")
+    )
     code = text[: found.start()] + text[found.end() :]
     return code, tests if "use solution::" in tests else "use solution::*;\n" + tests
 
@@ -205,7 +230,11 @@ def _public(code: str) -> str:
 
 
 def _public_fields(struct: re.Match[str]) -> str:
-    return struct[1] + ", ".join(f"pub {part.strip()}" for part in struct[2].removesuffix(");").split(",")) + ");"
+    return (
+        struct[1]
+        + ", ".join(f"pub {part.strip()}" for part in struct[2].removesuffix(");").split(","))
+        + ");"
+    )
 
 
 def _has_members(item: str) -> bool:

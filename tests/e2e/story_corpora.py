@@ -1,6 +1,8 @@
-"""Real stories beside this project, in shared/data: backlogs by role (Dalpiaz 2018) and sprints (HHS TANF).
+"""Real stories beside this project, in shared/data: backlogs by role (Dalpiaz 2018) and sprints
+(HHS TANF).
 
-Reads them as tasks of the story grader. What is asked for is what people wrote; nobody wrote answers to it.
+Reads them as tasks of the story grader. What is asked for is what people wrote; nobody wrote
+answers to it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from services.graders.story.parser import Rejected, read_story, tidied
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 BACKLOGS, BY_ROLE, SPRINTS = (
-    DATA / f"stories_{name}.jsonl" for name in ("dalpiaz_backlogs", "dalpiaz_by_role", "tanf_sprints")
+    DATA / f"stories_{name}.jsonl"
+    for name in ("dalpiaz_backlogs", "dalpiaz_by_role", "tanf_sprints")
 )
 
 
@@ -36,7 +39,9 @@ def groups(path: Path) -> list[Group]:
     for record in _records(path):
         items = dict.fromkeys(item.strip() for item in record["formatted_issues"].split("|||||"))
         stories = tuple(
-            item for item in items if item and (path != SPRINTS or not isinstance(read_story(tidied(item)), Rejected))
+            item
+            for item in items
+            if item and (path != SPRINTS or not isinstance(read_story(tidied(item)), Rejected))
         )
         if len(stories) > 1:
             found.append(Group(record["id"], record["project"], record["sprint_goal"], stories))
@@ -49,7 +54,13 @@ def backlog_items() -> list[str]:
 
 def sprint_items() -> list[str]:
     """Different ones, in the order of the alphabet."""
-    return sorted({item.strip() for record in _records(SPRINTS) for item in record["formatted_issues"].split("|||||")})
+    return sorted(
+        {
+            item.strip()
+            for record in _records(SPRINTS)
+            for item in record["formatted_issues"].split("|||||")
+        }
+    )
 
 
 def _records(path: Path) -> Iterator[dict[str, str]]:
@@ -59,12 +70,15 @@ def _records(path: Path) -> Iterator[dict[str, str]]:
 
 def graded(grader: StoryGrader, group: Group, answer: Sequence[str]) -> Graded:
     task = {"references": group.stories, "sprint_goal": group.goal}
-    submission = StorySubmission.model_validate({"id": group.name, "completion": "\n".join(answer), "task": task})
+    submission = StorySubmission.model_validate(
+        {"id": group.name, "completion": "\n".join(answer), "task": task}
+    )
     return grader.grade(submission, grader.info().rubrics[0], 0)
 
 
 def strangers(group: Group, others: Sequence[Group]) -> Group:
-    """A group without a story of this one: of another project, or of another sprint where there is only one project."""
+    """A group without a story of this one: of another project, or of another sprint where there is
+    only one project."""
     place = next(number for number, other in enumerate(others) if other.name == group.name)
     turned = [*others[place + 1 :], *others[:place]]
     apart = [other for other in turned if other.project != group.project]

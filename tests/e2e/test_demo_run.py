@@ -1,4 +1,5 @@
-"""What `make demo` starts and that it leaves nothing behind. The training itself is tested elsewhere."""
+"""What `make demo` starts and that it leaves nothing behind. The training itself is tested
+elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from trainer.demo import run as demo
 from trainer.demo.run import DemoFailed, Services, set_aside, terminable
 
 needs_tools = pytest.mark.skipif(
-    any(shutil.which(tool) is None for tool in demo.NEEDED), reason=f"needs {', '.join(demo.NEEDED)}"
+    any(shutil.which(tool) is None for tool in demo.NEEDED),
+    reason=f"needs {', '.join(demo.NEEDED)}",
 )
 
 
@@ -37,7 +39,9 @@ def wait_gone(pids: list[int], timeout_s: float = 60.0) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    children = [
+        int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]
     return children + [found for child in children for found in descendants(child)]
 
 
@@ -64,7 +68,9 @@ def test_missing_programs_are_named_with_what_to_install(
 
 
 @needs_tools
-def test_a_missing_vllm_is_named_with_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_vllm_is_named_with_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert demo.main(tmp_path / "demo", vllm=tmp_path / "no" / "gradus") == demo.EXIT_FAILED
     assert "`make vllm` installs it" in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "demo").exists()
@@ -108,8 +114,14 @@ def test_a_vllm_server_that_still_waits_for_its_model_never_starts(tmp_path: Pat
 @needs_tools
 def test_what_dies_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
     with Services(tmp_path) as services:
-        services._spawn("worker-1", [sys.executable, "-c", "print('no box [here]'); raise SystemExit(3)"], "Do this.")
-        with pytest.raises(DemoFailed, match=r"(?s)worker-1 ended with status 3\. Do this\..*no box \[here\]"):
+        services._spawn(
+            "worker-1",
+            [sys.executable, "-c", "print('no box [here]'); raise SystemExit(3)"],
+            "Do this.",
+        )
+        with pytest.raises(
+            DemoFailed, match=r"(?s)worker-1 ended with status 3\. Do this\..*no box \[here\]"
+        ):
             services._wait("the workers", 10, lambda: False)
 
 
@@ -132,12 +144,20 @@ def test_signals_end_the_demo_like_ctrl_c(number: signal.Signals) -> None:
 
 
 class RunningDemo:
-    """`python -m trainer.demo.run` on one CPU, and so with one worker, when it says that it grades."""
+    """`python -m trainer.demo.run` on one CPU, and so with one worker, when it says that it
+    grades."""
 
     def __init__(self, folder: Path) -> None:
         self.logs, self.temporary = folder / "demo" / "logs", folder / "temporary"
         self.temporary.mkdir(parents=True)
-        command = [sys.executable, "-m", "trainer.demo.run", "--quick", "--run-dir", str(folder / "demo")]
+        command = [
+            sys.executable,
+            "-m",
+            "trainer.demo.run",
+            "--quick",
+            "--run-dir",
+            str(folder / "demo"),
+        ]
         cpu = min(os.sched_getaffinity(0))
         with (folder / "output").open("wb") as output:
             self.process = subprocess.Popen(
@@ -149,7 +169,9 @@ class RunningDemo:
                 preexec_fn=lambda: os.sched_setaffinity(0, {cpu}),
             )
         give_up_at = time.monotonic() + 150
-        while (found := re.search(r"Grading at (http://\S+);", said := (folder / "output").read_text())) is None:
+        while (
+            found := re.search(r"Grading at (http://\S+);", said := (folder / "output").read_text())
+        ) is None:
             assert self.process.poll() is None, said
             assert time.monotonic() < give_up_at
             time.sleep(0.1)
@@ -165,7 +187,8 @@ def test_everything_is_up_when_it_says_so_and_nothing_survives_the_demo(tmp_path
     killed.process.kill()
     assert killed.process.wait(60) == -signal.SIGKILL
 
-    # Programs of the killed demo need seconds to end without their Redis; they have them while the next demo starts.
+    # Programs of the killed demo need seconds to end without their Redis; they have them while the
+    # next demo starts.
     ended = RunningDemo(tmp_path / "ended")
     (grader,) = httpx.get(f"{ended.url}/v1/graders").json()["graders"]
     assert (grader["name"], grader["workers"]) == ("ocaml", 1)
@@ -173,5 +196,9 @@ def test_everything_is_up_when_it_says_so_and_nothing_survives_the_demo(tmp_path
     ended.process.terminate()
     assert ended.process.wait(60) == 128 + signal.SIGINT
     assert [*ended.temporary.iterdir()] == []
-    assert {path.name for path in ended.logs.iterdir()} == {"redis.log", "serve.log", "worker-1.log"}
+    assert {path.name for path in ended.logs.iterdir()} == {
+        "redis.log",
+        "serve.log",
+        "worker-1.log",
+    }
     assert wait_gone(killed.started + ended.started) == []

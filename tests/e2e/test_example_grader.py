@@ -1,7 +1,7 @@
 """`examples/grader_python`, a grader in a package of its own, beside an unchanged checkout.
 
-Only the worker and the evaluation run in an environment that has the package. The API and the live page run without it,
-and the API is started before the worker.
+Only the worker and the evaluation run in an environment that has the package. The API and the live
+page run without it, and the API is started before the worker.
 """
 
 from __future__ import annotations
@@ -42,20 +42,30 @@ def submission(which: str, completion: str) -> Json:
     return {"id": which, "completion": completion, "task": {"cases": CASES}}
 
 
-# ------------------------------------------------------------------------------------------------- what is started
+# ---------------------------------------------------------------------- what is started
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment: the checkout, its dependencies, and the example, installed by pip."""
+    """The interpreter of a fresh environment: the checkout, its dependencies, and the example,
+    installed by pip."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     interpreter = folder / "bin" / "python"
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "checkout.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
     pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "--disable-pip-version-check"]
-    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(EXAMPLE)]
-    done = subprocess.run([*pip, *install], capture_output=True, text=True, timeout=SOON_S, check=False)
+    install = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        str(EXAMPLE),
+    ]
+    done = subprocess.run(
+        [*pip, *install], capture_output=True, text=True, timeout=SOON_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return interpreter
 
@@ -63,14 +73,21 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(interpreter: str | Path, *arguments: str | Path) -> tuple[list[str], dict[str, str]]:
     """`gradus ...` of the checkout and its environment variables."""
     environment = {name: value for name, value in os.environ.items() if name != "GRADUS_REDIS_URL"}
-    return [str(interpreter), "-m", "gradus", *map(str, arguments)], environment | {"PYTHONPATH": str(ROOT)}
+    return [str(interpreter), "-m", "gradus", *map(str, arguments)], environment | {
+        "PYTHONPATH": str(ROOT)
+    }
 
 
 @contextmanager
-def running(interpreter: str | Path, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    interpreter: str | Path, log: Path, *arguments: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """`gradus ...` as a process, ended by SIGTERM; `log` gets what it writes."""
     line, environment = command(interpreter, *arguments)
-    with log.open("wb") as file, subprocess.Popen(line, env=environment, stdout=file, stderr=file) as process:
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(line, env=environment, stdout=file, stderr=file) as process,
+    ):
         try:
             yield process
         finally:
@@ -115,7 +132,9 @@ def before(api: str) -> list[httpx.Response]:
 
 
 @pytest.fixture(scope="module")
-def url(api: str, redis: str, before: object, python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(
+    api: str, redis: str, before: object, python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The same API, after a worker of the grader joined."""
     log = tmp_path_factory.mktemp("worker") / "log"
     with running(python, log, "worker", "python", "--redis", redis, "--slots", "4") as process:
@@ -127,13 +146,19 @@ def url(api: str, redis: str, before: object, python: Path, tmp_path_factory: py
 def graded(url: str) -> dict[str, Json]:
     """The results of a right, a wrong and all hostile answers, by id."""
     hostile = [submission(one.name, fill_placeholders(one.source)) for one in ATTACKS]
-    asked = [submission("right", RIGHT), submission("wrong", "def double(x): return x * x"), *hostile]
-    response = httpx.post(f"{url}/v1/grade/python", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S)
+    asked = [
+        submission("right", RIGHT),
+        submission("wrong", "def double(x): return x * x"),
+        *hostile,
+    ]
+    response = httpx.post(
+        f"{url}/v1/grade/python", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S
+    )
     assert response.status_code == 200, response.text
     return {result["id"]: result for result in response.json()["results"]}
 
 
-# -------------------------------------------------------------------------------------------------------- the grader
+# ---------------------------------------------------------------------- the grader
 
 
 def test_the_package_is_small_and_the_checkout_does_not_have_it() -> None:
@@ -142,7 +167,9 @@ def test_the_package_is_small_and_the_checkout_does_not_have_it() -> None:
     assert "python" not in installed()
 
 
-def test_a_running_api_learns_the_grader_from_its_worker(before: list[httpx.Response], url: str) -> None:
+def test_a_running_api_learns_the_grader_from_its_worker(
+    before: list[httpx.Response], url: str
+) -> None:
     assert [response.status_code for response in before] == [404, 404]
     assert "there is no grader 'python'" in before[1].json()["detail"]
     found = httpx.get(f"{url}/v1/graders/python").json()
@@ -175,11 +202,15 @@ def test_a_hostile_answer_must_not(attack: Attack, graded: dict[str, Json]) -> N
 
 def test_the_attack_command_finds_the_corpus_in_the_package(url: str, python: Path) -> None:
     line, environment = command(python, "attack", "python", "--quiet", "--url", url)
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False)
+    done = subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith(f"{len(ATTACKS)} of {len(ATTACKS)} attacks held\n")
     local, environment = command(python, "attack", "python", "--quiet")
-    here = subprocess.run(local, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False)
+    here = subprocess.run(
+        local, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False
+    )
     assert here.returncode == 0, here.stdout + here.stderr
 
 
@@ -192,17 +223,29 @@ def test_mistakes_of_callers_are_no_verdicts(url: str) -> None:
         "submissions.0.task.cases.0.equals",
     }
     no_call = {**submission("a", RIGHT), "task": {"cases": [{"call": "double(", "equals": 4}]}}
-    (faulted,) = httpx.post(f"{url}/v1/grade/python", json={"submissions": [no_call]}).json()["results"]
-    assert "this task cannot be judged: cases.0.call: is not a Python expression" in faulted["fault"]["message"]
+    (faulted,) = httpx.post(f"{url}/v1/grade/python", json={"submissions": [no_call]}).json()[
+        "results"
+    ]
+    assert (
+        "this task cannot be judged: cases.0.call: is not a Python expression"
+        in faulted["fault"]["message"]
+    )
 
 
-# ------------------------------------------------------------------------------------------------------ where it shows
+# ---------------------------------------------------------------------- where it shows
 
 
 def test_metrics_count_its_stages_and_flags(url: str, graded: dict[str, Json]) -> None:
     families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
-    samples = [sample for family in families for sample in family.samples if sample.labels.get("grader") == "python"]
-    stages = {one.labels["stage"]: one.value for one in samples if one.name == "gradus_api_verdicts_total"}
+    samples = [
+        sample
+        for family in families
+        for sample in family.samples
+        if sample.labels.get("grader") == "python"
+    ]
+    stages = {
+        one.labels["stage"]: one.value for one in samples if one.name == "gradus_api_verdicts_total"
+    }
     assert stages.keys() == {"extract", "compile", "tests"}
     assert stages["tests"] >= len(graded) - 2
     flags = {one.labels["flag"] for one in samples if one.name == "gradus_api_flags_total"}
@@ -214,10 +257,19 @@ def test_the_api_lists_it_with_its_rubrics(url: str) -> None:
     assert live["python"]["rubrics"] == ["python/graduated@1", "python/strict@1"]
 
 
-def test_an_evaluation_without_the_package_reports_rates_and_components(url: str, gradus: Cli, tmp_path: Path) -> None:
-    rows = [{"id": f"t{n}", "prompt": f"Write double, {n}.", "task": {"cases": CASES}} for n in range(4)]
+def test_an_evaluation_without_the_package_reports_rates_and_components(
+    url: str, gradus: Cli, tmp_path: Path
+) -> None:
+    rows = [
+        {"id": f"t{n}", "prompt": f"Write double, {n}.", "task": {"cases": CASES}} for n in range(4)
+    ]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    answers = [RIGHT, RIGHT, "```python\ndef double(x): return 4\n```", "```python\ndef double(x\n```"]
+    answers = [
+        RIGHT,
+        RIGHT,
+        "```python\ndef double(x): return 4\n```",
+        "```python\ndef double(x\n```",
+    ]
     by_prompt = {row["prompt"]: completion for row, completion in zip(rows, answers, strict=True)}
 
     def answer(text: str, body: Json, before: int) -> Reply | str:
@@ -227,7 +279,18 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(url: str
 
     out = tmp_path / "evaluation"
     with OpenAiLike(answer).serving() as like:
-        to = ("--grader", "python", "--url", url, "--endpoint", like.url, "--out", out, "--temperature", "0")
+        to = (
+            "--grader",
+            "python",
+            "--url",
+            url,
+            "--endpoint",
+            like.url,
+            "--out",
+            out,
+            "--temperature",
+            "0",
+        )
         got = gradus("eval", tmp_path / "tasks.jsonl", *to, "--max-turns", "2")
         assert got.status == 0, got.err
         typo = gradus("eval", tmp_path / "tasks.jsonl", *to[2:], "--grader", "pyton")
@@ -239,14 +302,20 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(url: str
     assert "returns" in (out / "report.html").read_text()
     with LivePage(tmp_path).running() as page:
         [listed] = httpx.get(f"{page.url}/api/runs").json()["runs"]
-    assert (listed["kind"], listed["state"], listed["grader"]) == ("evaluation", "finished", "python")
+    assert (listed["kind"], listed["state"], listed["grader"]) == (
+        "evaluation",
+        "finished",
+        "python",
+    )
     assert listed["held_out"]["pass_rate"] == 0.5
     assert gradus("replay", out, "--url", url, "--quiet").status == 0
     assert typo.status == 2
     assert "there is no grader 'pyton'" in typo.err
 
 
-def test_a_file_is_graded_by_the_service_without_the_package(url: str, gradus: Cli, tmp_path: Path) -> None:
+def test_a_file_is_graded_by_the_service_without_the_package(
+    url: str, gradus: Cli, tmp_path: Path
+) -> None:
     file = tmp_path / "submissions.jsonl"
     file.write_text(json.dumps(submission("a", RIGHT)) + "\n")
     done = gradus("grade", "python", file, "--url", url)

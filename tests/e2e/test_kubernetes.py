@@ -1,7 +1,8 @@
-"""deploy/k8s as `kubectl kustomize` renders it: what Kubernetes would accept, and what the graders' walls are there.
+"""deploy/k8s as `kubectl kustomize` renders it: what Kubernetes would accept, and what the graders'
+walls are there.
 
-No cluster is asked. Core resources are checked against Kubernetes' own schemas (kubernetes-validate carries them),
-KEDA's and the Prometheus operator's against the fields in crd_schemas.yaml.
+No cluster is asked. Core resources are checked against Kubernetes' own schemas (kubernetes-validate
+carries them), KEDA's and the Prometheus operator's against the fields in crd_schemas.yaml.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from tests.graders import GRADERS, WAITING_SLOTS
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "deploy/k8s"
-CRDS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "crd_schemas.yaml").read_text())
+CRDS: dict[str, dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parent / "crd_schemas.yaml").read_text()
+)
 OLDEST, NEWEST = "1.30", "1.37"
 RENDERED = ("overlays/fixed", "overlays/autoscaled", "nodes")
 OVERLAYS = RENDERED[:2]
@@ -42,8 +45,12 @@ Object = dict[str, Any]
 @cache
 def rendered(folder: str) -> tuple[Object, ...]:
     if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed: it renders deploy/k8s, and needs no cluster for that")
-    done = subprocess.run(["kubectl", "kustomize", str(K8S / folder)], capture_output=True, text=True, check=False)
+        pytest.skip(
+            "kubectl is not installed: it renders deploy/k8s, and needs no cluster for that"
+        )
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(K8S / folder)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))
 
@@ -82,7 +89,7 @@ def matches(selector: Object, labels: dict[str, str]) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ the schemas
+# ---------------------------------------------------------------------- the schemas
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -111,13 +118,15 @@ def test_a_misspelt_field_is_not_accepted() -> None:
     deployment["spec"]["template"]["spec"]["securityContext"]["runAsNonroot"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(deployment, NEWEST, strict=True)
-    scaled = copy.deepcopy(of_kind(rendered("overlays/autoscaled"), "ScaledObject")["grader-ocaml"]["spec"])
+    scaled = copy.deepcopy(
+        of_kind(rendered("overlays/autoscaled"), "ScaledObject")["grader-ocaml"]["spec"]
+    )
     scaled["triggers"][1]["metadata"]["consumerGroup"] = "workers"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(scaled, CRDS["ScaledObject"])
 
 
-# -------------------------------------------------------------------------------------------- one piece per grader
+# ---------------------------------------------------------------------- one piece per grader
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
@@ -139,7 +148,8 @@ def test_a_grader_runs_its_own_image_with_its_own_name(name: GraderName) -> None
     slots = container["args"][container["args"].index("--slots") + 1]
     assert slots == str(WAITING_SLOTS.get(name, int(container["resources"]["requests"]["cpu"])))
     assert (
-        container["resources"]["limits"]["memory"].lower().removesuffix("i") == COMPOSE[f"grader-{name}"]["mem_limit"]
+        container["resources"]["limits"]["memory"].lower().removesuffix("i")
+        == COMPOSE[f"grader-{name}"]["mem_limit"]
     )
 
 
@@ -171,11 +181,13 @@ def test_every_grader_is_scaled_by_what_is_queued_and_what_runs(name: GraderName
 def test_what_the_autoscaler_scales_has_no_fixed_number() -> None:
     deployments = of_kind(rendered("overlays/autoscaled"), "Deployment")
     assert not [
-        name for name, entry in deployments.items() if name.startswith("grader-") and "replicas" in entry["spec"]
+        name
+        for name, entry in deployments.items()
+        if name.startswith("grader-") and "replicas" in entry["spec"]
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- the walls
+# --------------------------------------------------------------------------------------- the walls
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
@@ -187,7 +199,9 @@ def test_every_pod_meets_the_restricted_standard_which_the_namespace_enforces(fo
         assert around["runAsNonRoot"] is True, name
         assert around["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"), name
         assert not {"hostNetwork", "hostPID", "hostIPC"} & template["spec"].keys(), name
-        assert all(not {"hostPath"} & volume.keys() for volume in template["spec"].get("volumes", [])), name
+        assert all(
+            not {"hostPath"} & volume.keys() for volume in template["spec"].get("volumes", [])
+        ), name
         for container in containers(template):
             context = container["securityContext"]
             assert context["allowPrivilegeEscalation"] is False, name
@@ -206,14 +220,19 @@ def test_nothing_can_write_to_its_image_or_has_a_key_of_the_cluster(folder: str)
 
 @pytest.mark.parametrize("name", list(GRADERS))
 def test_a_grader_of_code_has_our_seccomp_profile_and_others_the_runtimes(name: GraderName) -> None:
-    template = of_kind(with_options("overlays/fixed"), "Deployment")[f"grader-{name}"]["spec"]["template"]
+    template = of_kind(with_options("overlays/fixed"), "Deployment")[f"grader-{name}"]["spec"][
+        "template"
+    ]
     profile = template["spec"]["securityContext"]["seccompProfile"]
     if name in WAITING_SLOTS:
         assert profile == {"type": "RuntimeDefault"}
     else:
         assert profile == {"type": "Localhost", "localhostProfile": "gradus-grader.json"}
     [config] = of_kind(rendered("nodes"), "ConfigMap").values()
-    assert config["data"]["gradus-grader.json"] == (ROOT / "deploy/docker/seccomp-grader.json").read_text()
+    assert (
+        config["data"]["gradus-grader.json"]
+        == (ROOT / "deploy/docker/seccomp-grader.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", list(GRADERS))
@@ -225,15 +244,21 @@ def test_workers_ask_for_every_wall_that_a_pod_can_see(name: GraderName) -> None
         if "GRADUS_REQUIRE_HARDENING=" in line
     ]
     named = set(asked.split(","))
-    everything = set(str(COMPOSE[f"grader-{name}"]["environment"]["GRADUS_REQUIRE_HARDENING"]).split(","))
-    # a pod's limit of processes is its parent's group, and every pod has a route: policies are what keeps it in
+    everything = set(
+        str(COMPOSE[f"grader-{name}"]["environment"]["GRADUS_REQUIRE_HARDENING"]).split(",")
+    )
+    # a pod's limit of processes is its parent's group, and every pod has a route: policies are what
+    # keeps it in
     assert named == everything - {"processes", "network"}
     missing_protections(asked)  # no name is misspelt
 
 
 def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:
     relative = os.path.relpath(K8S, tmp_path)
-    lines = [f"resources: [{relative}/overlays/fixed]", f"components: [{relative}/components/apparmor]"]
+    lines = [
+        f"resources: [{relative}/overlays/fixed]",
+        f"components: [{relative}/components/apparmor]",
+    ]
     (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
     deployments = of_kind(rendered(str(tmp_path)), "Deployment")
     for name in SHIPPED:
@@ -241,15 +266,18 @@ def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:
         assert ("appArmorProfile" in around) is (name != "story")
 
 
-# ---------------------------------------------------------------------------------------------------------- policies
+# ---------------------------------------------------------------------------------------- policies
 
 
-def policies_for(objects: tuple[Object, ...], labels: dict[str, str], direction: str) -> list[Object]:
+def policies_for(
+    objects: tuple[Object, ...], labels: dict[str, str], direction: str
+) -> list[Object]:
     found = of_kind(objects, "NetworkPolicy").values()
     return [
         policy["spec"]
         for policy in found
-        if direction in policy["spec"]["policyTypes"] and matches(policy["spec"]["podSelector"], labels)
+        if direction in policy["spec"]["policyTypes"]
+        and matches(policy["spec"]["podSelector"], labels)
     ]
 
 
@@ -257,8 +285,14 @@ def policies_for(objects: tuple[Object, ...], labels: dict[str, str], direction:
 @pytest.mark.parametrize("name", list(GRADERS))
 def test_a_grader_reaches_redis_and_names_and_nothing_else(folder: str, name: GraderName) -> None:
     objects = with_options(folder)
-    labels = of_kind(objects, "Deployment")[f"grader-{name}"]["spec"]["template"]["metadata"]["labels"]
-    allowed = [rule for policy in policies_for(objects, labels, "Egress") for rule in policy.get("egress", [])]
+    labels = of_kind(objects, "Deployment")[f"grader-{name}"]["spec"]["template"]["metadata"][
+        "labels"
+    ]
+    allowed = [
+        rule
+        for policy in policies_for(objects, labels, "Egress")
+        for rule in policy.get("egress", [])
+    ]
     ports = sorted({port["port"] for rule in allowed for port in rule["ports"]})
     assert ports == [53, 6379]
     assert all("to" in rule for rule in allowed), "a rule without `to` is a way to everywhere"
@@ -274,19 +308,28 @@ def test_what_no_policy_names_is_refused_both_ways(folder: str) -> None:
 def test_only_api_graders_and_the_autoscaler_reach_redis(folder: str) -> None:
     template = of_kind(rendered(folder), "StatefulSet")["redis"]["spec"]["template"]
     policies = policies_for(rendered(folder), template["metadata"]["labels"], "Ingress")
-    sources = [source for policy in policies for rule in policy.get("ingress", []) for source in rule["from"]]
-    named = {next(iter(source.values()))["matchLabels"].popitem()[1] for source in copy.deepcopy(sources)}
+    sources = [
+        source
+        for policy in policies
+        for rule in policy.get("ingress", [])
+        for source in rule["from"]
+    ]
+    named = {
+        next(iter(source.values()))["matchLabels"].popitem()[1] for source in copy.deepcopy(sources)
+    }
     assert named == {"api", "grader"} | ({"keda"} if folder == "overlays/autoscaled" else set())
 
 
-# ------------------------------------------------------------------------------------------------ what belongs together
+# ---------------------------------------------------------------------- what belongs together
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_services_and_budgets_select_pods_that_are_there(folder: str) -> None:
     labels = [template["metadata"]["labels"] for _, template in pods(rendered(folder))]
     for service in of_kind(rendered(folder), "Service").values():
-        assert any(matches({"matchLabels": service["spec"]["selector"]}, one) for one in labels), service
+        assert any(matches({"matchLabels": service["spec"]["selector"]}, one) for one in labels), (
+            service
+        )
     for budget in of_kind(rendered(folder), "PodDisruptionBudget").values():
         assert any(matches(budget["spec"]["selector"], one) for one in labels), budget
 
@@ -295,7 +338,11 @@ def test_what_is_watched_is_there_and_serves_on_the_named_port() -> None:
     objects = rendered("overlays/autoscaled")
     services = [entry for entry in objects if entry["kind"] == "Service"]
     for monitor in of_kind(objects, "ServiceMonitor").values():
-        chosen = [one for one in services if matches(monitor["spec"]["selector"], one["metadata"].get("labels", {}))]
+        chosen = [
+            one
+            for one in services
+            if matches(monitor["spec"]["selector"], one["metadata"].get("labels", {}))
+        ]
         assert chosen, monitor["metadata"]
         named = {port["name"] for service in chosen for port in service["spec"]["ports"]}
         assert {point["port"] for point in monitor["spec"]["endpoints"]} <= named
@@ -311,12 +358,20 @@ def test_what_is_watched_is_there_and_serves_on_the_named_port() -> None:
 def test_the_operators_rules_are_the_rules() -> None:
     [rule] = of_kind(rendered("overlays/autoscaled"), "PrometheusRule").values()
     ours = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
-    assert rule["spec"] == ours, "write deploy/prometheus/rules.yml below `spec:` of components/monitoring/rules.yaml"
+    assert rule["spec"] == ours, (
+        "write deploy/prometheus/rules.yml below `spec:` of components/monitoring/rules.yaml"
+    )
 
 
 def test_every_dashboard_is_handed_to_grafana() -> None:
-    config = next(one for name, one in of_kind(rendered("overlays/autoscaled"), "ConfigMap").items() if "dash" in name)
-    files = {file.name: file.read_text() for file in (ROOT / "deploy/grafana/dashboards").glob("*.json")}
+    config = next(
+        one
+        for name, one in of_kind(rendered("overlays/autoscaled"), "ConfigMap").items()
+        if "dash" in name
+    )
+    files = {
+        file.name: file.read_text() for file in (ROOT / "deploy/grafana/dashboards").glob("*.json")
+    }
     assert config["data"] == files
 
 
@@ -335,13 +390,17 @@ def test_what_is_mounted_of_secrets_is_what_the_script_makes(folder: str, tmp_pa
         assert {one["key"] for one in access["spec"]["secretTargetRef"]} <= made
 
 
-@pytest.mark.parametrize("service", ["redis", "api", *(f"grader-{name}" for name in GRADERS), "dashboard", "trainer"])
+@pytest.mark.parametrize(
+    "service", ["redis", "api", *(f"grader-{name}" for name in GRADERS), "dashboard", "trainer"]
+)
 def test_what_runs_here_runs_with_compose_and_with_the_same_words(service: str) -> None:
     template = dict(pods(with_options("overlays/autoscaled")))[service]
     [container] = template["spec"]["containers"]
     here = [str(word) for word in container.get("command", container.get("args"))]
     there = [str(word) for word in COMPOSE[service]["command"]]
     options = [[word for word in words if word.startswith("--")] for words in (here, there)]
-    if service == "dashboard":  # with compose its port is the host's own, in a cluster others reach it
+    if (
+        service == "dashboard"
+    ):  # with compose its port is the host's own, in a cluster others reach it
         options[0].remove("--token-file")
     assert (here[:3], options[0]) == (there[:3], options[1])

@@ -1,7 +1,8 @@
-"""Dashboards, alert rules and the scrape configuration speak of metrics that the code exports, and parse.
+"""Dashboards, alert rules and the scrape configuration speak of metrics that the code exports, and
+parse.
 
-promtool (Debian's package prometheus) judges rules and queries where it is there. Grafana itself is not run: its files
-are held to what its documentation asks of them.
+promtool (Debian's package prometheus) judges rules and queries where it is there. Grafana itself is
+not run: its files are held to what its documentation asks of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, Any] = COMPOSE["services"]
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 EVERYWHERE = {"instance", "job", "grader", "run"}
-"""Labels of whoever scrapes, and those that each job adds: the grader of a worker, the run of a trainer."""
+"""Labels of whoever scrapes, and those that each job adds: the grader of a worker, the run of a
+trainer."""
 NAME = re.compile(r"(?<![\w:])(?:gradus_|gradus:)[a-z0-9_:]+")
 
 
@@ -47,15 +49,21 @@ def exported() -> dict[str, set[str]]:
     for table in ("newest", "latest", "warm_start"):
         found |= {f"gradus_train_{name}": set() for name in METRICS[table]}
     for table in ("computed", "labelled", "families"):
-        found |= {f"gradus_train_{name}": {entry[0]} - {None} for name, entry in METRICS[table].items()}
+        found |= {
+            f"gradus_train_{name}": {entry[0]} - {None} for name, entry in METRICS[table].items()
+        }
     return found
 
 
 def names_in(registry: CollectorRegistry) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for collector in set(registry._collector_to_names):  # families without a sample are not collected
+    for collector in set(
+        registry._collector_to_names
+    ):  # families without a sample are not collected
         labels = set(getattr(collector, "_labelnames", ()))
-        for family in collector.describe() if hasattr(collector, "describe") else collector.collect():
+        for family in (
+            collector.describe() if hasattr(collector, "describe") else collector.collect()
+        ):
             for suffix in SUFFIXES[family.type]:
                 found[family.name + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
     return found
@@ -63,11 +71,15 @@ def names_in(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 def recorded() -> dict[str, set[str]]:
     rules = [rule for group in RULES["groups"] for rule in group["rules"] if "record" in rule]
-    return {rule["record"]: set(re.search(r"by \(([^)]*)\)", rule["expr"])[1].split(", ")) for rule in rules}  # type: ignore[index]
+    return {
+        rule["record"]: set(re.search(r"by \(([^)]*)\)", rule["expr"])[1].split(", "))
+        for rule in rules
+    }  # type: ignore[index]
 
 
 def expressions() -> Iterator[tuple[str, str, str]]:
-    """(where, expression, the text that is made of its labels) of every panel, variable and rule."""
+    """(where, expression, the text that is made of its labels) of every panel, variable and
+    rule."""
     for file in DASHBOARDS:
         board = json.loads(file.read_text())
         for panel in board["panels"]:
@@ -75,22 +87,36 @@ def expressions() -> Iterator[tuple[str, str, str]]:
                 yield f"{file.stem}: {panel['title']}", target["expr"], target["legendFormat"]
     for group in RULES["groups"]:
         for rule in group["rules"]:
-            yield rule.get("alert") or rule["record"], rule["expr"], json.dumps(rule.get("annotations", {}))
+            yield (
+                rule.get("alert") or rule["record"],
+                rule["expr"],
+                json.dumps(rule.get("annotations", {})),
+            )
 
 
 ALL = [pytest.param(*rest, id=where) for where, *rest in expressions()]
 
 
 @pytest.mark.parametrize(("expression", "text"), ALL)
-def test_every_metric_that_is_asked_for_is_exported_with_the_labels_that_are_used(expression: str, text: str) -> None:
+def test_every_metric_that_is_asked_for_is_exported_with_the_labels_that_are_used(
+    expression: str, text: str
+) -> None:
     known = exported() | recorded()
     named = set(NAME.findall(expression))
     assert named <= known.keys() or named == set()
     assert named or "up{" in expression
     labels = EVERYWHERE.union(*(known[name] for name in named))
     used = set(re.findall(r"\{\{ ?\$?(?:labels\.)?(\w+) ?\}\}", text)) - {"value"}
-    used |= {label.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for label in group.split(",")}
-    used |= {label for inside in re.findall(r"\{([^}]*)\}", expression) for label in re.findall(r"(\w+)[=!]", inside)}
+    used |= {
+        label.strip()
+        for group in re.findall(r"(?:by|on) \(([^)]*)\)", expression)
+        for label in group.split(",")
+    }
+    used |= {
+        label
+        for inside in re.findall(r"\{([^}]*)\}", expression)
+        for label in re.findall(r"(\w+)[=!]", inside)
+    }
     assert used <= labels | {""}
 
 
@@ -105,7 +131,11 @@ async def test_a_run_exports_no_metric_of_training_that_is_unknown_here(tmp_path
 
 
 def test_the_page_of_metrics_has_every_metric_and_every_alert_with_what_to_do() -> None:
-    rows = [line.strip("| ").split(" | ") for line in metrics_page().splitlines() if line.startswith("| `")]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in metrics_page().splitlines()
+        if line.startswith("| `")
+    ]
     cells = {row[0].strip("`"): row[1:] for row in rows}
     of_histograms = ("_bucket", "_sum", "_count")
     assert {name for name in exported() if not name.endswith(of_histograms)} <= cells.keys()
@@ -121,7 +151,9 @@ def test_the_page_of_metrics_has_every_metric_and_every_alert_with_what_to_do() 
 def test_a_dashboard_is_whole(file: Path) -> None:
     board = json.loads(file.read_text())
     assert board["uid"] == f"gradus-{file.stem}"
-    [source] = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    [source] = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())[
+        "datasources"
+    ]
     identities = [panel["id"] for panel in board["panels"]]
     assert len(identities) == len(set(identities))
     for panel in board["panels"]:
@@ -150,13 +182,18 @@ def test_no_panel_lies_on_another(file: Path) -> None:
     [
         (
             "graders",
-            "queue_jobs api_oldest_wait_seconds api_grade_seconds_bucket api_faults_total api_flags_total "
-            "api_cached_results_total workers",
+            (
+                "queue_jobs api_oldest_wait_seconds api_grade_seconds_bucket api_faults_total"
+                " api_flags_total api_cached_results_total workers"
+            ),
         ),
         (
             "training",
-            "train_reward train_reward_std train_frac_reward_zero_std train_entropy train_kl train_completion_tokens "
-            "train_clipped_ratio train_step_part_seconds train_sync_logprob_difference_max train_held_out_pass_rate",
+            (
+                "train_reward train_reward_std train_frac_reward_zero_std train_entropy train_kl"
+                " train_completion_tokens train_clipped_ratio train_step_part_seconds"
+                " train_sync_logprob_difference_max train_held_out_pass_rate"
+            ),
         ),
     ],
 )
@@ -167,16 +204,20 @@ def test_a_dashboard_shows_what_it_is_there_for(board: str, metrics: str) -> Non
 
 def test_grafana_finds_its_dashboards_where_compose_mounts_them() -> None:
     mounts = dict(mount.split(":")[:2] for mount in SERVICES["grafana"]["volumes"])
-    [provider] = yaml.safe_load((GRAFANA / "provisioning/dashboards/gradus.yml").read_text())["providers"]
+    [provider] = yaml.safe_load((GRAFANA / "provisioning/dashboards/gradus.yml").read_text())[
+        "providers"
+    ]
     assert provider["options"]["path"] == mounts["./deploy/grafana/dashboards"]
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (GRAFANA / "dashboards" / home.name) in DASHBOARDS
-    [source] = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    [source] = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())[
+        "datasources"
+    ]
     assert source["url"] == "http://prometheus:9090"
     assert set(SERVICES["grafana"]["networks"]) & set(SERVICES["prometheus"]["networks"])
 
 
-# ------------------------------------------------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------------- what is asked
 
 
 def scraped() -> dict[str, dict[str, Any]]:
@@ -206,7 +247,7 @@ def test_prometheus_shares_a_network_with_whom_it_scrapes(service: str) -> None:
     assert set(SERVICES[service]["networks"]) & set(SERVICES["prometheus"]["networks"])
 
 
-# ------------------------------------------------------------------------------------------------------------ promtool
+# ---------------------------------------------------------------------------------------- promtool
 
 
 @pytest.fixture(scope="module")
@@ -218,19 +259,34 @@ def promtool() -> str:
 
 
 def test_the_rules_do_what_their_tests_say(promtool: str) -> None:
-    done = subprocess.run([promtool, "test", "rules", "rules_test.yml"], cwd=PROMETHEUS, capture_output=True, text=True)
+    done = subprocess.run(
+        [promtool, "test", "rules", "rules_test.yml"],
+        cwd=PROMETHEUS,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_every_alert_is_tested() -> None:
     tests = yaml.safe_load((PROMETHEUS / "rules_test.yml").read_text())["tests"]
-    fired = {case["alertname"] for one in tests for case in one["alert_rule_test"] if case.get("exp_alerts")}
-    assert fired == {rule["alert"] for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+    fired = {
+        case["alertname"]
+        for one in tests
+        for case in one["alert_rule_test"]
+        if case.get("exp_alerts")
+    }
+    assert fired == {
+        rule["alert"] for group in RULES["groups"] for rule in group["rules"] if "alert" in rule
+    }
 
 
 def test_the_configuration_is_one(promtool: str) -> None:
     done = subprocess.run(
-        [promtool, "check", "config", "prometheus.yml"], cwd=PROMETHEUS, capture_output=True, text=True
+        [promtool, "check", "config", "prometheus.yml"],
+        cwd=PROMETHEUS,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
 

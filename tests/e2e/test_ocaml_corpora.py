@@ -1,4 +1,5 @@
-"""Every verified OCaml record of the corpora beside the checkout: its reference gets full marks, its stub does not."""
+"""Every verified OCaml record of the corpora beside the checkout: its reference gets full marks,
+its stub does not."""
 
 from __future__ import annotations
 
@@ -16,4 +17,6 @@ def test_references_get_full_marks_and_stubs_do_not(ocaml_grader: OcamlGrader) -
         pytest.skip(f"the corpora need OCaml packages: apt-get install {' '.join(missing)}")
     results = grade_all(ocaml_grader)
     assert len(results) == 2 * len(list(records())) > 100
-    assert [problem for record, which, result in results if (problem := wrong(which, result, record))] == []
+    assert [
+        problem for record, which, result in results if (problem := wrong(which, result, record))
+    ] == []

@@ -1,4 +1,5 @@
-"""The pieces of the page: words, marks, geometry. Its modules run in a real browser, without a page around them."""
+"""The pieces of the page: words, marks, geometry. Its modules run in a real browser, without a page
+around them."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ MODULES = ("words", "dom", "store", "series", "chart", "samples")
 
 
 def value_of(browser: Any, expression: str, *given: Any) -> Any:
-    """What JavaScript makes of `given`, with the names of the page's modules; a sequence is `given[0]`, and so on."""
+    """What JavaScript makes of `given`, with the names of the page's modules; a sequence is
+    `given[0]`, and so on."""
     browser.get("about:blank")
-    return browser.execute_script(f"{joined(MODULES)}\nconst given = {json.dumps(given)};\nreturn {expression};")
+    return browser.execute_script(
+        f"{joined(MODULES)}\nconst given = {json.dumps(given)};\nreturn {expression};"
+    )
 
 
-# -------------------------------------------------------------------------------------------------------------- words
+# ------------------------------------------------------------------------------------------- words
 
 
 def test_percent_never_rounds_to_all_or_nothing(browser: Any) -> None:
@@ -40,7 +44,12 @@ def test_percent_never_rounds_to_all_or_nothing(browser: Any) -> None:
 
 
 def test_differences_are_signed_points(browser: Any) -> None:
-    assert value_of(browser, "given.map(points)", 0.543, -0.0421, 0.0, -0.0001) == ["+54.3", "−4.2", "0.0", "0.0"]
+    assert value_of(browser, "given.map(points)", 0.543, -0.0421, 0.0, -0.0001) == [
+        "+54.3",
+        "−4.2",
+        "0.0",
+        "0.0",
+    ]
     assert value_of(browser, "signed(0.05, 2)") == "+0.05"
 
 
@@ -56,7 +65,9 @@ def test_numbers_have_three_digits_and_no_tail(browser: Any) -> None:
         3e9: "3.00e+9",
         None: "–",
     }
-    assert value_of(browser, "given[0].map((one) => number(one))", list(texts)) == list(texts.values())
+    assert value_of(browser, "given[0].map((one) => number(one))", list(texts)) == list(
+        texts.values()
+    )
     assert value_of(browser, "number(Infinity)") == "–"
 
 
@@ -71,8 +82,15 @@ def test_counts_agree_with_their_noun(browser: Any) -> None:
 
 
 def test_only_finite_numbers_are_numbers(browser: Any) -> None:
-    assert [finite(value) for value in (1, 0.5, True, "1", None, float("nan"), 10**400)] == [1.0, 0.5, *[None] * 5]
-    assert value_of(browser, "[1, 0.5, true, '1', null, NaN].map((one) => finite(one))") == [True] * 2 + [False] * 4
+    assert [finite(value) for value in (1, 0.5, True, "1", None, float("nan"), 10**400)] == [
+        1.0,
+        0.5,
+        *[None] * 5,
+    ]
+    assert (
+        value_of(browser, "[1, 0.5, true, '1', null, NaN].map((one) => finite(one))")
+        == [True] * 2 + [False] * 4
+    )
 
 
 def test_scales_have_round_labels(browser: Any) -> None:
@@ -95,7 +113,7 @@ def test_long_texts_are_cut_by_characters_and_by_lines() -> None:
     assert cut("abc", 2000, 40) == ("abc", 0)
 
 
-# -------------------------------------------------------------------------------------------------------------- marks
+# ------------------------------------------------------------------------------------------- marks
 
 
 def test_marks_show_the_words_that_differ(browser: Any) -> None:
@@ -106,9 +124,13 @@ def test_marks_show_the_words_that_differ(browser: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("let f x = 1", "The quick brown fox"), ("a " * 2000, "b " * 2000)], ids=["unlike", "long"]
+    ("before", "after"),
+    [("let f x = 1", "The quick brown fox"), ("a " * 2000, "b " * 2000)],
+    ids=["unlike", "long"],
 )
-def test_texts_with_little_in_common_or_too_long_are_not_marked(browser: Any, before: str, after: str) -> None:
+def test_texts_with_little_in_common_or_too_long_are_not_marked(
+    browser: Any, before: str, after: str
+) -> None:
     assert value_of(browser, "difference(...given)", before, after) is None
 
 
@@ -117,7 +139,7 @@ def test_an_empty_text_is_like_none_but_itself(browser: Any) -> None:
     assert value_of(browser, "difference('', '')") == [[], []]
 
 
-# ----------------------------------------------------------------------------------------------------------- geometry
+# ---------------------------------------------------------------------------------------- geometry
 
 
 @pytest.mark.parametrize(
@@ -143,7 +165,7 @@ CHART = """(() => {
     lines: paths(".line:not(.dot, .whisker)"), dots: paths(".dot"), whiskers: paths(".whisker"), areas: paths(".area"),
     y: texts(chart.yAxis), x: texts(chart.xAxis), said: chart.values.map(([, text]) => text),
   };
-})()"""
+})()"""  # noqa: E501
 
 
 def chart(browser: Any, **plan: Any) -> dict[str, Any]:
@@ -158,7 +180,9 @@ def test_a_curve_is_broken_where_a_value_is_missing(browser: Any) -> None:
 
 
 def test_nothing_to_draw_is_no_chart(browser: Any) -> None:
-    assert chart(browser, x=[1], lines=[{"name": "c", "style": "raw", "y": [None]}])["drawn"] is False
+    assert (
+        chart(browser, x=[1], lines=[{"name": "c", "style": "raw", "y": [None]}])["drawn"] is False
+    )
     assert chart(browser, x=[])["drawn"] is False
 
 
@@ -171,12 +195,18 @@ def test_whiskers_are_drawn(browser: Any) -> None:
     line = {"name": "rate", "style": "raw", "dots": True, "y": [0.5, 1]}
     whiskers = [{"x": 0, "low": 0.25, "high": 0.75}]
     found = chart(browser, x=[0, 10], lines=[line], whiskers=whiskers, range=[0, 1])
-    assert (found["whiskers"], found["dots"]) == (["M0.0 750.0V250.0"], ["M0.0 500.0h0M1000.0 0.0h0"])
+    assert (found["whiskers"], found["dots"]) == (
+        ["M0.0 750.0V250.0"],
+        ["M0.0 500.0h0M1000.0 0.0h0"],
+    )
     assert found["said"][0] == "step 0: rate 0.5"
 
 
 def test_parts_pile_up_and_what_takes_away_hangs_below(browser: Any) -> None:
-    piles = value_of(browser, "stacked([['a', [0.25], 's'], ['b', [-0.5], 's'], ['c', [0.5], 's'], ['d', [0], 's']])")
+    piles = value_of(
+        browser,
+        "stacked([['a', [0.25], 's'], ['b', [-0.5], 's'], ['c', [0.5], 's'], ['d', [0], 's']])",
+    )
     assert [(one["name"], one["low"], one["high"]) for one in piles] == [
         ("a", [0], [0.25]),
         ("b", [-0.5], [0]),
@@ -192,10 +222,16 @@ def test_a_part_over_one_step_is_a_bar(browser: Any) -> None:
 
 def test_another_axis_leaves_out_what_has_no_place_on_it(browser: Any) -> None:
     log = {"steps": [1, 2, 4], "values": {"num_tokens": [100, None, 400]}}
-    assert value_of(browser, "[1, 2, 3, 4, 5].map(axisOf(given[0], 'tokens').at)", log) == [100, 200, 300, 400, None]
+    assert value_of(browser, "[1, 2, 3, 4, 5].map(axisOf(given[0], 'tokens').at)", log) == [
+        100,
+        200,
+        300,
+        400,
+        None,
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------ choices
+# ----------------------------------------------------------------------------------------- choices
 
 
 def test_every_kind_is_shown_once_before_any_is_shown_twice() -> None:

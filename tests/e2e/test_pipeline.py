@@ -1,4 +1,5 @@
-"""`gradus pipeline run` with small programs for stages: what is done again and what not, kills, signals, misuse."""
+"""`gradus pipeline run` with small programs for stages: what is done again and what not, kills,
+signals, misuse."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ COUNTS = "import sys, pathlib; pathlib.Path(sys.argv[1]).open('a').write('x'); p
 
 
 class Toy:
-    """A pipeline of three stages that count how often they ran: `b` reads what `a` leaves, `c` reads a file."""
+    """A pipeline of three stages that count how often they ran: `b` reads what `a` leaves, `c`
+    reads a file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "out"
@@ -49,7 +51,11 @@ class Toy:
     def stage(self, name: str, **more: Any) -> dict[str, Any]:
         count = str(self.counts / name)
         script = f"{COUNTS}; p = pathlib.Path(sys.argv[2]); p.write_text(p.name)"
-        return {"kind": "command", "run": ["{python}", "-c", script, count, "{folder}/" + f"{name}.txt"], **more}
+        return {
+            "kind": "command",
+            "run": ["{python}", "-c", script, count, "{folder}/" + f"{name}.txt"],
+            **more,
+        }
 
     def write(self) -> Path:
         self.file.write_text(json.dumps(self.tree))
@@ -58,7 +64,8 @@ class Toy:
     def runs(self) -> str:
         """How often a, b and c ran."""
         return "".join(
-            str(len((self.counts / name).read_text())) if (self.counts / name).exists() else "0" for name in "abc"
+            str(len((self.counts / name).read_text())) if (self.counts / name).exists() else "0"
+            for name in "abc"
         )
 
     def state(self) -> dict[str, Any]:
@@ -84,7 +91,7 @@ def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-# -------------------------------------------------------------------------------------------- what is done, and again
+# ---------------------------------------------------------------------- what is done, and again
 
 
 def test_every_stage_runs_once_in_its_order_and_not_again(gradus: Cli, toy: Toy) -> None:
@@ -203,7 +210,7 @@ def test_a_gate_that_refuses_ends_the_pipeline_with_status_1(gradus: Cli, toy: T
     assert toy.runs() == "001"
 
 
-# ------------------------------------------------------------------------------------------------- kills and signals
+# ---------------------------------------------------------------------- kills and signals
 
 
 def slow(toy: Toy, script: str) -> Path:
@@ -214,7 +221,9 @@ def slow(toy: Toy, script: str) -> Path:
     return begun
 
 
-def test_a_pipeline_that_was_killed_goes_on_with_the_stage_that_was_not_finished(gradus: Cli, toy: Toy) -> None:
+def test_a_pipeline_that_was_killed_goes_on_with_the_stage_that_was_not_finished(
+    gradus: Cli, toy: Toy
+) -> None:
     begun = slow(toy, f"test -e {toy.counts}/second || exec sleep 600")
     process = started(toy.file)
     wait_for(begun, process)
@@ -229,7 +238,9 @@ def test_a_pipeline_that_was_killed_goes_on_with_the_stage_that_was_not_finished
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_stage_save_and_ends_the_pipeline(gradus: Cli, toy: Toy, number: signal.Signals) -> None:
+def test_a_signal_lets_the_stage_save_and_ends_the_pipeline(
+    gradus: Cli, toy: Toy, number: signal.Signals
+) -> None:
     saved = toy.counts / "saved"
     begun = slow(toy, f"trap 'touch {saved}; exit 143' TERM; while true; do sleep 0.1; done")
     process = started(toy.file)
@@ -296,18 +307,24 @@ def test_a_damaged_state_is_named_and_not_guessed_at(gradus: Cli, toy: Toy) -> N
         assert "pipeline.json: is no state that this version can read" in ended.err
 
 
-# --------------------------------------------------------------------------------------------------------------- misuse
+# ------------------------------------------------------------------------------------------ misuse
 
 STAGE = {"kind": "command", "run": ["true"]}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key": ({"stage": {}}, "stage: unknown key"),
-    "an unknown key of a stage": ({"stages": {"a": STAGE | {"ran": 1}}}, "stages.a.ran: unknown key"),
+    "an unknown key of a stage": (
+        {"stages": {"a": STAGE | {"ran": 1}}},
+        "stages.a.ran: unknown key",
+    ),
     "an unknown kind": ({"stages": {"a": {"kind": "ppo"}}}, "kind: must be one of train, eval"),
     "no kind": ({"stages": {"a": {}}}, "kind: must be one of"),
     "no stages": ({"stages": {}}, "stages: Dictionary should have at least 1 item"),
     "a name that is a path": ({"stages": {"../a": STAGE}}, "is no name for a stage"),
     "a name that is ours": ({"stages": {"logs": STAGE}}, "is no name for a stage"),
-    "a service that is none": ({"service": "redis://x"}, "write embedded, or the service's address"),
+    "a service that is none": (
+        {"service": "redis://x"},
+        "write embedded, or the service's address",
+    ),
     "an output that no stage leaves": (
         {"stages": {"a": STAGE, "b": STAGE | {"inputs": ["{a.model}"]}}},
         "stages.b: {a.model}: a leaves no model; it leaves folder",
@@ -341,7 +358,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "stages.a: there is no no_such.jsonl",
     ),
     "two gates of one name": (
-        {"stages": {"a": {"kind": "gate", "gates": [{"name": "g", "of": "x", "metric": "y", "at_least": 0}] * 2}}},
+        {
+            "stages": {
+                "a": {
+                    "kind": "gate",
+                    "gates": [{"name": "g", "of": "x", "metric": "y", "at_least": 0}] * 2,
+                }
+            }
+        },
         "two gates are called 'g'",
     ),
 }
@@ -366,12 +390,17 @@ RAW = {
     "no YAML": (b"name: [", "toy.yaml:"),
     "no UTF-8": (b"name: \xff", "cannot be read"),
     "no finite number": (b"name: a\nslots: .inf", "is not a finite number"),
-    "an object of Python's": (b"name: !!python/object/apply:os.system [id]", "could not determine a constructor"),
+    "an object of Python's": (
+        b"name: !!python/object/apply:os.system [id]",
+        "could not determine a constructor",
+    ),
 }
 
 
 @pytest.mark.parametrize(("content", "said"), RAW.values(), ids=RAW)
-def test_a_file_that_is_no_pipeline_is_refused(gradus: Cli, toy: Toy, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_pipeline_is_refused(
+    gradus: Cli, toy: Toy, content: bytes, said: str
+) -> None:
     toy.file.write_bytes(content)
     ended = gradus("pipeline", "run", toy.file)
     assert ended.status == 2
@@ -390,7 +419,9 @@ BAD_SETS = {
 
 
 @pytest.mark.parametrize(("override", "said"), BAD_SETS.items())
-def test_an_override_that_makes_no_sense_is_refused(gradus: Cli, toy: Toy, override: str, said: str) -> None:
+def test_an_override_that_makes_no_sense_is_refused(
+    gradus: Cli, toy: Toy, override: str, said: str
+) -> None:
     ended = gradus("pipeline", "run", toy.write(), "--set", override)
     assert ended.status == 2
     assert said in ended.err
@@ -399,9 +430,15 @@ def test_an_override_that_makes_no_sense_is_refused(gradus: Cli, toy: Toy, overr
 def test_settings_of_a_training_may_be_nested_or_dotted(toy: Toy, tmp_path: Path) -> None:
     config = tmp_path / "train.yaml"
     config.write_text("stage: sft\n")
-    stage = {"kind": "train", "config": str(config), "set": {"grpo": {"max_steps": 5}, "model.name": "x"}}
+    stage = {
+        "kind": "train",
+        "config": str(config),
+        "set": {"grpo": {"max_steps": 5}, "model.name": "x"},
+    }
     toy.tree["stages"] = {"a": stage}
-    pipeline = load_pipeline(toy.write(), ["stages.a.set.grpo.max_steps=7", "stages.a.set.lora=null"])
+    pipeline = load_pipeline(
+        toy.write(), ["stages.a.set.grpo.max_steps=7", "stages.a.set.lora=null"]
+    )
     (found,) = pipeline.stages.values()
     assert found.model_dump()["set"] == {"grpo.max_steps": 7, "model.name": "x", "lora": None}
     toy.tree["stages"]["a"]["set"] = {"grpo": {"max_steps": 5}, "grpo.max_steps": 6}
@@ -409,14 +446,21 @@ def test_settings_of_a_training_may_be_nested_or_dotted(toy: Toy, tmp_path: Path
         load_pipeline(toy.write())
 
 
-def test_mistakes_in_any_stage_s_settings_are_told_before_the_first_runs(gradus: Cli, toy: Toy, tmp_path: Path) -> None:
+def test_mistakes_in_any_stage_s_settings_are_told_before_the_first_runs(
+    gradus: Cli, toy: Toy, tmp_path: Path
+) -> None:
     config = tmp_path / "train.yaml"
     config.write_text(
         "stage: sft\nmodel: {name: 'fresh:qwen3'}\ndata: {dataset: demo:ocaml/warm-start}\n"
         "sft: {learning_rat: 1}\noutput_dir: x\n"
     )
     toy.tree["stages"]["c"] = {"kind": "train", "config": str(config)}
-    toy.tree["stages"]["d"] = {"kind": "eval", "model": "m", "tasks": "demo:ocaml", "options": {"sampels": 3}}
+    toy.tree["stages"]["d"] = {
+        "kind": "eval",
+        "model": "m",
+        "tasks": "demo:ocaml",
+        "options": {"sampels": 3},
+    }
     ended = gradus("pipeline", "run", toy.write())
     assert (ended.status, toy.runs()) == (2, "000")
     assert "stages.c: " in ended.err
@@ -428,7 +472,12 @@ def test_a_dry_run_names_what_tasks_need_and_the_grader_lacks_and_nothing_else(
     gradus: Cli, toy: Toy, tmp_path: Path, ocaml_grader: OcamlGrader
 ) -> None:
     tasks = tmp_path / "tasks.jsonl"
-    task = {"id": "t", "prompt": "Add one.", "tests": "let () = assert (f 1 = 2)", "packages": ["no_such_package"]}
+    task = {
+        "id": "t",
+        "prompt": "Add one.",
+        "tests": "let () = assert (f 1 = 2)",
+        "packages": ["no_such_package"],
+    }
     tasks.write_text(json.dumps(task) + "\n")
     toy.tree |= {"service": "embedded", "graders": ["ocaml"]}
     toy.tree["stages"]["c"] = toy.stage("c", inputs=[str(tasks)])

@@ -1,4 +1,5 @@
-"""Pipelines with real training: stopped or killed, resumed, and ended by a gate that refuses or promotes."""
+"""Pipelines with real training: stopped or killed, resumed, and ended by a gate that refuses or
+promotes."""
 
 from __future__ import annotations
 
@@ -33,8 +34,19 @@ GATES = [
         "metric": f"{SAMPLED}.mean_reward",
         "at_least": -0.1,
     },
-    {"name": "better", "of": "{change.results}", "metric": "pass_rate.change", "p_value": "test.p_value"},
-    {"name": "graded", "of": "{after.results}", "metric": f"{SAMPLED}.faulted", "at_most": 0, "bound": "value"},
+    {
+        "name": "better",
+        "of": "{change.results}",
+        "metric": "pass_rate.change",
+        "p_value": "test.p_value",
+    },
+    {
+        "name": "graded",
+        "of": "{after.results}",
+        "metric": f"{SAMPLED}.faulted",
+        "at_most": 0,
+        "bound": "value",
+    },
 ]
 MEASURED = {"samples": 1, "limit": 30, "greedy": False}
 CHANGES: dict[str, Any] = {
@@ -54,7 +66,11 @@ CHANGES: dict[str, Any] = {
     "stages.grpo.set.grpo.max_steps": 8,
     "stages.grpo.set.save_steps": 1,
     "stages.grpo.set.per_device_train_batch_size": 16,
-    **{f"stages.{name}.options.{key}": MEASURED[key] for name in ("before", "after") for key in MEASURED},
+    **{
+        f"stages.{name}.options.{key}": MEASURED[key]
+        for name in ("before", "after")
+        for key in MEASURED
+    },
     "stages.promotion.gates": GATES,
 }
 
@@ -75,8 +91,11 @@ def state_of(folder: Path) -> dict[str, Any]:
     return stages
 
 
-def end_once(it_is_time: Callable[[], bool], process: subprocess.Popen[str], how: signal.Signals) -> str:
-    """Signals the pipeline when it is time; all processes that it has started have to end as well."""
+def end_once(
+    it_is_time: Callable[[], bool], process: subprocess.Popen[str], how: signal.Signals
+) -> str:
+    """Signals the pipeline when it is time; all processes that it has started have to end as
+    well."""
     while not it_is_time():
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
@@ -94,7 +113,9 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
     said = end_once(there_is, started(DEMO, changes), signal.SIGTERM)
     assert "stopped by SIGTERM" in said
     stages = state_of(folder)
-    assert [stages[name]["status"] for name in ("sft", "answers", "pairs", "ipo", "grpo")] == ["done"] * 4 + ["running"]
+    assert [stages[name]["status"] for name in ("sft", "answers", "pairs", "ipo", "grpo")] == [
+        "done"
+    ] * 4 + ["running"]
 
     last = started(DEMO, changes)
     said, _ = last.communicate()
@@ -103,9 +124,9 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
     assert "resuming from" in (folder / "grpo" / "training.log").read_text()
     stages = state_of(folder)
     assert stages["grpo"]["attempts"] == 2
-    assert {name: entry["status"] for name, entry in stages.items() if entry["status"] != "done"} == {
-        "promotion": "refused"
-    }
+    assert {
+        name: entry["status"] for name, entry in stages.items() if entry["status"] != "done"
+    } == {"promotion": "refused"}
     record = json.loads((folder / "promotion" / "promotion.json").read_text())
     assert record["promoted"] is False
     gates = {gate["name"]: gate for gate in record["gates"]}
@@ -126,21 +147,36 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
     said, _ = again.communicate()
     assert again.returncode == 0, said
     assert json.loads((folder / "promotion" / "promotion.json").read_text())["promoted"] is True
-    assert [entry["attempts"] for name, entry in state_of(folder).items() if name != "promotion"] == [
-        entry["attempts"] for name, entry in stages.items() if name != "promotion"
-    ]
+    assert [
+        entry["attempts"] for name, entry in state_of(folder).items() if name != "promotion"
+    ] == [entry["attempts"] for name, entry in stages.items() if name != "promotion"]
 
 
 @pytest.mark.slow
-def test_a_training_saves_its_step_when_the_pipeline_is_killed_and_goes_on_from_there(tmp_path: Path) -> None:
+def test_a_training_saves_its_step_when_the_pipeline_is_killed_and_goes_on_from_there(
+    tmp_path: Path,
+) -> None:
     folder, file = tmp_path / "out", tmp_path / "pipeline.yaml"
-    settings = {"max_steps": 100, "logging_steps": 1, "per_device_train_batch_size": 16, "data.limit": 1600}
-    stage = {"kind": "train", "config": str(DEMO.parents[1] / "train" / "demo_sft.yaml"), "set": settings}
+    settings = {
+        "max_steps": 100,
+        "logging_steps": 1,
+        "per_device_train_batch_size": 16,
+        "data.limit": 1600,
+    }
+    stage = {
+        "kind": "train",
+        "config": str(DEMO.parents[1] / "train" / "demo_sft.yaml"),
+        "set": settings,
+    }
     file.write_text(json.dumps({"name": "stopped", "stages": {"sft": stage}}))
     changes = {"folder": str(folder)}
     metrics = folder / "sft" / "metrics.jsonl"
     # the loss before the first step is measured, too, and there is nothing to save then
-    end_once(lambda: metrics.exists() and '"loss"' in metrics.read_text(), started(file, changes), signal.SIGKILL)
+    end_once(
+        lambda: metrics.exists() and '"loss"' in metrics.read_text(),
+        started(file, changes),
+        signal.SIGKILL,
+    )
     assert list((folder / "sft").glob("checkpoint-*")), "the training saved what it had done"
     assert state_of(folder)["sft"]["status"] == "running"
     last = started(file, changes)

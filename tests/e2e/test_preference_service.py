@@ -1,4 +1,5 @@
-"""From pairs to a policy: a reward model is trained, served over REST beside the OCaml grader, and learned from."""
+"""From pairs to a policy: a reward model is trained, served over REST beside the OCaml grader, and
+learned from."""
 
 from __future__ import annotations
 
@@ -25,11 +26,19 @@ from trainer.train import main
 pytestmark = pytest.mark.training
 
 PROMPTS = [f"(* add {n} *)" for n in range(8)]
-PAIRS = [{"prompt": prompt, "chosen": "let f x = x", "rejected": "let let let"} for prompt in PROMPTS]
-TASKS = [
-    {"id": f"t{n}", "prompt": prompt, "tests": f"let () = assert (f 1 = {n + 1})"} for n, prompt in enumerate(PROMPTS)
+PAIRS = [
+    {"prompt": prompt, "chosen": "let f x = x", "rejected": "let let let"} for prompt in PROMPTS
 ]
-OPTIONS = {"num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 6, "learning_rate": 1e-2}
+TASKS = [
+    {"id": f"t{n}", "prompt": prompt, "tests": f"let () = assert (f 1 = {n + 1})"}
+    for n, prompt in enumerate(PROMPTS)
+]
+OPTIONS = {
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 6,
+    "learning_rate": 1e-2,
+}
 CPU = {"device": "cpu", "cpu_threads": 1}
 
 
@@ -68,7 +77,16 @@ def judge(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(judge: Path, ocaml_grader: OcamlGrader) -> Iterator[str]:
     """`gradus serve` in a process of its own, with that model."""
     told = {"GRADUS_PREFERENCE_MODEL": str(judge), "GRADUS_PREFERENCE_DEVICE": "cpu"}
-    command = [sys.executable, "-m", "gradus", "serve", "--port", "0", "--graders", "ocaml,preference"]
+    command = [
+        sys.executable,
+        "-m",
+        "gradus",
+        "serve",
+        "--port",
+        "0",
+        "--graders",
+        "ocaml,preference",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **told}
     with subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE) as running:
         assert running.stderr is not None
@@ -94,7 +112,11 @@ def test_a_policy_learns_from_a_grader_and_a_served_reward_model(
         model={"name": str(policy), **CPU},
         data={"dataset": str(jsonl(tmp_path / "tasks.jsonl", TASKS))},
         prompt={"style": style},
-        reward={"grader": "ocaml", "urls": url, "services": [{"grader": "preference", "weight": 0.5, "name": "judge"}]},
+        reward={
+            "grader": "ocaml",
+            "urls": url,
+            "services": [{"grader": "preference", "weight": 0.5, "name": "judge"}],
+        },
         grpo={**OPTIONS, "max_steps": 2},
         output_dir=str(tmp_path / "run"),
     )
@@ -115,7 +137,9 @@ def test_a_policy_learns_from_a_grader_and_a_served_reward_model(
     prompts = [sample["prompt"] for sample in samples]
     assert all(isinstance(prompt, str if style == "plain" else list) for prompt in prompts)
     completions = [
-        sample["completion"] if style == "plain" else [{"role": "assistant", "content": sample["completion"]}]
+        sample["completion"]
+        if style == "plain"
+        else [{"role": "assistant", "content": sample["completion"]}]
         for sample in samples
     ]
     there = [one["components"]["score"] for one in told]
@@ -127,12 +151,18 @@ def test_a_policy_learns_from_a_grader_and_a_served_reward_model(
     assert replayed.status == 0, replayed.err
 
 
-def test_a_served_reward_model_is_enough_to_learn_from(url: str, policy: Path, tmp_path: Path) -> None:
+def test_a_served_reward_model_is_enough_to_learn_from(
+    url: str, policy: Path, tmp_path: Path
+) -> None:
     config = written(
         tmp_path / "run.yaml",
         stage="rloo",
         model={"name": str(policy), **CPU},
-        data={"dataset": str(jsonl(tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in PROMPTS]))},
+        data={
+            "dataset": str(
+                jsonl(tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in PROMPTS])
+            )
+        },
         reward={"services": [{"grader": "preference", "urls": url}]},
         rloo={**OPTIONS, "max_steps": 2},
         output_dir=str(tmp_path / "run"),
@@ -151,18 +181,26 @@ def test_a_dry_run_tells_of_every_service(
         "grpo": OPTIONS,
         "output_dir": str(tmp_path / "run"),
     }
-    judges = [{"grader": "preference"}, {"grader": "preference", "urls": "http://127.0.0.1:1", "name": "away"}]
+    judges = [
+        {"grader": "preference"},
+        {"grader": "preference", "urls": "http://127.0.0.1:1", "name": "away"},
+    ]
     reward = {"grader": "ocaml", "urls": url, "services": judges}
     assert main(written(tmp_path / "run.yaml", **told, reward=reward), dry_run=True) == 3
     said = capsys.readouterr().err
-    assert re.search(r"ok     service preference: preference@\w+ at http://\S+, rubric preference/sigmoid@1", said)
+    assert re.search(
+        r"ok     service preference: preference@\w+ at http://\S+, rubric preference/sigmoid@1",
+        said,
+    )
     assert "FAILED service away: " in said
     reward["services"] = [{"grader": "preference", "rubric": "preference/other@1"}]
     assert main(written(tmp_path / "run.yaml", **told, reward=reward), dry_run=True) == 2
     assert "reward.services.rubric: preference@" in capsys.readouterr().err
 
 
-def test_a_service_that_is_away_stops_the_run_before_it_begins(url: str, policy: Path, tmp_path: Path) -> None:
+def test_a_service_that_is_away_stops_the_run_before_it_begins(
+    url: str, policy: Path, tmp_path: Path
+) -> None:
     config = written(
         tmp_path / "run.yaml",
         model={"name": str(policy), **CPU},
@@ -182,7 +220,9 @@ def test_a_service_that_is_away_stops_the_run_before_it_begins(url: str, policy:
     assert not read_lines(tmp_path / "run" / "metrics.jsonl")
 
 
-def test_a_faulted_verdict_of_a_service_leaves_the_completion_without_any_reward(policy: Path, tmp_path: Path) -> None:
+def test_a_faulted_verdict_of_a_service_leaves_the_completion_without_any_reward(
+    policy: Path, tmp_path: Path
+) -> None:
     import torch
 
     from tests.tiny_models import trainer_of

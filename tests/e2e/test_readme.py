@@ -1,4 +1,5 @@
-"""Every command and snippet of README: run here as it is written, or named with the test that runs it."""
+"""Every command and snippet of README: run here as it is written, or named with the test that runs
+it."""
 
 from __future__ import annotations
 
@@ -26,19 +27,31 @@ LIMIT_S = 240
 """Seconds for anything here on a busy machine; nothing waits for them to pass."""
 ELSEWHERE = {
     "make demo": ("tests/e2e/test_demo_run.py", "trainer.demo.run"),
-    "gradus train configs/train/ocaml_qwen_1.5b.yaml": ("tests/unit/test_presets.py", "ocaml_qwen_1.5b.yaml"),
-    "gradus eval runs/my/final configs/tasks/ocaml.jsonl": ("tests/contract/test_cli_evaluation.py", '"eval"'),
+    "gradus train configs/train/ocaml_qwen_1.5b.yaml": (
+        "tests/unit/test_presets.py",
+        "ocaml_qwen_1.5b.yaml",
+    ),
+    "gradus eval runs/my/final configs/tasks/ocaml.jsonl": (
+        "tests/contract/test_cli_evaluation.py",
+        '"eval"',
+    ),
     "gradus dashboard": ("tests/contract/test_dashboard.py", '"gradus", "dashboard"'),
-    "make secrets && docker compose up --build --scale grader-ocaml=2": ("tests/e2e/compose.sh", "compose up"),
+    "make secrets && docker compose up --build --scale grader-ocaml=2": (
+        "tests/e2e/compose.sh",
+        "compose up",
+    ),
 }
-"""Commands that train, need a GPU or containers, or are tested with more care elsewhere: file, and what it holds."""
+"""Commands that train, need a GPU or containers, or are tested with more care elsewhere: file, and
+what it holds."""
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
-COMMANDS = [line.partition(" #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+COMMANDS = [
+    line.partition(" #")[0].strip() for block in blocks("sh") for line in block.splitlines()
+]
 HERE = [command for command in COMMANDS if command not in ELSEWHERE]
 
 
@@ -53,7 +66,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @contextmanager
 def running(command: str, shell: dict[str, str], is_ready: Callable[[], bool]) -> Iterator[None]:
-    process = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=ROOT, env=shell, start_new_session=True)
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {command}"], cwd=ROOT, env=shell, start_new_session=True
+    )
     try:
         end = time.monotonic() + LIMIT_S
         while not is_ready():
@@ -77,7 +92,9 @@ def answers(port: int, path: str) -> Callable[[], bool]:
 
 
 def output(command: list[str], shell: dict[str, str]) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=shell, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=shell, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -85,7 +102,9 @@ def output(command: list[str], shell: dict[str, str]) -> str:
 def holds(actual: Any, shown: Any) -> bool:
     """Whether everything that is shown is there; more may be."""
     if isinstance(shown, dict):
-        return isinstance(actual, dict) and all(key in actual and holds(actual[key], shown[key]) for key in shown)
+        return isinstance(actual, dict) and all(
+            key in actual and holds(actual[key], shown[key]) for key in shown
+        )
     if isinstance(shown, list):
         return len(actual) == len(shown) and all(map(holds, actual, shown))
     return bool(actual == shown)
@@ -102,7 +121,9 @@ def test_readme_is_short_and_every_command_is_run_somewhere() -> None:
 @pytest.fixture(scope="module")
 def port(shell: dict[str, str], ocaml_grader: object) -> Iterator[int]:
     """The service that `make serve` starts, on another port and with one grader."""
-    recipe = output(["make", "--no-print-directory", "--dry-run", *HERE[0].split()[1:]], shell).splitlines()[-1]
+    recipe = output(
+        ["make", "--no-print-directory", "--dry-run", *HERE[0].split()[1:]], shell
+    ).splitlines()[-1]
     assert recipe.endswith("gradus serve")
     port = free_port()
     with running(f"gradus serve --graders ocaml --port {port}", shell, answers(port, "/readyz")):
@@ -117,7 +138,9 @@ def test_curl_prints_the_result_that_readme_shows(port: int, shell: dict[str, st
             assert measured in printed["results"][0]
             del result[measured]
     assert holds(printed, shown)
-    assert {one: holds(printed, {"results": [{one: 1}]}) for one in ("reward",)} == {"reward": False}
+    assert {one: holds(printed, {"results": [{one: 1}]}) for one in ("reward",)} == {
+        "reward": False
+    }
 
 
 def test_the_python_snippet_prints_the_rewards(port: int, shell: dict[str, str]) -> None:
@@ -127,7 +150,9 @@ def test_the_python_snippet_prints_the_rewards(port: int, shell: dict[str, str])
 
 def test_the_snippet_of_trl_is_that_of_the_example() -> None:
     example = (ROOT / "examples" / "trl" / "train.py").read_text(encoding="utf-8")
-    code, comments = zip(*(line.partition("  # ")[::2] for line in blocks("python")[1].splitlines()), strict=True)
+    code, comments = zip(
+        *(line.partition("  # ")[::2] for line in blocks("python")[1].splitlines()), strict=True
+    )
     assert [line for line in (*code, *comments) if line.strip() not in example] == []
 
 

@@ -1,4 +1,5 @@
-"""Reports in a real browser, from files: what they say, no errors, no network, labels, three widths, two schemes."""
+"""Reports in a real browser, from files: what they say, no errors, no network, labels, three
+widths, two schemes."""
 
 from __future__ import annotations
 
@@ -29,12 +30,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     before, after = rich_evaluation("before", 0.4), rich_evaluation("after", 0.6)
     odd = hostile_evaluation()
-    sides = [stored(folder / name, *made) for name, made in (("before", before), ("after", after), ("odd", odd))]
+    sides = [
+        stored(folder / name, *made)
+        for name, made in (("before", before), ("after", after), ("odd", odd))
+    ]
     found = compare(before[0], after[0], records=(before[1], after[1]))
     return {
         "report": write_report(rich_run(folder / "rich"), folder / "report.html"),
         "evaluation": write_report(sides[1], folder / "evaluation.html"),
-        "comparison": write_comparison_report(found, sides[0], sides[1], folder / "comparison.html"),
+        "comparison": write_comparison_report(
+            found, sides[0], sides[1], folder / "comparison.html"
+        ),
         "hostile": write_report(hostile_run(folder / "hostile"), folder / "hostile.html"),
         "hostile evaluation": write_report(sides[2], folder / "hostile-evaluation.html"),
         "hostile comparison": write_comparison_report(
@@ -47,7 +53,9 @@ def text_of(browser: Any, page: Path, **how: Any) -> str:
     """All that a page says, closed parts too."""
     opened(browser, page, **how)
     drawn(browser)
-    browser.execute_script("document.querySelectorAll('details:not(.figures)').forEach((one) => (one.open = true))")
+    browser.execute_script(
+        "document.querySelectorAll('details:not(.figures)').forEach((one) => (one.open = true))"
+    )
     return re.sub(r"\s+", " ", browser.execute_script("return document.body.innerText"))
 
 
@@ -60,7 +68,7 @@ def tiny(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return written(browser, tiny_run(tmp_path_factory.mktemp("runs") / "tiny"))
 
 
-# ---------------------------------------------------------------------------------------------------------- every page
+# ---------------------------------------------------------------------- every page
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -74,13 +82,17 @@ def test_it_opens_from_a_file_without_flaws_and_without_the_network(
     assert flaws(browser, kind, width, 20_000) == []
     for scheme in ("light", "dark"):
         colored(browser, scheme)
-        ground = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+        ground = browser.execute_script(
+            "return getComputedStyle(document.documentElement).backgroundColor"
+        )
         assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) is (scheme == "light")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
-def test_every_text_has_eleven_pixels_at_least(browser: Any, pages: dict[str, Path], kind: str, width: int) -> None:
+def test_every_text_has_eleven_pixels_at_least(
+    browser: Any, pages: dict[str, Path], kind: str, width: int
+) -> None:
     opened(browser, pages[kind], width=width)
     drawn(browser)
     small = """
@@ -93,7 +105,9 @@ def test_every_text_has_eleven_pixels_at_least(browser: Any, pages: dict[str, Pa
 
 
 @pytest.mark.parametrize("kind", ["hostile", "hostile evaluation", "hostile comparison"])
-def test_hostile_texts_run_nothing_and_are_shown(browser: Any, pages: dict[str, Path], kind: str) -> None:
+def test_hostile_texts_run_nothing_and_are_shown(
+    browser: Any, pages: dict[str, Path], kind: str
+) -> None:
     assert opened(browser, pages[kind]) == [pages[kind].as_uri()]
     drawn(browser)
     assert flaws(browser, kind.replace(" ", "-"), 1280) == []
@@ -103,7 +117,9 @@ def test_hostile_texts_run_nothing_and_are_shown(browser: Any, pages: dict[str, 
 
 
 @pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
-def test_pictures_tables_and_regions_are_labelled(browser: Any, pages: dict[str, Path], kind: str) -> None:
+def test_pictures_tables_and_regions_are_labelled(
+    browser: Any, pages: dict[str, Path], kind: str
+) -> None:
     text_of(browser, pages[kind])
     unlabelled = """
       const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
@@ -115,12 +131,14 @@ def test_pictures_tables_and_regions_are_labelled(browser: Any, pages: dict[str,
         ...none("th", (one) => one.hasAttribute("scope")),
         ...none("main section", (one) => ids.includes(one.getAttribute("aria-labelledby")) || one.ariaLabel),
       ].map((one) => one.outerHTML.slice(0, 100)).concat(bad);
-    """
+    """  # noqa: E501
     assert browser.execute_script(unlabelled) == []
-    assert browser.execute_script("return document.querySelectorAll('svg').length") >= (8 if kind == "report" else 0)
+    assert browser.execute_script("return document.querySelectorAll('svg').length") >= (
+        8 if kind == "report" else 0
+    )
     levels = browser.execute_script(
-        "return [...document.querySelectorAll('h1, h2, h3, h4')].filter((one) => one.checkVisibility())"
-        ".map((one) => Number(one.tagName[1]))"
+        "return [...document.querySelectorAll('h1, h2, h3, h4')].filter((one) =>"
+        " one.checkVisibility()).map((one) => Number(one.tagName[1]))"
     )
     assert (levels[0], levels.count(1)) == (1, 1)
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -139,13 +157,18 @@ def test_curves_can_be_read_with_the_keyboard(browser: Any, pages: dict[str, Pat
 
 
 def test_curves_can_be_drawn_over_time_and_tokens(browser: Any, tmp_path: Path) -> None:
-    rows = [{"step": n, "reward": n / 4, "time": 1000 + 60 * n, "num_tokens": 500 * n} for n in (1, 2, 3)]
+    rows = [
+        {"step": n, "reward": n / 4, "time": 1000 + 60 * n, "num_tokens": 500 * n}
+        for n in (1, 2, 3)
+    ]
     lines(tmp_path / "metrics.jsonl", rows)
     opened(browser, write_report(tmp_path, tmp_path / "report.html"))
     for axis, first, ticks in (("tokens", "tokens 500", "1,000"), ("time", "minutes 0", "1.5")):
         choose = "const axis = document.getElementById('axis'); axis.value = arguments[0];"
         browser.execute_script(f"{choose} axis.dispatchEvent(new Event('change'))", axis)
-        label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute("aria-label")
+        label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute(
+            "aria-label"
+        )
         assert f"{first}: reward 0.25" in label
         assert ticks in browser.find_element("css selector", "figure.large .x-axis").text
 
@@ -161,7 +184,7 @@ def test_it_prints_with_everything_opened(browser: Any, pages: dict[str, Path]) 
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
 
 
-# ------------------------------------------------------------------------------------------------------- what they say
+# ---------------------------------------------------------------------- what they say
 
 
 def test_the_headline_has_the_change_and_its_interval(tiny: str) -> None:
@@ -173,7 +196,7 @@ def test_the_headline_has_the_change_and_its_interval(tiny: str) -> None:
 
 def test_the_run_card_says_what_ran(tiny: str) -> None:
     for shown in (
-        "Model fresh:qwen3", "Grader ocaml@7", "Rubric ocaml/graduated@1", "Seed 7", "GRPO steps 3 of 3",
+        "Model fresh:qwen3", "Grader ocaml@7", "Rubric ocaml/graduated@1", "Seed 7", "GRPO steps 3 of 3",  # noqa: E501
         "Training time 12 s",  # 110 - 100 by the clock, and the first step's own 2 s
         "Evaluation time 3.0 s", "Graded in training 5 completions, 40.0% passed, 1 faulted",
         "Held-out tasks 4 tasks of demo:ocaml/held-out (sha256 abababababab)",
@@ -201,7 +224,11 @@ def test_marks_show_what_differs_between_two_completions(browser: Any, tmp_path:
 
 @pytest.mark.parametrize(
     ("first", "last", "tone", "verb"),
-    [(WRONG, RIGHT, "up", "rose"), (RIGHT, WRONG, "down", "fell"), (WRONG, WRONG, "flat", "did not change measurably")],
+    [
+        (WRONG, RIGHT, "up", "rose"),
+        (RIGHT, WRONG, "down", "fell"),
+        (WRONG, WRONG, "flat", "did not change measurably"),
+    ],
 )
 def test_the_headline_claims_only_what_the_interval_holds(
     browser: Any, tmp_path: Path, first: Graded, last: Graded, tone: str, verb: str
@@ -213,10 +240,19 @@ def test_the_headline_claims_only_what_the_interval_holds(
 
 
 def test_doubts_are_said_before_anything_else(browser: Any, tmp_path: Path) -> None:
-    evaluation(tmp_path, "before", {"a": (RIGHT,)}, graders=("ocaml@6",), toolchains=("ocaml 4.14.1 unsandboxed",))
+    evaluation(
+        tmp_path,
+        "before",
+        {"a": (RIGHT,)},
+        graders=("ocaml@6",),
+        toolchains=("ocaml 4.14.1 unsandboxed",),
+    )
     evaluation(tmp_path, "after", {"a": (RIGHT,)})
     text = written(browser, tmp_path)
-    assert "“before” and “after” were measured with different graders: they cannot be compared." in text
+    assert (
+        "“before” and “after” were measured with different graders: they cannot be compared."
+        in text
+    )
     assert "Judged without a sandbox" in text
 
 
@@ -227,7 +263,9 @@ def test_a_lone_evaluation_has_its_own_interval(browser: Any, tmp_path: Path) ->
     assert text.count("75.0%") == 2, "in the headline, and in the funnel, which counts completions"
 
 
-def test_intervals_by_a_fallback_name_the_method_and_the_reason(browser: Any, tmp_path: Path) -> None:
+def test_intervals_by_a_fallback_name_the_method_and_the_reason(
+    browser: Any, tmp_path: Path
+) -> None:
     evaluation(tmp_path, "before", {"a": (WRONG, WRONG), "b": (WRONG, WRONG)})
     evaluation(tmp_path, "after", {"a": (RIGHT, RIGHT), "b": (RIGHT, RIGHT)})
     page = written(browser, tmp_path)
@@ -236,7 +274,10 @@ def test_intervals_by_a_fallback_name_the_method_and_the_reason(browser: Any, tm
     assert "change of pass@1, change of the reward – newcombe: all tasks changed alike" in page
     evaluation(tmp_path / "lone", "after", {"a": (RIGHT, WRONG)})
     page = written(browser, tmp_path / "lone")
-    assert "Intervals by a fallback: pass@1, mean reward – no interval: a bootstrap needs two tasks" in page
+    assert (
+        "Intervals by a fallback: pass@1, mean reward – no interval: a bootstrap needs two tasks"
+        in page
+    )
 
 
 def test_what_was_not_measured_is_said(browser: Any, tmp_path: Path) -> None:
@@ -254,13 +295,21 @@ def test_an_empty_folder_names_what_is_missing(browser: Any, tmp_path: Path) -> 
 
 
 def test_gaps_are_gaps_and_one_step_is_enough_for_a_picture(browser: Any, tmp_path: Path) -> None:
-    lines(tmp_path / "metrics.jsonl", [{"step": n, "reward": r} for n, r in ((1, 0.5), (2, None), (4, 0.5))])
+    lines(
+        tmp_path / "metrics.jsonl",
+        [{"step": n, "reward": r} for n, r in ((1, 0.5), (2, None), (4, 0.5))],
+    )
     written(browser, tmp_path)
-    paths = "return [...document.querySelectorAll('figure.large path.line.raw')].map((one) => one.getAttribute('d'))"
+    paths = (
+        "return [...document.querySelectorAll('figure.large path.line.raw')].map((one) =>"
+        " one.getAttribute('d'))"
+    )
     assert browser.execute_script(paths) == ["", "M0.0 500.0h0M1000.0 500.0h0"]
     lines(tmp_path / "metrics.jsonl", [{"step": 5, "reward": 0.5, "entropy": 0.0}])
     written(browser, tmp_path)
-    label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute("aria-label")
+    label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute(
+        "aria-label"
+    )
     assert "step 5: reward 0.5" in label
 
 
@@ -278,38 +327,56 @@ def test_what_is_left_out_of_huge_completions_is_said(browser: Any, pages: dict[
     assert re.search(r"29\d,\d{3} more characters are in the completions of “after”", text)
 
 
-def test_the_page_of_an_evaluation_has_rates_turns_groups_and_faults(browser: Any, pages: dict[str, Path]) -> None:
+def test_the_page_of_an_evaluation_has_rates_turns_groups_and_faults(
+    browser: Any, pages: dict[str, Path]
+) -> None:
     text = text_of(browser, pages["evaluation"])
     for wanted in (
-        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2", "never green",
-        "type-checks", "tests that pass, on average", "Tasks that pass, by difficulty", "Tasks that pass, by kind",
-        "Verdicts by reward", "Completions by length in", "tokens per second, all together", "Did not pass",
+        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2", "never green",  # noqa: E501
+        "type-checks", "tests that pass, on average", "Tasks that pass, by difficulty", "Tasks that pass, by kind",  # noqa: E501
+        "Verdicts by reward", "Completions by length in", "tokens per second, all together", "Did not pass",  # noqa: E501
         "Names that do not exist", "List.summ", "What the figures are",
     ):  # fmt: skip
         assert wanted in text
-    assert text.count("62.3%") == 3, "the pass rate once; the tests that pass and turn 1 happen to be as many"
+    assert text.count("62.3%") == 3, (
+        "the pass rate once; the tests that pass and turn 1 happen to be as many"
+    )
 
 
-def test_a_run_over_turns_has_rates_repairs_tokens_and_reasons_by_turn(browser: Any, tmp_path: Path) -> None:
+def test_a_run_over_turns_has_rates_repairs_tokens_and_reasons_by_turn(
+    browser: Any, tmp_path: Path
+) -> None:
     run = rich_run(tmp_path / "turns", steps=3)
-    shown = {"pass_by_1": 0.5, "pass_by_2": 0.7, "repaired": 0.4, "asked_again": 0.5, "tokens_1": 14, "tokens_2": 9}
+    shown = {
+        "pass_by_1": 0.5,
+        "pass_by_2": 0.7,
+        "repaired": 0.4,
+        "asked_again": 0.5,
+        "tokens_1": 14,
+        "tokens_2": 9,
+    }
     ends = {"stopped/passed": 0.7, "stopped/turns": 0.2, "stopped/cut": 0.1, "stopped/window": 0.0}
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     told = {f"turns/{name}": value for name, value in (shown | ends).items()}
     lines(run / "metrics.jsonl", [{**one, **told} for one in metrics])
     text = written(browser, run)
     for wanted in (
-        "Pass rate by turn", "by turn 2", "repaired, of those asked again", "Tokens per turn", "turn 1",
+        "Pass rate by turn", "by turn 2", "repaired, of those asked again", "Tokens per turn", "turn 1",  # noqa: E501
         "Why chains end", "passed", "turns", "cut", "turns/asked_again",
     ):  # fmt: skip
         assert wanted in text
     single = written(browser, rich_run(tmp_path / "single", steps=3))
-    assert not any(absent in single for absent in ("Pass rate by turn", "Tokens per turn", "Why chains end"))
+    assert not any(
+        absent in single for absent in ("Pass rate by turn", "Tokens per turn", "Why chains end")
+    )
 
 
 def test_an_evaluation_without_turns_has_no_table_of_them(browser: Any, tmp_path: Path) -> None:
     found, records = rich_evaluation("after", 0.6)
-    text = text_of(browser, write_report(stored(tmp_path, evaluation_of("x", records), records), tmp_path / "r.html"))
+    text = text_of(
+        browser,
+        write_report(stored(tmp_path, evaluation_of("x", records), records), tmp_path / "r.html"),
+    )
     assert found.name == "after"
     assert "green by turn" not in text
 
@@ -324,15 +391,28 @@ def test_an_evaluation_of_an_earlier_version_is_shown(browser: Any, tmp_path: Pa
         file.write_text(json.dumps(given))
     text = written(browser, run)
     assert errors(browser) == []
-    for wanted in ("rose from 45.0% to 96.7%", "it type-checks", "Tasks that pass, by kind", "map_add 10 tasks"):
+    for wanted in (
+        "rose from 45.0% to 96.7%",
+        "it type-checks",
+        "Tasks that pass, by kind",
+        "map_add 10 tasks",
+    ):
         assert wanted in text
 
 
 def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path: Path) -> None:
     run = rich_run(tmp_path / "rich")
-    odd = {"mode": "greedy", "pass_at": {"1": {"value": "high"}}, "mean_reward": 5, "details": 7, "stopped_at": []}
+    odd = {
+        "mode": "greedy",
+        "pass_at": {"1": {"value": "high"}},
+        "mean_reward": 5,
+        "details": 7,
+        "stopped_at": [],
+    }
     for name in ("before", "after"):
-        (run / "eval" / f"{name}.json").write_text(json.dumps({"measurements": [odd], "graders": 5}))
+        (run / "eval" / f"{name}.json").write_text(
+            json.dumps({"measurements": [odd], "graders": 5})
+        )
     text = written(browser, run)
     for wanted in ("Where answers stop", "How completions ended", "Behind it"):
         assert wanted in text
@@ -341,8 +421,8 @@ def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path
 def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, Path]) -> None:
     text = text_of(browser, pages["comparison"])
     for wanted in (
-        "percentage points, 95% interval", "What was compared", "Tasks by the stage of their middle completion",
-        "before: types", "pass@1 by kind", "The largest gains first", "Wrong before, right after", "Improved",
+        "percentage points, 95% interval", "What was compared", "Tasks by the stage of their middle completion",  # noqa: E501
+        "before: types", "pass@1 by kind", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
         "turned to assignments and loops",
     ):  # fmt: skip
         assert wanted in text
@@ -354,5 +434,7 @@ def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, 
 def test_attacks_stay_texts(browser: Any, pages: dict[str, Path]) -> None:
     opened(browser, pages["hostile"])
     drawn(browser)
-    shown = browser.execute_script("return [...document.querySelectorAll('dd')].map((one) => one.textContent)")
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('dd')].map((one) => one.textContent)"
+    )
     assert any(XSS[:100] in text for text in shown)

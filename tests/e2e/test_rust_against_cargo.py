@@ -1,4 +1,5 @@
-"""A spread of the Rust programs is judged by the grader as by real cargo; the script beside it compares all of them."""
+"""A spread of the Rust programs is judged by the grader as by real cargo; the script beside it
+compares all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from itertools import chain
 import pytest
 
 from gradus.errors import Fault
-from tests.e2e.rust_against_cargo import EXPLAINED, Compared, Ours, compare, lints_not_as_they_should_be
+from tests.e2e.rust_against_cargo import (
+    EXPLAINED,
+    Compared,
+    Ours,
+    compare,
+    lints_not_as_they_should_be,
+)
 from tests.e2e.rust_programs import SOURCES, missing_corpora, programs
 
 EVERY = {"exercism": 20, "rustlings": 23, "tasks": 30, "lints": 20, "crates": 8, "editions": 8}
@@ -16,7 +23,9 @@ EVERY = {"exercism": 20, "rustlings": 23, "tasks": 30, "lints": 20, "crates": 8,
 
 PARTS = {"the first of each source": slice(1), "the others": slice(1, None)}
 
-pytestmark = pytest.mark.timeout(900)  # half a minute of CPU is long on a machine that does much else
+pytestmark = pytest.mark.timeout(
+    900
+)  # half a minute of CPU is long on a machine that does much else
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +38,9 @@ def ours() -> Ours:
         pytest.skip(f"the Rust grader cannot start here: {fault.message}")
 
 
-@pytest.fixture(scope="module", params=[[*PARTS][0], pytest.param([*PARTS][1], marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=[[*PARTS][0], pytest.param([*PARTS][1], marks=pytest.mark.slow)]
+)
 def compared(ours: Ours, request: pytest.FixtureRequest) -> list[Compared]:
     chosen = [list(programs(source))[:: EVERY[source]][PARTS[request.param]] for source in SOURCES]
     return list(compare(chain.from_iterable(chosen), ours))

@@ -1,4 +1,5 @@
-"""The documentation site: it builds strictly, needs nothing from the network, fits phones, and its search finds."""
+"""The documentation site: it builds strictly, needs nothing from the network, fits phones, and its
+search finds."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    built = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert built.returncode == 0, built.stderr
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -50,7 +53,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (800, "dark"), (1280, "light")])
-def test_pages_fit_and_load_nothing_from_elsewhere(site: str, tmp_path: Path, width: int, scheme: str) -> None:
+def test_pages_fit_and_load_nothing_from_elsewhere(
+    site: str, tmp_path: Path, width: int, scheme: str
+) -> None:
     with chromium(tmp_path) as browser:
         for page in PAGES:
             asked = opened(browser, f"{site}/{page}", width=width, scheme=scheme)
@@ -69,7 +74,9 @@ def test_texts_of_the_start_page_are_legible(site: str, tmp_path: Path, scheme: 
     with chromium(tmp_path) as browser:
         opened(browser, f"{site}/index.html", scheme=scheme)
         found = browser.execute_script(CONTRAST)
-        assert [poor for poor in found if "md-search-result" not in poor[1]] == []  # the closed search covers nothing
+        assert [
+            poor for poor in found if "md-search-result" not in poor[1]
+        ] == []  # the closed search covers nothing
 
 
 def test_search_finds_a_flag_without_a_network(site: str, tmp_path: Path) -> None:
@@ -78,7 +85,12 @@ def test_search_finds_a_flag_without_a_network(site: str, tmp_path: Path) -> Non
 
     with chromium(tmp_path) as browser:
         opened(browser, f"{site}/index.html")
-        browser.find_element(By.CSS_SELECTOR, "input.md-search__input").send_keys("degenerate repetition")
+        browser.find_element(By.CSS_SELECTOR, "input.md-search__input").send_keys(
+            "degenerate repetition"
+        )
         found = (By.CSS_SELECTOR, ".md-search-result__item")
         WebDriverWait(browser, 60).until(lambda open_page: open_page.find_elements(*found))
-        assert "Faults, flags and exit codes" in browser.find_element(By.CSS_SELECTOR, ".md-search-result").text
+        assert (
+            "Faults, flags and exit codes"
+            in browser.find_element(By.CSS_SELECTOR, ".md-search-result").text
+        )

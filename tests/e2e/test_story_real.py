@@ -1,4 +1,5 @@
-"""Real backlogs and sprints through the story grader: what people wrote earns nearly all, what others wrote little."""
+"""Real backlogs and sprints through the story grader: what people wrote earns nearly all, what
+others wrote little."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from tests.e2e.story_corpora import (
     strangers,
 )
 
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the real backlogs and sprints are not here")
+pytestmark = pytest.mark.skipif(
+    not DATA.exists(), reason="the real backlogs and sprints are not here"
+)
 
 NO_STORIES = (
     "",
@@ -30,7 +33,10 @@ NO_STORIES = (
 """Of the backlogs: an empty item, a heading, half a sentence."""
 FALSELY_REJECTED = (
     "As a ResearcherDeveloper, would like the ability import/export from MS-SQL",
-    "As a hydrator user, I want to create a pipeline that reads or writes a new dataset instance and I want",
+    (
+        "As a hydrator user, I want to create a pipeline that reads or writes a new dataset"
+        " instance and I want"
+    ),
 )
 """Real stories that are not read: the first has no `I`, the second wants two things."""
 
@@ -55,21 +61,31 @@ def test_items_of_sprints_that_start_like_stories_are_read_but_for_one_without_a
     assert rejected == ["As a TDP user, I want"]
 
 
-def test_real_stories_given_as_the_answer_earn_nine_tenths(story_grader: StoryGrader, found: list[Group]) -> None:
+def test_real_stories_given_as_the_answer_earn_nine_tenths(
+    story_grader: StoryGrader, found: list[Group]
+) -> None:
     rewards = [graded(story_grader, group, group.stories).reward for group in found]
     assert mean(rewards) >= 0.93
     assert min(rewards) >= 0.6
 
 
-def test_stories_of_others_earn_about_a_quarter_at_most(story_grader: StoryGrader, found: list[Group]) -> None:
-    rewards = [graded(story_grader, group, strangers(group, found).stories).reward for group in found]
+def test_stories_of_others_earn_about_a_quarter_at_most(
+    story_grader: StoryGrader, found: list[Group]
+) -> None:
+    rewards = [
+        graded(story_grader, group, strangers(group, found).stories).reward for group in found
+    ]
     assert mean(rewards) <= 0.26
 
 
-def test_half_of_the_real_stories_earn_clearly_less_than_all(story_grader: StoryGrader, found: list[Group]) -> None:
+def test_half_of_the_real_stories_earn_clearly_less_than_all(
+    story_grader: StoryGrader, found: list[Group]
+) -> None:
     differences = {
-        group.stories: graded(story_grader, group, group.stories).reward
-        - graded(story_grader, group, group.stories[::2]).reward
+        group.stories: (
+            graded(story_grader, group, group.stories).reward
+            - graded(story_grader, group, group.stories[::2]).reward
+        )
         for group in found
         if not any(isinstance(read_story(tidied(text)), Rejected) for text in group.stories)
     }

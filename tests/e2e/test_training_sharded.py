@@ -1,5 +1,6 @@
-"""Training in two processes that share weights or optimizer states (FSDP2, DeepSpeed), on the CPU with gloo: resumed,
-it is the same run. DeepSpeed is none of our extras; its cases are skipped where it is not installed."""
+"""Training in two processes that share weights or optimizer states (FSDP2, DeepSpeed), on the CPU
+with gloo: resumed, it is the same run. DeepSpeed is none of our extras; its cases are skipped where
+it is not installed."""
 
 from __future__ import annotations
 
@@ -16,7 +17,17 @@ import pytest
 from gradus.contract import Faulted, Graded, faulted
 from gradus.errors import FaultKind
 from services.broker.jobs import JobPayload
-from tests.e2e.test_training import ROOT, LengthWorker, config, curve, lines, model, service, tasks, url
+from tests.e2e.test_training import (
+    ROOT,
+    LengthWorker,
+    config,
+    curve,
+    lines,
+    model,
+    service,
+    tasks,
+    url,
+)
 from tests.sharded_run import SHARDED
 
 __all__ = ["config", "model", "tasks", "url"]
@@ -24,19 +35,38 @@ pytestmark = pytest.mark.training
 
 
 class OddlyFaultyWorker(LengthWorker):
-    """Cannot judge answers to every second task, so that one process has verdicts and the other none."""
+    """Cannot judge answers to every second task, so that one process has verdicts and the other
+    none."""
 
     def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
         if int(payload.submission.prompt.split()[2]) % 2:
-            return faulted(payload.submission.id, FaultKind.WORKER, "the box broke", retryable=False)
+            return faulted(
+                payload.submission.id, FaultKind.WORKER, "the box broke", retryable=False
+            )
         return super()._result(payload, completion)
 
 
 def launch(kind: str, config: Path, *overrides: str, status: int = 0) -> str:
     """What two processes print that train as the config says."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
     done = subprocess.run(
-        [*command, "-m", "tests.sharded_run", kind, str(config), "--per_device_train_batch_size", "4", *overrides],
+        [
+            *command,
+            "-m",
+            "tests.sharded_run",
+            kind,
+            str(config),
+            "--per_device_train_batch_size",
+            "4",
+            *overrides,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -45,7 +75,8 @@ def launch(kind: str, config: Path, *overrides: str, status: int = 0) -> str:
         timeout=500,
     )
     assert done.returncode == min(status, 1), done.stderr  # torchrun's own
-    # The last one is the first process that ended: what is still closing down then, the launcher ends by a signal.
+    # The last one is the first process that ended: what is still closing down then, the launcher
+    # ends by a signal.
     ends = re.findall(r"exitcode  : (-?\d+) \(pid", done.stderr)
     assert int(ends[-1] if ends else 0) == status, done.stderr
     return done.stderr
@@ -53,7 +84,9 @@ def launch(kind: str, config: Path, *overrides: str, status: int = 0) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SHARDED)
-def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(kind: str, config: Path, tmp_path: Path) -> None:
+def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(
+    kind: str, config: Path, tmp_path: Path
+) -> None:
     if kind.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed")
     run, reference = tmp_path / "run", tmp_path / "reference"
@@ -62,11 +95,14 @@ def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(kind: str,
     for later in (run / "checkpoint-4", run / "final"):
         shutil.rmtree(later)
 
-    assert f"resuming from {run / 'checkpoint-2'}, step 2" in launch(kind, config, "--max_steps", "4")
+    assert f"resuming from {run / 'checkpoint-2'}, step 2" in launch(
+        kind, config, "--max_steps", "4"
+    )
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4]
     assert curve(run) == [pytest.approx(step, rel=1e-5) for step in curve(reference)]
     written = [
-        sorted((one["step"], one["completion"]) for one in lines(at / "completions.jsonl")) for at in (run, reference)
+        sorted((one["step"], one["completion"]) for one in lines(at / "completions.jsonl"))
+        for at in (run, reference)
     ]
     assert written[0] == written[1]  # two processes write them, each its own
     weights = [(folder / "final" / "model.safetensors").read_bytes() for folder in (run, reference)]

@@ -1,4 +1,5 @@
-"""Signals while `gradus train` still imports what it needs: the run ends, as asked, before it trains."""
+"""Signals while `gradus train` still imports what it needs: the run ends, as asked, before it
+trains."""
 
 from __future__ import annotations
 
@@ -51,15 +52,20 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def signalled_while_importing(config: Path, module: str, number: int, times: int = 1) -> tuple[int, str]:
-    """Exit status and standard error of a run that gets signals while it imports that module, which swallows all."""
+def signalled_while_importing(
+    config: Path, module: str, number: int, times: int = 1
+) -> tuple[int, str]:
+    """Exit status and standard error of a run that gets signals while it imports that module, which
+    swallows all."""
     program = SIGNALLED_IN_AN_IMPORT.format(module=module, number=int(number), times=times)
     command = [sys.executable, "-c", program, "train", str(config)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return ended.returncode, ended.stderr
 
 
-def test_a_signal_during_imports_ends_the_run_before_it_trains(config: Path, tmp_path: Path) -> None:
+def test_a_signal_during_imports_ends_the_run_before_it_trains(
+    config: Path, tmp_path: Path
+) -> None:
     status, said = signalled_while_importing(config, "transformers", signal.SIGINT)
     assert status == 128 + signal.SIGINT, said
     assert "stopped by SIGINT. No step was " in said
@@ -84,7 +90,9 @@ def test_a_second_signal_during_imports_ends_the_run_at_once(config: Path) -> No
     assert "stopped by" not in said
 
 
-def test_signals_at_once_are_one_and_a_later_one_stops_without_saving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_at_once_are_one_and_a_later_one_stops_without_saving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lines: list[str] = []
     wish = StopWish(lines.append)
     with wish.listening():

@@ -1,4 +1,5 @@
-"""`make verify-gpu` on a CPU: the checks of a CUDA card with a tiny model, and what it says where there is none."""
+"""`make verify-gpu` on a CPU: the checks of a CUDA card with a tiny model, and what it says where
+there is none."""
 
 from __future__ import annotations
 
@@ -18,7 +19,17 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_checks_pass_with_a_tiny_model_on_the_cpu_and_are_written_down(tmp_path: Path) -> None:
-    ended = verify("--device", "cpu", "--out", str(tmp_path / "out"), "--only", "precision", "lora", "resume", "full")
+    ended = verify(
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "out"),
+        "--only",
+        "precision",
+        "lora",
+        "resume",
+        "full",
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads((tmp_path / "out" / "verify.json").read_text())
     assert {name: check["status"] for name, check in found["checks"].items()} == dict.fromkeys(
@@ -32,11 +43,24 @@ def test_the_checks_pass_with_a_tiny_model_on_the_cpu_and_are_written_down(tmp_p
         assert figures[name]["generated_tokens_per_s"] > 0
         assert figures[name]["peak_memory_gib"] > 0.1
     page = (tmp_path / "out" / "verify.html").read_text()
-    assert all(word in page for word in ("precision", "generated_tokens_per_s", found["machine"]["versions"]["trl"]))
+    assert all(
+        word in page
+        for word in ("precision", "generated_tokens_per_s", found["machine"]["versions"]["trl"])
+    )
 
 
 def test_checks_that_do_not_end_in_time_have_failed(tmp_path: Path) -> None:
-    ended = verify("--device", "cpu", "--out", str(tmp_path / "out"), "--only", "lora", "full", "--budget", "1.5")
+    ended = verify(
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "out"),
+        "--only",
+        "lora",
+        "full",
+        "--budget",
+        "1.5",
+    )
     assert ended.returncode == 1
     checks = json.loads((tmp_path / "out" / "verify.json").read_text())["checks"]
     assert [check["status"] for check in checks.values()] == ["failed", "failed"]

@@ -1,7 +1,9 @@
-"""Trainers' own code with rewards from Gradus: right 1.0, a stub less, broken code 0, a fault never a number.
+"""Trainers' own code with rewards from Gradus: right 1.0, a stub less, broken code 0, a fault never
+a number.
 
-Each script of `peers/` runs in a process of its own, in the environment that `make test-integrations` fills with
-`requirements.txt`. It prints what the code of the trainer made of three answers, and of a fault.
+Each script of `peers/` runs in a process of its own, in the environment that `make
+test-integrations` fills with `requirements.txt`. It prints what the code of the trainer made of
+three answers, and of a fault.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from tests.fake_grader import Service
 from tests.report_runs import rich_run
 
 ROOT = Path(__file__).parents[2]
-PYTHON = Path(os.environ.get("GRADUS_INTEGRATIONS_VENV", ROOT / ".venv-integrations")) / "bin" / "python"
-NEMO_GYM_PYTHON = Path(os.environ.get("GRADUS_NEMO_GYM_VENV", ROOT / ".venv-nemo-gym")) / "bin" / "python"
+PYTHON = (
+    Path(os.environ.get("GRADUS_INTEGRATIONS_VENV", ROOT / ".venv-integrations")) / "bin" / "python"
+)
+NEMO_GYM_PYTHON = (
+    Path(os.environ.get("GRADUS_NEMO_GYM_VENV", ROOT / ".venv-nemo-gym")) / "bin" / "python"
+)
 TASKS = ROOT / "configs" / "tasks" / "ocaml.jsonl"
 NEMO_GYM_PORT, FAULTY_NEMO_GYM_PORT = free_port(), free_port()
 ADAPTERS = "openrlhf,slime,nemo_gym,openenv,sandbox_fusion"
@@ -46,14 +52,22 @@ FAULTS = {
     ("openenv",): "RuntimeError",
     ("sandbox_fusion",): "Exception",
 }
-"""What each client's own code makes of a fault: the beginning of its exception or failure, or None for no reward."""
+"""What each client's own code makes of a fault: the beginning of its exception or failure, or None
+for no reward."""
 
 
 @pytest.fixture(scope="module")
 def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
     """The URL of a service with real graders. The fixtures skip where there is no compiler."""
     command = [sys.executable, "-m", "gradus", "serve", "--port", "0", "--graders", "ocaml,rust"]
-    command += ["--adapters", ADAPTERS, "--tasks", f"ocaml={TASKS}", "--nemo-gym-port", f"ocaml={NEMO_GYM_PORT}"]
+    command += [
+        "--adapters",
+        ADAPTERS,
+        "--tasks",
+        f"ocaml={TASKS}",
+        "--nemo-gym-port",
+        f"ocaml={NEMO_GYM_PORT}",
+    ]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -61,7 +75,9 @@ def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
             for line in process.stderr:
                 lines.append(line)
                 if found := re.search(r"serving on (\S+)", line):
-                    threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
+                    threading.Thread(
+                        target=process.stderr.read, daemon=True
+                    ).start()  # a full pipe would stop it
                     yield found[1]
                     return
             pytest.fail("".join(lines[-5:]))
@@ -73,7 +89,9 @@ def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
 def faulty() -> Iterator[str]:
     """The URL of a service without a grader."""
     ports = f"ocaml={FAULTY_NEMO_GYM_PORT}"
-    with Service(worker=False, adapters=tuple(ADAPTERS.split(",")), nemo_gym_ports=ports).running() as running:
+    with Service(
+        worker=False, adapters=tuple(ADAPTERS.split(",")), nemo_gym_ports=ports
+    ).running() as running:
         yield running.url
 
 
@@ -84,10 +102,25 @@ def python_of(script: str) -> Path:
 def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
     """What the script printed. Skips where the trainer is not installed."""
     if not python_of(script).exists():
-        pytest.skip("the trainers are not installed: `make test-integrations` installs them (NeMo Gym: Python 3.12)")
-    environment = {"GRADUS_URL": service, "FAULTY_URL": faulty, "GRADUS_GRADER": "ocaml", "GRADUS_DEADLINE_S": "30"}
-    environment |= {"NEMO_GYM_PORT": str(NEMO_GYM_PORT), "FAULTY_NEMO_GYM_PORT": str(FAULTY_NEMO_GYM_PORT)}
-    command = [python_of(script), ROOT / "tests" / "integrations" / "peers" / f"{script}_peer.py", *words]
+        pytest.skip(
+            "the trainers are not installed: `make test-integrations` installs them (NeMo Gym:"
+            " Python 3.12)"
+        )
+    environment = {
+        "GRADUS_URL": service,
+        "FAULTY_URL": faulty,
+        "GRADUS_GRADER": "ocaml",
+        "GRADUS_DEADLINE_S": "30",
+    }
+    environment |= {
+        "NEMO_GYM_PORT": str(NEMO_GYM_PORT),
+        "FAULTY_NEMO_GYM_PORT": str(FAULTY_NEMO_GYM_PORT),
+    }
+    command = [
+        python_of(script),
+        ROOT / "tests" / "integrations" / "peers" / f"{script}_peer.py",
+        *words,
+    ]
     done = subprocess.run(
         command,
         env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
@@ -96,7 +129,11 @@ def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
         timeout=280,
         check=False,
     )
-    results = [line.removeprefix("RESULT ") for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    results = [
+        line.removeprefix("RESULT ")
+        for line in done.stdout.splitlines()
+        if line.startswith("RESULT ")
+    ]
     assert results, done.stderr[-3000:] + done.stdout[-1000:]
     found: dict[str, Any] = json.loads(results[-1])
     return found
@@ -115,12 +152,15 @@ def test_a_trainer_gets_its_rewards(service: str, faulty: str, client: tuple[str
         assert found["fault"].startswith(FAULTS[client])
 
 
-EXAMPLES = sorted(folder.name for folder in (ROOT / "examples").iterdir() if (folder / "README.md").exists())
+EXAMPLES = sorted(
+    folder.name for folder in (ROOT / "examples").iterdir() if (folder / "README.md").exists()
+)
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "nemo_gym"])
 def test_an_example_rewards_a_right_answer(service: str, faulty: str, name: str) -> None:
-    """The files run as far as the trainer goes without a GPU. Those of nemo_gym run in its client's test."""
+    """The files run as far as the trainer goes without a GPU. Those of nemo_gym run in its client's
+    test."""
     assert told(service, faulty, "examples", name)["reward"] == 1.0
 
 
@@ -128,7 +168,9 @@ def test_an_example_rewards_a_right_answer(service: str, faulty: str, name: str)
 def test_an_example_has_a_readme_of_ten_lines(name: str) -> None:
     lines = (ROOT / "examples" / name / "README.md").read_text().splitlines()
     assert 8 <= len(lines) <= 12
-    files = {path.name for path in (ROOT / "examples" / name).iterdir() if path.suffix in (".py", ".sh")}
+    files = {
+        path.name for path in (ROOT / "examples" / name).iterdir() if path.suffix in (".py", ".sh")
+    }
     commands = "\n".join(lines)
     assert [file for file in files if Path(file).stem not in commands] == []
 
@@ -147,7 +189,8 @@ def test_slime_and_miles_get_their_rewards(service: str, faulty: str, peer: str,
 
 
 def test_prime_rl_trains_on_what_was_graded(service: str, faulty: str) -> None:
-    """It is in no package index: `PRIME_RL_CHECKOUT` names a checkout. A fault has no part in the group's mean."""
+    """It is in no package index: `PRIME_RL_CHECKOUT` names a checkout. A fault has no part in the
+    group's mean."""
     checkout = os.environ.get("PRIME_RL_CHECKOUT")
     if not checkout:
         pytest.skip("PRIME_RL_CHECKOUT names no checkout of prime-rl")
@@ -155,7 +198,9 @@ def test_prime_rl_trains_on_what_was_graded(service: str, faulty: str) -> None:
     assert (found["right"], found["broken"], found["fault"]) == (1.0, 0.0, "TaskError")
     assert 0.0 < found["stub"] < 1.0
     mean = (found["right"] + found["stub"] + found["broken"]) / 3
-    advantages: dict[str, Any] = {name: pytest.approx(found[name] - mean) for name in ("right", "stub", "broken")}
+    advantages: dict[str, Any] = {
+        name: pytest.approx(found[name] - mean) for name in ("right", "stub", "broken")
+    }
     assert found["advantages"] == {**advantages, "fault": None}
 
 
@@ -166,4 +211,6 @@ def test_the_notebook_runs_as_a_whole(service: str, faulty: str, tmp_path: Path)
     found = told(service, faulty, "notebook", str(notebook))
     right, wrong, broken = found["rewards"]
     assert right == 1.0 > wrong > broken == 0.0
-    assert found["plotted"] == [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert found["plotted"] == [
+        json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()
+    ]

@@ -1,4 +1,5 @@
-"""TRL's own trainer with rewards from Gradus: a fault is NaN, which TRL leaves out of the baseline."""
+"""TRL's own trainer with rewards from Gradus: a fault is NaN, which TRL leaves out of the
+baseline."""
 
 from __future__ import annotations
 
@@ -26,13 +27,22 @@ def test_trl_calculates_rewards_with_faults(tmp_path: Path) -> None:
 
     folder = make_model("qwen2", tmp_path / "model")
     with Service().running() as service:
-        options: dict[str, Any] = {"report_to": "none", "use_cpu": True, "per_device_train_batch_size": 4}
+        options: dict[str, Any] = {
+            "report_to": "none",
+            "use_cpu": True,
+            "per_device_train_batch_size": 4,
+        }
         trainer = GRPOTrainer(
             model=AutoModelForCausalLM.from_pretrained(folder),
             processing_class=AutoTokenizer.from_pretrained(folder),
             reward_funcs=reward("ocaml", url=service.url),
             train_dataset=Dataset.from_list([{"prompt": "p", "task": TASK}] * 4),
-            args=GRPOConfig(output_dir=str(tmp_path / "out"), num_generations=4, max_completion_length=8, **options),
+            args=GRPOConfig(
+                output_dir=str(tmp_path / "out"),
+                num_generations=4,
+                max_completion_length=8,
+                **options,
+            ),
         )
         texts = ["reward 1", "fault", "reward 0.5", "reward 0"]
         rows = [{"prompt": "p", "task": TASK}] * 4

@@ -1,4 +1,5 @@
-"""The client: against the real service, over ASGI or a socket, and against small servers that misbehave on purpose."""
+"""The client: against the real service, over ASGI or a socket, and against small servers that
+misbehave on purpose."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ Answer = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
 
 @contextmanager
 def scripted(*answers: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that gives these answers in turn, the last one for ever; its URL, and what it was asked."""
+    """A server that gives these answers in turn, the last one for ever; its URL, and what it was
+    asked."""
     asked: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -94,8 +96,21 @@ def verdicts(limit: int | None = None) -> Answer:
         handler.send_response(200)
         handler.end_headers()
         for one in body["submissions"][:limit]:
-            verdict = {"id": one["id"], "status": "graded", "reward": 1.0, "passed": True, "stage": "tests"}
-            rest = {"components": {}, "rubric": "r", "grader": "g", "toolchain": "t", "cpu_ms": 1, "wall_ms": 1}
+            verdict = {
+                "id": one["id"],
+                "status": "graded",
+                "reward": 1.0,
+                "passed": True,
+                "stage": "tests",
+            }
+            rest = {
+                "components": {},
+                "rubric": "r",
+                "grader": "g",
+                "toolchain": "t",
+                "cpu_ms": 1,
+                "wall_ms": 1,
+            }
             handler.wfile.write(json.dumps(verdict | rest).encode() + b"\n")
 
     return answer
@@ -109,7 +124,7 @@ def quick(url: str | list[str], **options: Any) -> RewardClient:
     return RewardClient(url, backoff_s=0.001, **options)
 
 
-# ------------------------------------------------------------------------------------------------- what comes back
+# ---------------------------------------------------------------------- what comes back
 
 
 async def test_results_have_the_order_and_the_length_of_the_submissions_across_batches() -> None:
@@ -123,7 +138,10 @@ async def test_results_have_the_order_and_the_length_of_the_submissions_across_b
 async def test_submissions_may_be_models_or_mappings() -> None:
     async with over_asgi() as (client, _):
         model = SUBMISSIONS["ocaml"].model_validate(submission("a"))
-        assert rewards_of(await client.grade("ocaml", [model, submission("b", "reward 0")])) == [1.0, 0.0]
+        assert rewards_of(await client.grade("ocaml", [model, submission("b", "reward 0")])) == [
+            1.0,
+            0.0,
+        ]
 
 
 async def test_nothing_asked_is_nothing_answered_without_a_service() -> None:
@@ -141,7 +159,9 @@ async def test_on_result_is_called_once_for_each_index() -> None:
     called: dict[int, Graded | Faulted] = {}
     async with over_asgi(batch_size=3) as (client, _):
         sent = [submission(f"s{index}", f"reward {index % 4 / 4}") for index in range(20)]
-        results = await client.grade("ocaml", sent, on_result=lambda index, result: called.update({index: result}))
+        results = await client.grade(
+            "ocaml", sent, on_result=lambda index, result: called.update({index: result})
+        )
     assert [called[index] for index in range(20)] == results
 
 
@@ -151,7 +171,9 @@ async def test_an_error_of_on_result_is_raised_as_it_is() -> None:
 
     async with over_asgi(batch_size=1) as (client, _):
         with pytest.raises(ArithmeticError, match="of submission"):
-            await client.grade("ocaml", [submission("a"), submission("b", "reward 0")], on_result=fail)
+            await client.grade(
+                "ocaml", [submission("a"), submission("b", "reward 0")], on_result=fail
+            )
 
 
 async def test_the_rubric_is_passed_on() -> None:
@@ -168,7 +190,7 @@ def test_texts_with_odd_line_separators_arrive_whole() -> None:
     assert result.diagnostics[0].message == "a line separator\u2028 and a next line\x85"
 
 
-# -------------------------------------------------------------------------------------------------------- sharing
+# ----------------------------------------------------------------------------------------- sharing
 
 
 async def test_identical_submissions_of_one_call_are_asked_for_once() -> None:
@@ -193,9 +215,13 @@ async def test_who_shares_work_with_a_call_that_gives_up_asks_anew() -> None:
     with Service().running() as here:
         client = RewardClient(here.url)
         async with client:
-            short = asyncio.create_task(client.grade("ocaml", [submission("a", "hold")], deadline_s=0.3))
+            short = asyncio.create_task(
+                client.grade("ocaml", [submission("a", "hold")], deadline_s=0.3)
+            )
             await asyncio.sleep(0)
-            long = asyncio.create_task(client.grade("ocaml", [submission("b", "hold")], deadline_s=30))
+            long = asyncio.create_task(
+                client.grade("ocaml", [submission("b", "hold")], deadline_s=30)
+            )
             (late,) = await short
             here.call(here.worker.letting_go.set)
             (graded,) = await long
@@ -219,7 +245,7 @@ def wait_for_holding(here: Service) -> None:
     asyncio.run_coroutine_threadsafe(here.worker.holding.wait(), here.loop).result(20)
 
 
-# --------------------------------------------------------------------------------------------- retries and failover
+# ---------------------------------------------------------------------- retries and failover
 
 
 TROUBLES = (
@@ -265,7 +291,9 @@ async def test_a_queue_fault_that_stays_is_the_result_long_before_the_deadline()
 
 async def test_after_a_broken_stream_only_what_is_missing_is_asked_for_again() -> None:
     with scripted(verdicts(2), verdicts()) as (url, asked):
-        results = await quick(url).grade("ocaml", [submission(f"s{i}", f"reward {i}") for i in range(5)])
+        results = await quick(url).grade(
+            "ocaml", [submission(f"s{i}", f"reward {i}") for i in range(5)]
+        )
     assert rewards_of(results) == [1.0] * 5
     assert [[one["id"] for one in body["submissions"]] for body in asked] == [
         ["s0", "s1", "s2", "s3", "s4"],
@@ -297,7 +325,9 @@ async def test_attempts_are_bounded() -> None:
 
 
 async def test_without_a_service_the_fault_names_the_url_and_what_to_start() -> None:
-    results = await quick(NOBODY, attempts=2).grade("ocaml", [submission("a"), submission("b", "reward 0")])
+    results = await quick(NOBODY, attempts=2).grade(
+        "ocaml", [submission("a"), submission("b", "reward 0")]
+    )
     for result, submission_id in zip(results, "ab", strict=True):
         kind, message = fault_of(result)
         assert kind is FaultKind.QUEUE
@@ -309,7 +339,9 @@ async def test_without_a_service_the_fault_names_the_url_and_what_to_start() -> 
 async def test_a_service_that_is_away_is_passed_over() -> None:
     with scripted(verdicts()) as (url, asked):
         client = quick([NOBODY, url], batch_size=1)
-        results = await client.grade("ocaml", [submission(f"s{index}", f"reward {index}") for index in range(6)])
+        results = await client.grade(
+            "ocaml", [submission(f"s{index}", f"reward {index}") for index in range(6)]
+        )
     assert rewards_of(results) == [1.0] * 6
     assert len(asked) == 6
 
@@ -317,7 +349,9 @@ async def test_a_service_that_is_away_is_passed_over() -> None:
 async def test_several_services_take_turns() -> None:
     with scripted(verdicts()) as (one, asked_one), scripted(verdicts()) as (other, asked_other):
         client = quick([one, other], batch_size=1)
-        await client.grade("ocaml", [submission(f"s{index}", f"reward {index}") for index in range(6)])
+        await client.grade(
+            "ocaml", [submission(f"s{index}", f"reward {index}") for index in range(6)]
+        )
     assert (len(asked_one), len(asked_other)) == (3, 3)
 
 
@@ -340,7 +374,9 @@ async def test_a_service_that_never_answers_is_left_at_the_deadline() -> None:
     assert f"ocaml submission 'a': no result from {url} within 0.2 s" in message
 
 
-@pytest.mark.parametrize("answer", [status(200, "<html>welcome</html>\n"), status(200, "{}\n"), status(501, "oops")])
+@pytest.mark.parametrize(
+    "answer", [status(200, "<html>welcome</html>\n"), status(200, "{}\n"), status(501, "oops")]
+)
 async def test_an_answer_that_is_none_of_ours_is_an_internal_fault(answer: Answer) -> None:
     with scripted(answer) as (url, asked):
         (result,) = await quick(url).grade("ocaml", [submission("a")])
@@ -356,7 +392,9 @@ async def test_a_defect_that_passes_is_ridden_out() -> None:
 
 async def test_a_defect_that_stays_is_an_internal_fault_long_before_the_deadline() -> None:
     with scripted(status(500, "oops")) as (url, asked):
-        (result,) = await RewardClient(url, backoff_s=1e-6).grade("ocaml", [submission("a")], deadline_s=600)
+        (result,) = await RewardClient(url, backoff_s=1e-6).grade(
+            "ocaml", [submission("a")], deadline_s=600
+        )
     kind, message = fault_of(result)
     assert kind is FaultKind.INTERNAL
     assert f"{url} answered 500" in message
@@ -366,7 +404,9 @@ async def test_a_defect_that_stays_is_an_internal_fault_long_before_the_deadline
 async def test_a_service_with_a_defect_is_passed_over() -> None:
     with scripted(status(500, "oops")) as (broken, asked), scripted(verdicts()) as (well, _):
         client = quick([broken, well], batch_size=1)
-        results = await client.grade("ocaml", [submission(f"s{i}", f"reward {i}") for i in range(6)])
+        results = await client.grade(
+            "ocaml", [submission(f"s{i}", f"reward {i}") for i in range(6)]
+        )
     assert rewards_of(results) == [1.0] * 6
     assert len(asked) == 3
 
@@ -374,7 +414,9 @@ async def test_a_service_with_a_defect_is_passed_over() -> None:
 async def test_a_full_service_is_asked_again_until_there_is_room() -> None:
     with Service(BrokerSettings(max_depth=1, retry_after_s=0)).running() as here:
         client = RewardClient(here.url, batch_size=1)
-        results = await client.grade("ocaml", [submission(f"s{i}", f"reward {i / 4}") for i in range(4)])
+        results = await client.grade(
+            "ocaml", [submission(f"s{i}", f"reward {i / 4}") for i in range(4)]
+        )
     assert rewards_of(results) == [0.0, 0.25, 0.5, 0.75]
 
 
@@ -392,11 +434,13 @@ def test_a_cancelled_call_gives_its_jobs_up() -> None:
         return await asyncio.wrap_future(found)
 
     with Service(worker=False).running() as here:
-        asyncio.run_coroutine_threadsafe(here.broker.heartbeat("busy", INFO, 600), here.loop).result(20)
+        asyncio.run_coroutine_threadsafe(
+            here.broker.heartbeat("busy", INFO, 600), here.loop
+        ).result(20)
         asyncio.run(ask_and_leave(here))
 
 
-# --------------------------------------------------------------------------------------------------------- misuse
+# ------------------------------------------------------------------------------------------ misuse
 
 
 async def test_misuse_found_by_the_service_raises_with_its_detail() -> None:
@@ -414,21 +458,40 @@ async def test_a_refused_key_raises() -> None:
 
 
 async def test_a_batch_that_the_service_finds_too_large_raises_too_large() -> None:
-    with scripted(problem(413, "the body is larger than 1 byte")) as (url, _), pytest.raises(TooLarge, match="1 byte"):
+    with (
+        scripted(problem(413, "the body is larger than 1 byte")) as (url, _),
+        pytest.raises(TooLarge, match="1 byte"),
+    ):
         await quick(url).grade("ocaml", [submission("a")])
 
 
 BAD_CALLS: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "unknown grader": ("Haskell", [], {}, "ocaml, rust, story"),
-    "missing tests": ("ocaml", [submission("a"), {"id": "b", "completion": "", "task": {}}], {}, "submissions.1: task"),
+    "missing tests": (
+        "ocaml",
+        [submission("a"), {"id": "b", "completion": "", "task": {}}],
+        {},
+        "submissions.1: task",
+    ),
     "another grader's": ("story", [submission("a")], {}, "submissions.0: task.references"),
-    "duplicate id": ("ocaml", [submission("a"), submission("a", "reward 0")], {}, "'a' occurs twice"),
+    "duplicate id": (
+        "ocaml",
+        [submission("a"), submission("a", "reward 0")],
+        {},
+        "'a' occurs twice",
+    ),
     "lone surrogate": ("ocaml", [submission("a", "\ud800")], {}, "submissions.0: completion"),
     "nul in a task": ("ocaml", [submission("a") | {"task": {"tests": "\0"}}], {}, "NUL"),
     "deadline": ("ocaml", [submission("a")], {"deadline_s": float("nan")}, "deadline_s"),
     "no json": (
         "story",
-        [{"id": "a", "completion": "", "task": {"references": ["r"], "team_context": {"x": "\ud800"}}}],
+        [
+            {
+                "id": "a",
+                "completion": "",
+                "task": {"references": ["r"], "team_context": {"x": "\ud800"}},
+            }
+        ],
         {},
         "cannot be written as JSON",
     ),
@@ -455,7 +518,7 @@ def test_a_url_that_cannot_work_raises(urls: Any) -> None:
         RewardClient(urls)
 
 
-# ----------------------------------------------------------------------------------------------- loops and readiness
+# ---------------------------------------------------------------------- loops and readiness
 
 
 def test_one_client_serves_several_event_loops_one_after_the_other() -> None:
@@ -467,7 +530,9 @@ def test_one_client_serves_several_event_loops_one_after_the_other() -> None:
                 return await client.grade("ocaml", [submission(submission_id)])
 
         for submission_id in "abc":
-            assert rewards_of(asyncio.run(client.grade("ocaml", [submission(submission_id)]))) == [1.0]
+            assert rewards_of(asyncio.run(client.grade("ocaml", [submission(submission_id)]))) == [
+                1.0
+            ]
             assert rewards_of(asyncio.run(with_block(submission_id))) == [1.0]
 
 
@@ -485,7 +550,9 @@ def test_one_client_serves_event_loops_in_several_threads_at_once() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert sorted(str(reward) for reward in found) == sorted(str(index / 10) for index in range(10) for _ in range(4))
+    assert sorted(str(reward) for reward in found) == sorted(
+        str(index / 10) for index in range(10) for _ in range(4)
+    )
 
 
 async def test_graders_are_listed() -> None:
@@ -493,7 +560,9 @@ async def test_graders_are_listed() -> None:
         assert await client.graders() == (INFO,)
 
 
-async def test_a_grader_that_is_not_running_has_no_description_and_an_unheard_of_one_is_unknown() -> None:
+async def test_a_grader_that_is_not_running_has_no_description_and_an_unheard_of_one_is_unknown() -> (  # noqa: E501
+    None
+):
     async with over_asgi() as (client, _):
         assert await client.description("rust") is None
         assert await client.known("rust") == "rust"
@@ -508,7 +577,9 @@ async def test_graders_of_nobody_are_a_queue_fault() -> None:
 
 async def test_wait_ready_returns_as_soon_as_a_worker_is_alive() -> None:
     broker = MemoryBroker()
-    client = RewardClient(transport=httpx.ASGITransport(create_app(broker, ApiSettings(**SETTINGS))))
+    client = RewardClient(
+        transport=httpx.ASGITransport(create_app(broker, ApiSettings(**SETTINGS)))
+    )
     waiting: Awaitable[Any] = asyncio.create_task(client.wait_ready("ocaml"))
     await asyncio.sleep(0)
     await broker.heartbeat("one", INFO, 60)
@@ -516,6 +587,8 @@ async def test_wait_ready_returns_as_soon_as_a_worker_is_alive() -> None:
 
 
 async def test_wait_ready_says_what_to_start() -> None:
-    client = RewardClient(transport=httpx.ASGITransport(create_app(MemoryBroker(), ApiSettings(**SETTINGS))))
+    client = RewardClient(
+        transport=httpx.ASGITransport(create_app(MemoryBroker(), ApiSettings(**SETTINGS)))
+    )
     with pytest.raises(QueueFault, match="start one with `gradus worker rust`"):
         await client.wait_ready("rust", timeout_s=0)

@@ -1,6 +1,8 @@
-"""The client against real services in processes of their own, which are killed, stopped and started again.
+"""The client against real services in processes of their own, which are killed, stopped and started
+again.
 
-The processes are forked from one that has imported the service already: that takes 1 s less for each.
+The processes are forked from one that has imported the service already: that takes 1 s less for
+each.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Process:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self, *, holds: bool = False, **settings: float) -> None:
-        self._process = PROCESSES.Process(target=serve_in_process, args=(self._port, holds), kwargs=settings)
+        self._process = PROCESSES.Process(
+            target=serve_in_process, args=(self._port, holds), kwargs=settings
+        )
         self._process.start()
         while not self._listens():
             assert self._process.is_alive()
@@ -83,14 +87,18 @@ def all_graded(results: list[Graded | Faulted], n: int) -> bool:
     return len(results) == n and all(isinstance(result, Graded) for result in results)
 
 
-SENT = [submission(f"s{index}", f"reward {index / 10}") for index in range(5)] + [submission("held", "hold")]
+SENT = [submission(f"s{index}", f"reward {index / 10}") for index in range(5)] + [
+    submission("held", "hold")
+]
 
 
 async def test_a_service_that_is_killed_and_started_again_loses_nothing() -> None:
     with processes(1) as (one,):
         one.start(holds=True)
         first = threading.Event()
-        asking = asyncio.create_task(rewards_when(RewardClient(one.url, backoff_s=0.05), SENT, first))
+        asking = asyncio.create_task(
+            rewards_when(RewardClient(one.url, backoff_s=0.05), SENT, first)
+        )
         await asyncio.to_thread(first.wait)
         one.kill()
         await asyncio.sleep(0.5)  # away for long enough to be asked in vain
@@ -125,14 +133,18 @@ async def test_a_service_that_hangs_is_left_for_one_that_answers() -> None:
 async def test_a_slow_service_that_shows_signs_of_life_is_waited_for() -> None:
     with processes(1) as (one,):
         one.start(holds=True)
-        (result,) = await RewardClient(one.url, silence_s=1).grade("ocaml", [submission("a", "hold")], deadline_s=2)
+        (result,) = await RewardClient(one.url, silence_s=1).grade(
+            "ocaml", [submission("a", "hold")], deadline_s=2
+        )
     assert isinstance(result, Faulted)
     assert "sent nothing" not in result.fault.message
 
 
 def until_it_waits(one: Process) -> None:
     """For the result of one submission."""
-    while not re.search(r'^gradus_api_waiting\{grader="ocaml"\} 1\.0$', httpx.get(f"{one.url}/metrics").text, re.M):
+    while not re.search(
+        r'^gradus_api_waiting\{grader="ocaml"\} 1\.0$', httpx.get(f"{one.url}/metrics").text, re.M
+    ):
         time.sleep(0.05)
 
 
@@ -141,7 +153,9 @@ async def test_a_service_that_stops_before_its_answer_is_there_says_so() -> None
     with processes(1) as (one,):
         one.start(holds=True, shutdown_grace_s=1)
         body = {"submissions": [submission("a", "hold")], "deadline_s": 60}
-        asking = asyncio.create_task(asyncio.to_thread(httpx.post, f"{one.url}/v1/grade/ocaml", json=body, timeout=60))
+        asking = asyncio.create_task(
+            asyncio.to_thread(httpx.post, f"{one.url}/v1/grade/ocaml", json=body, timeout=60)
+        )
         await asyncio.to_thread(until_it_waits, one)
         one.signal(signal.SIGTERM)
         answer = await asking
@@ -154,7 +168,9 @@ async def test_what_a_stopping_service_leaves_unanswered_another_answers() -> No
         stopping.start(holds=True, shutdown_grace_s=1)
         staying.start()
         client = RewardClient([stopping.url, staying.url], backoff_s=0.01)
-        asking = asyncio.create_task(client.grade("ocaml", [submission("a", "hold")], deadline_s=60))
+        asking = asyncio.create_task(
+            client.grade("ocaml", [submission("a", "hold")], deadline_s=60)
+        )
         await asyncio.to_thread(until_it_waits, stopping)
         stopping.signal(signal.SIGTERM)
         assert all_graded(await asking, 1)

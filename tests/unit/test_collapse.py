@@ -37,7 +37,9 @@ def test_a_mean_over_the_limit_ends_the_run(rule: str, name: str) -> None:
     assert not any(course.step(**{name: value}) for value in (0.9, 0.5, 0.0, 0.6, 0.6))
     assert course.step(**{name: 0.6})
     assert course.control.should_save
-    assert course.said == [f"stop_when: {name} is 0.6 over 3 logged steps, over 0.5; the run ends with step 6"]
+    assert course.said == [
+        f"stop_when: {name} is 0.6 over 3 logged steps, over 0.5; the run ends with step 6"
+    ]
 
 
 def test_a_warning_of_kl_comes_once_and_ends_nothing() -> None:
@@ -52,10 +54,18 @@ def test_a_warning_of_kl_comes_once_and_ends_nothing() -> None:
 @pytest.mark.parametrize(
     ("rates", "rewards", "ends"),
     [
-        ((0.2, 0.3, 0.3, 0.3), (0.1, 0.2, 0.3, 0.4), True),  # more reward, and nothing gained where nothing is trained
+        (
+            (0.2, 0.3, 0.3, 0.3),
+            (0.1, 0.2, 0.3, 0.4),
+            True,
+        ),  # more reward, and nothing gained where nothing is trained
         ((0.2, 0.3, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4), False),  # a gain in the second measurement
         ((0.2, 0.3, 0.3, 0.2), (0.3, 0.3, 0.3, 0.3), False),  # the reward stays where it is, too
-        ((0.3, 0.3, 0.3), (0.2, 0.3, 0.4), False),  # before the first steps nothing was earned to compare with
+        (
+            (0.3, 0.3, 0.3),
+            (0.2, 0.3, 0.4),
+            False,
+        ),  # before the first steps nothing was earned to compare with
     ],
 )
 def test_reward_that_rises_while_held_out_tasks_do_not(
@@ -68,7 +78,10 @@ def test_reward_that_rises_while_held_out_tasks_do_not(
         ended += [course.step(reward=reward), course.step(reward=reward)]
     assert ended[-1] is ends
     assert not any(ended[:-2])
-    assert ("pass@1 of the held-out tasks did not rise above 30.0% in 2 measurements" in "".join(course.said)) is ends
+    assert (
+        "pass@1 of the held-out tasks did not rise above 30.0% in 2 measurements"
+        in "".join(course.said)
+    ) is ends
 
 
 def test_nothing_ends_a_run_by_default() -> None:

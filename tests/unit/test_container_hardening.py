@@ -1,4 +1,5 @@
-"""A worker names what its container was asked to be and is not. tests/cases/container is what a good one looks like."""
+"""A worker names what its container was asked to be and is not. tests/cases/container is what a
+good one looks like."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def test_a_container_as_compose_makes_it_lacks_nothing(around: Path) -> None:
         (ROUTES, "eth0\t0000580A", "eth0\t00000000", "network"),
     ],
 )
-def test_each_setting_that_is_lost_is_named_alone(around: Path, file: str, there: str, instead: str, wall: str) -> None:
+def test_each_setting_that_is_lost_is_named_alone(
+    around: Path, file: str, there: str, instead: str, wall: str
+) -> None:
     text = (around / file).read_text()
     assert there in text
     (around / file).write_text(text.replace(there, instead))
@@ -71,7 +74,16 @@ def test_limits_of_older_control_groups_count(around: Path) -> None:
 
 
 def test_what_cannot_be_seen_does_not_stand(tmp_path: Path) -> None:
-    assert lacking(tmp_path) == ["user", "capabilities", "privileges", "seccomp", "root", "tmp", "memory", "processes"]
+    assert lacking(tmp_path) == [
+        "user",
+        "capabilities",
+        "privileges",
+        "seccomp",
+        "root",
+        "tmp",
+        "memory",
+        "processes",
+    ]
 
 
 def test_only_what_is_asked_for_is_looked_at(tmp_path: Path) -> None:
@@ -83,7 +95,9 @@ def test_only_what_is_asked_for_is_looked_at(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", ["seccomb", "seccomp;root", "user,,ALL"])
 def test_a_misspelt_wall_is_not_one_that_stands(asked: str) -> None:
-    with pytest.raises(SandboxFault, match="GRADUS_REQUIRE_HARDENING names .*; there are: user, capabilities"):
+    with pytest.raises(
+        SandboxFault, match="GRADUS_REQUIRE_HARDENING names .*; there are: user, capabilities"
+    ):
         missing_protections(asked, ContainerState(GOOD))
 
 
@@ -105,7 +119,9 @@ class NeverAsked:
         raise AssertionError(f"{submission.id} was graded by {rubric} in slot {slot}")
 
 
-async def test_a_worker_whose_container_lost_a_setting_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_whose_container_lost_a_setting_serves_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(VARIABLE, "no-such-wall")
     broker = MemoryBroker()
     with pytest.raises(SandboxFault, match="no-such-wall"):
@@ -113,14 +129,16 @@ async def test_a_worker_whose_container_lost_a_setting_serves_nobody(monkeypatch
     assert await broker.graders() == []
 
 
-def test_nothing_is_loaded_where_the_container_does_not_hold(gradus: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_loaded_where_the_container_does_not_hold(
+    gradus: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "no-such-wall")
     said = gradus("worker", "preference", "--redis", "redis://127.0.0.1:1/0")
     assert "no-such-wall" in said.err  # and not that no model is named
     assert said.status != 0
 
 
-# ------------------------------------------------------------------------------------------- the URL out of a file
+# ---------------------------------------------------------------------- the URL out of a file
 
 
 def test_the_brokers_url_may_stand_in_a_file(tmp_path: Path) -> None:
@@ -129,8 +147,12 @@ def test_the_brokers_url_may_stand_in_a_file(tmp_path: Path) -> None:
         open_broker(f"file:{tmp_path}/url")
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b"redis://a file:/etc/passwd", b"file:/etc/passwd", b"\xff\xfe"])
-def test_a_file_without_one_url_is_misuse_that_tells_nothing_of_it(tmp_path: Path, text: bytes) -> None:
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"redis://a file:/etc/passwd", b"file:/etc/passwd", b"\xff\xfe"]
+)
+def test_a_file_without_one_url_is_misuse_that_tells_nothing_of_it(
+    tmp_path: Path, text: bytes
+) -> None:
     (tmp_path / "url").write_bytes(text)
     with pytest.raises(Misuse) as misuse:
         open_broker(f"file:{tmp_path}/url")

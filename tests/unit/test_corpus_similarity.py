@@ -1,4 +1,5 @@
-"""Doubles, leaks and splits of files of tasks: what is alike is found, by content, whatever the order."""
+"""Doubles, leaks and splits of files of tasks: what is alike is found, by content, whatever the
+order."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from gradus.row_reader import Row
 from tests.conftest import Cli
 
 LONG = (
-    "Write a function that takes the readings of a gauge by the harbour and returns the greatest change from one "
-    "reading to the next, or nothing when there are fewer than two of them."
+    "Write a function that takes the readings of a gauge by the harbour and returns the greatest"
+    " change from one reading to the next, or nothing when there are fewer than two of them."
 )
 CODE = (
-    "let rec change = function\n  | [] | [ _ ] -> None\n  | a :: (b :: _ as rest) ->\n    let d = b - a in\n"
-    "    (match change rest with Some c when c > d -> Some c | _ -> Some d)\n"
+    "let rec change = function\n  | [] | [ _ ] -> None\n  | a :: (b :: _ as rest) ->\n    let d = b"
+    " - a in\n    (match change rest with Some c when c > d -> Some c | _ -> Some d)\n"
 )
 
 
@@ -50,12 +51,17 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-# --------------------------------------------------------------------------------------------------------- likeness
+# ---------------------------------------------------------------------------------------- likeness
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.frozensets(st.integers(0, 12), max_size=9), max_size=12), st.sampled_from([0.3, 0.5, 0.8, 1.0]))
-def test_every_pair_that_is_alike_enough_is_found_and_no_other(numbers: list[frozenset[int]], threshold: float) -> None:
+@given(
+    st.lists(st.frozensets(st.integers(0, 12), max_size=9), max_size=12),
+    st.sampled_from([0.3, 0.5, 0.8, 1.0]),
+)
+def test_every_pair_that_is_alike_enough_is_found_and_no_other(
+    numbers: list[frozenset[int]], threshold: float
+) -> None:
     texts = [frozenset((str(number),) for number in one) for one in numbers]
     wanted = {
         (a, b)
@@ -76,7 +82,7 @@ def test_case_width_and_punctuation_do_not_make_texts_differ() -> None:
     assert words("a-b_c") == ["a", "b_c"]
 
 
-# ---------------------------------------------------------------------------------------------------------- doubles
+# ----------------------------------------------------------------------------------------- doubles
 
 
 def reasons(*values: dict[str, Any], threshold: float = 0.8) -> list[tuple[str, str, str]]:
@@ -111,7 +117,10 @@ def test_variants_of_one_task_stay_unless_their_prompt_is_the_same() -> None:
 
 
 def test_rows_without_prompt_and_tests_are_left_alone() -> None:
-    assert reasons({"id": "a"}, {"id": "b"}, {"id": "c", "prompt": None}, {"id": "d", "prompt": []}) == []
+    assert (
+        reasons({"id": "a"}, {"id": "b"}, {"id": "c", "prompt": None}, {"id": "d", "prompt": []})
+        == []
+    )
 
 
 def test_a_chain_of_near_doubles_keeps_one_of_those_that_are_alike() -> None:
@@ -130,7 +139,7 @@ def test_dedupe_writes_what_stays_and_why_the_others_went(gradus: Cli, tmp_path:
     assert "2 of 3 rows are in" in said.out
 
 
-# ------------------------------------------------------------------------------------------------------------ leaks
+# ------------------------------------------------------------------------------------------- leaks
 
 
 def leaks(trained: dict[str, Any], *measured: dict[str, Any], **sizes: int) -> list[str]:
@@ -140,7 +149,9 @@ def leaks(trained: dict[str, Any], *measured: dict[str, Any], **sizes: int) -> l
 
 def test_equal_names_texts_and_answers_are_leaks() -> None:
     measured = task("a", LONG, title="Greatest Change", solution=CODE, group="gauge")
-    assert leaks(task("x", title="greatest change"), measured) == ["the same title: greatest change"]
+    assert leaks(task("x", title="greatest change"), measured) == [
+        "the same title: greatest change"
+    ]
     assert leaks(task("gauge"), measured) == ["the same id or group: gauge"]
     assert leaks(task("x", solution=CODE.replace("  ", "\t")), measured)[0] == "the same solution"
     assert leaks(task("x") | {"tests": "assert(a=1)"}, measured) == ["the same tests"]
@@ -157,7 +168,10 @@ def test_thirteen_words_in_a_row_are_a_leak_and_twelve_are_not() -> None:
 
 
 def test_a_whole_prompt_of_six_words_is_a_run_and_one_of_five_is_not() -> None:
-    for text, counted in (("reverse every list of the tree", 1), ("reverse every list of trees", 0)):
+    for text, counted in (
+        ("reverse every list of the tree", 1),
+        ("reverse every list of trees", 0),
+    ):
         reasons = leaks(task("x", text), task("a", text))
         assert sum(reason.startswith("1 runs of words in common") for reason in reasons) == counted
 
@@ -176,22 +190,31 @@ def test_a_task_under_task_is_looked_into() -> None:
 
 
 def test_wording_that_many_problems_share_gives_nothing_away() -> None:
-    ending = " Answer with the code only and use nothing but the standard library of the language, please."
+    ending = (
+        " Answer with the code only and use nothing but the standard library of the language,"
+        " please."
+    )
     measured = [task(name, f"Compute {name * 3}." + ending) for name in "abcdef"]
     assert leaks(task("x", "Compute something else." + ending), *measured) == []
     assert leaks(task("x", "Compute something else." + ending), *measured[:2]) != []
 
 
 def test_variants_of_one_problem_do_not_make_its_text_wording() -> None:
-    variants = [task("a", LONG + f" Variant {number}.") | {"id": f"a{number}"} for number in range(9)]
+    variants = [
+        task("a", LONG + f" Variant {number}.") | {"id": f"a{number}"} for number in range(9)
+    ]
     assert leaks(task("x", LONG), *variants) != []
 
 
 def test_the_wording_of_repair_prompts_is_no_leak() -> None:
     from corpus.repair_prompt import repair_prompt
 
-    one = repair_prompt("Add one.", "ocaml", "let f x = x", "types: line 1, column 2: error: " + "wrong " * 20)
-    other = repair_prompt("Turn it.", "ocaml", "let g y = y", "types: line 1, column 2: error: " + "wrong " * 20)
+    one = repair_prompt(
+        "Add one.", "ocaml", "let f x = x", "types: line 1, column 2: error: " + "wrong " * 20
+    )
+    other = repair_prompt(
+        "Turn it.", "ocaml", "let g y = y", "types: line 1, column 2: error: " + "wrong " * 20
+    )
     message = "types: line 1, column 2: error: " + "wrong " * 20
     assert leaks(task("x", one, message=message), task("a", other, message=message)) == []
     assert quoted("Just a prompt.", "") == ["Just a prompt."]
@@ -203,7 +226,17 @@ def test_decontaminate_tells_each_reason_with_its_place(gradus: Cli, tmp_path: P
     train = jsonl(tmp_path / "train.jsonl", [task("a"), task("b", LONG), task("c")])
     one = jsonl(tmp_path / "one.jsonl", [task("z", LONG)])
     two = jsonl(tmp_path / "two.jsonl", [task("c") | {"tests": "x"}])
-    argv = ("tasks", "decontaminate", train, "--against", one, "--against", two, "-o", tmp_path / "out.jsonl")
+    argv = (
+        "tasks",
+        "decontaminate",
+        train,
+        "--against",
+        one,
+        "--against",
+        two,
+        "-o",
+        tmp_path / "out.jsonl",
+    )
     said = gradus(*argv)
     assert (said.status, [row["id"] for row in read(tmp_path / "out.jsonl")]) == (0, ["a"])
     b, c = read(tmp_path / "out.contaminated.jsonl")
@@ -214,7 +247,7 @@ def test_decontaminate_tells_each_reason_with_its_place(gradus: Cli, tmp_path: P
     assert gradus(*argv).status == 2, "nothing is replaced unasked"
 
 
-# ------------------------------------------------------------------------------------------------------------ splits
+# ------------------------------------------------------------------------------------------ splits
 
 
 def family(name: str, size: int) -> list[dict[str, Any]]:
@@ -251,7 +284,11 @@ def test_each_thing_that_makes_rows_one_problem_keeps_them_together(tie: dict[st
     first = task("a", **({"solution": CODE} if "solution" in tie else {}))
     if tie.get("prompt", "").startswith("Write"):
         first = task("a", LONG)
-    values = [first, task("b") | tie, *(task(name) for name in ("cc", "dd", "ee", "ff", "gg", "hh"))]
+    values = [
+        first,
+        task("b") | tie,
+        *(task(name) for name in ("cc", "dd", "ee", "ff", "gg", "hh")),
+    ]
     for seed in range(12):
         found = split(rows(*values), 0.3, seed)
         sides = [{"a", "b"} & set(ids(side)) for side in (found.train, found.measured)]
@@ -261,7 +298,9 @@ def test_each_thing_that_makes_rows_one_problem_keeps_them_together(tie: dict[st
 def test_the_order_of_rows_changes_nothing() -> None:
     values = many()
     mixed = random.Random(1).sample(values, len(values))
-    assert set(ids(split(rows(*values), 0.2, 7).measured)) == set(ids(split(rows(*mixed), 0.2, 7).measured))
+    assert set(ids(split(rows(*values), 0.2, 7).measured)) == set(
+        ids(split(rows(*mixed), 0.2, 7).measured)
+    )
     assert ids(split(rows(*values), 0.2, 7).measured) != ids(split(rows(*values), 0.2, 8).measured)
 
 
@@ -281,9 +320,13 @@ def test_a_side_without_rows_is_misuse(share: float) -> None:
 def test_split_writes_both_sides(gradus: Cli, tmp_path: Path) -> None:
     source = jsonl(tmp_path / "in.jsonl", many())
     train, measured = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
-    said = gradus("tasks", "split", source, "--train", train, "--eval", measured, "--eval-fraction", "0.2")
+    said = gradus(
+        "tasks", "split", source, "--train", train, "--eval", measured, "--eval-fraction", "0.2"
+    )
     assert said.status == 0, said.err
-    assert sorted(row["id"] for row in read(train) + read(measured)) == sorted(row["id"] for row in many())
+    assert sorted(row["id"] for row in read(train) + read(measured)) == sorted(
+        row["id"] for row in many()
+    )
     assert "30 problems in all" in said.out
     again = gradus("tasks", "split", source, "--train", train, "--eval", measured)
     assert again.status == 2
@@ -291,15 +334,19 @@ def test_split_writes_both_sides(gradus: Cli, tmp_path: Path) -> None:
     assert "are the same file" in same.err
 
 
-# ------------------------------------------------------------------------------------------------------------ files
+# ------------------------------------------------------------------------------------------- files
 
 
 @pytest.mark.parametrize("command", ["dedupe", "split", "decontaminate", "mutate", "trajectories"])
-def test_a_broken_line_is_misuse_with_file_and_line(gradus: Cli, tmp_path: Path, command: str) -> None:
+def test_a_broken_line_is_misuse_with_file_and_line(
+    gradus: Cli, tmp_path: Path, command: str
+) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text('{"id": "a", "prompt": "p"}\n{"id": }\n')
     out = (
-        ("--train", tmp_path / "a", "--eval", tmp_path / "b") if command == "split" else ("-o", tmp_path / "out.jsonl")
+        ("--train", tmp_path / "a", "--eval", tmp_path / "b")
+        if command == "split"
+        else ("-o", tmp_path / "out.jsonl")
     )
     more = ("--against", file) if command == "decontaminate" else ()
     said = gradus("tasks", command, file, *out, *more)
@@ -325,9 +372,15 @@ def test_half_characters_are_passed_on_as_they_came(gradus: Cli, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("in.jsonl", "is also an input"), ("there", "is a folder"), ("missing/out.jsonl", "one that does not exist")],
+    [
+        ("in.jsonl", "is also an input"),
+        ("there", "is a folder"),
+        ("missing/out.jsonl", "one that does not exist"),
+    ],
 )
-def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path, name: str, told: str) -> None:
+def test_places_that_cannot_be_written_are_refused_before_any_work(
+    tmp_path: Path, name: str, told: str
+) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "in.jsonl").touch()
     with pytest.raises(Misuse, match=told):

@@ -1,4 +1,5 @@
-"""Groups of completions are found again by their place in the file, and counted by how they ended."""
+"""Groups of completions are found again by their place in the file, and counted by how they
+ended."""
 
 from __future__ import annotations
 
@@ -38,11 +39,16 @@ def test_a_group_is_the_completions_of_a_prompt_in_a_step(path: Path) -> None:
 
 
 def test_its_completions_are_read_from_the_file(path: Path) -> None:
-    append(path, [sample(1, n, prompt, completion=f"{prompt}{n} é") for n in range(2) for prompt in "ab"])
+    append(
+        path,
+        [sample(1, n, prompt, completion=f"{prompt}{n} é") for n in range(2) for prompt in "ab"],
+    )
     groups = read(path, Groups())
     group = groups.get(1)
     assert group is not None
-    assert [one["completion"] for one in records_of(ConfinedDirectory(path.parent), path, group)] == ["b0 é", "b1 é"]
+    assert [
+        one["completion"] for one in records_of(ConfinedDirectory(path.parent), path, group)
+    ] == ["b0 é", "b1 é"]
 
 
 def test_what_is_no_longer_in_the_file_is_left_out(path: Path) -> None:
@@ -61,7 +67,9 @@ def test_a_prompt_that_is_drawn_twice_in_a_step_is_two_groups(path: Path) -> Non
     assert read(path, Groups()).numbers == (0, 0)
 
 
-def test_old_groups_are_forgotten_and_the_newest_stay(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_groups_are_forgotten_and_the_newest_stay(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(groups_module, "MAX_GROUPS", 10)
     append(path, [sample(step) for step in range(25)])
     groups = read(path, Groups())
@@ -80,13 +88,32 @@ def test_a_step_and_a_prompt_can_be_looked_for(path: Path) -> None:
 
 
 def test_groups_whose_rewards_differ_can_be_stepped_through(path: Path) -> None:
-    rewards = {1: (0.0, 0.0), 2: (0.0, 1.0), 3: (1.0, 1.0), 4: (0.5, 0.25), 5: (None, 1.0), 6: (None, None)}
-    append(path, [sample(step, n, reward=one) for step, pair in rewards.items() for n, one in enumerate(pair)])
+    rewards = {
+        1: (0.0, 0.0),
+        2: (0.0, 1.0),
+        3: (1.0, 1.0),
+        4: (0.5, 0.25),
+        5: (None, 1.0),
+        6: (None, None),
+    }
+    append(
+        path,
+        [
+            sample(step, n, reward=one)
+            for step, pair in rewards.items()
+            for n, one in enumerate(pair)
+        ],
+    )
     groups = read(path, Groups())
     assert [found.step for n in range(6) if (found := groups.get(n)) and found.has_signal] == [2, 4]
     assert [groups.beside(n, -1, with_signal=True) for n in (0, 1, 3, 6)] == [None, None, 1, 3]
     assert [groups.beside(n, 1, with_signal=True) for n in (0, 1, 3)] == [1, 3, None]
-    assert [groups.beside(n, by) for n, by in ((0, -1), (0, 1), (5, 1), (5, -1))] == [None, 1, None, 4]
+    assert [groups.beside(n, by) for n, by in ((0, -1), (0, 1), (5, 1), (5, -1))] == [
+        None,
+        1,
+        None,
+        4,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +149,9 @@ def test_outcomes_keep_faults_apart_from_verdicts() -> None:
 
 
 def test_counts_are_by_step(path: Path) -> None:
-    append(path, [sample(1, 0, reward=1.0, tests={"passed": 2, "total": 2}), sample(1, 1, reward=0.25)])
+    append(
+        path, [sample(1, 0, reward=1.0, tests={"passed": 2, "total": 2}), sample(1, 1, reward=0.25)]
+    )
     append(path, [sample(2, 0, reward=None), sample(2, 1, reward=1.0)])
     groups = read(path, Groups())
     assert groups.outcomes.steps() == [1, 2]

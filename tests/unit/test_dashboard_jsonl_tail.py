@@ -1,4 +1,5 @@
-"""Growing files are followed by offset; what is cut, replaced, torn, too long or hostile costs nobody a line more."""
+"""Growing files are followed by offset; what is cut, replaced, torn, too long or hostile costs
+nobody a line more."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_each_line_is_told_once(path: Path, file: JsonlTail) -> None:
     assert steps(file) == [3]
 
 
-def test_only_what_is_new_is_read_from_the_disk(path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_new_is_read_from_the_disk(
+    path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(path, *({"step": n} for n in range(10_000)))
     assert len(steps(file)) == 10_000
     read: list[bytes] = []
@@ -55,7 +58,9 @@ def test_only_what_is_new_is_read_from_the_disk(path: Path, file: JsonlTail, mon
     assert read == [b'{"step": 10000}\n']
 
 
-def test_a_file_that_did_not_change_is_not_opened(path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_did_not_change_is_not_opened(
+    path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(path, {"step": 1})
     steps(file)
     monkeypatch.setattr(ConfinedDirectory, "open", lambda self, path: pytest.fail("opened"))
@@ -71,7 +76,9 @@ def test_a_half_written_line_waits_for_its_end(path: Path, file: JsonlTail) -> N
     assert steps(file) == [2]
 
 
-def test_a_long_file_comes_in_pieces_that_leave_others_their_turn(path: Path, file: JsonlTail) -> None:
+def test_a_long_file_comes_in_pieces_that_leave_others_their_turn(
+    path: Path, file: JsonlTail
+) -> None:
     add(path, *({"step": n, "padding": "x" * 1000} for n in range(3000)))
     news = file.look()
     assert news.more
@@ -134,7 +141,9 @@ def test_a_deleted_file_is_forgotten_and_a_new_one_is_read(path: Path, file: Jso
         b'{"step": ' + b"9" * 10_000 + b"}",
     ],
 )
-def test_a_line_that_is_no_object_is_counted_and_left_out(path: Path, file: JsonlTail, line: bytes) -> None:
+def test_a_line_that_is_no_object_is_counted_and_left_out(
+    path: Path, file: JsonlTail, line: bytes
+) -> None:
     path.write_bytes(b'{"step": 1}\n' + line + b'\n\n  \n{"step": 2}\n')
     assert steps(file) == [1, 2]
     assert file.unreadable == 1
@@ -155,7 +164,9 @@ def test_a_line_longer_than_any_completion_is_skipped(
     assert file.unreadable == 1
 
 
-def test_lines_longer_than_a_piece_are_read_whole(path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_longer_than_a_piece_are_read_whole(
+    path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES", 1000)
     add(path, {"step": 1, "x": "y" * 3000}, {"step": 2})
     assert steps(file) == [1, 2]
@@ -168,7 +179,7 @@ def test_a_line_is_found_again_by_its_place(path: Path, file: JsonlTail) -> None
         assert parsed(path.read_bytes()[line.start : line.end]) == line.record
 
 
-# ------------------------------------------------------------------------------------------------------------- walls
+# ------------------------------------------------------------------------------------------- walls
 
 
 @pytest.fixture
@@ -191,7 +202,10 @@ def test_a_folder_that_leads_out_is_refused(tmp_path: Path, outside: Path) -> No
 def test_a_path_that_climbs_out_is_refused(tmp_path: Path, outside: Path) -> None:
     inside = tmp_path / "runs"
     inside.mkdir()
-    assert ConfinedDirectory(inside).open(inside / ".." / ".." / outside.parent.name / outside.name) is None
+    assert (
+        ConfinedDirectory(inside).open(inside / ".." / ".." / outside.parent.name / outside.name)
+        is None
+    )
 
 
 def test_a_link_to_what_lies_inside_is_followed(path: Path, file: JsonlTail) -> None:
@@ -200,7 +214,9 @@ def test_a_link_to_what_lies_inside_is_followed(path: Path, file: JsonlTail) -> 
     assert steps(file) == [3]
 
 
-def test_a_link_that_is_exchanged_later_is_refused(path: Path, file: JsonlTail, outside: Path) -> None:
+def test_a_link_that_is_exchanged_later_is_refused(
+    path: Path, file: JsonlTail, outside: Path
+) -> None:
     add(path, {"step": 1})
     steps(file)
     path.unlink()

@@ -16,7 +16,10 @@ from services.dashboard.series import StepLog
 def log_of(steps: int, **columns: Callable[[int], Any] | float) -> StepLog:
     log = StepLog()
     for step in range(1, steps + 1):
-        values = {name.replace("__", "/"): made(step) if callable(made) else made for name, made in columns.items()}
+        values = {
+            name.replace("__", "/"): made(step) if callable(made) else made
+            for name, made in columns.items()
+        }
         log.add(metric(step, **values))
     return log
 
@@ -30,7 +33,13 @@ def measured(step: int, rate: float | None, mode: str = "sampled") -> Evaluation
 
 
 def test_an_ordinary_run_raises_none() -> None:
-    log = log_of(60, frac_reward_zero_std=0.4, completions__clipped_ratio=0.05, entropy=0.5, gradus__faulted=0.0)
+    log = log_of(
+        60,
+        frac_reward_zero_std=0.4,
+        completions__clipped_ratio=0.05,
+        entropy=0.5,
+        gradus__faulted=0.0,
+    )
     assert rules(log, measured(0, 0.4), measured(60, 0.6)) == []
     assert rules(StepLog()) == []
 
@@ -58,7 +67,9 @@ def test_completions_that_are_not_graded() -> None:
 
 def test_entropy_that_falls_while_the_reward_rises() -> None:
     falls: dict[str, Any] = {"entropy": lambda step: 1.0 if step <= 20 else 0.4}
-    assert rules(log_of(40, **falls, reward=lambda step: 0.2 if step <= 20 else 0.6)) == [Rule.ENTROPY_FALLS]
+    assert rules(log_of(40, **falls, reward=lambda step: 0.2 if step <= 20 else 0.6)) == [
+        Rule.ENTROPY_FALLS
+    ]
     assert rules(log_of(40, **falls, reward=0.5)) == []
     assert rules(log_of(40, entropy=1.0, reward=lambda step: step / 40)) == []
     assert rules(log_of(6, **falls)) == []

@@ -53,7 +53,7 @@ def only(folder: Path) -> FollowedRun:
     return run
 
 
-# ----------------------------------------------------------------------------------------------------------- folders
+# ----------------------------------------------------------------------------------------- folders
 
 
 def test_runs_are_found_some_folders_deep_and_so_are_those_set_aside(tmp_path: Path) -> None:
@@ -70,7 +70,9 @@ def test_a_folder_that_is_a_run_itself_is_one(tmp_path: Path) -> None:
     assert ids(tmp_path / "mine") == ["mine"]
 
 
-def test_a_folder_that_is_not_there_yet_holds_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_there_yet_holds_no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = followed(tmp_path / "runs")
     assert runs.all() == []
     append(tmp_path / "runs" / "new" / "metrics.jsonl", [metric(1)])
@@ -111,7 +113,9 @@ def test_folders_that_lead_out_or_in_circles_are_left_out(
     assert ids(tmp_path) == ["a"]
 
 
-def test_too_many_runs_are_left_out_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_runs_are_left_out_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runs_module, "MAX_RUNS", 3)
     for n in range(5):
         append(tmp_path / str(n) / "metrics.jsonl", [metric(1)])
@@ -139,7 +143,10 @@ def test_only_what_changed_is_told(tmp_path: Path) -> None:
 
 
 def test_a_long_run_does_not_keep_a_short_one_waiting(tmp_path: Path) -> None:
-    append(tmp_path / "long" / "completions.jsonl", (sample(n, completion="x" * 1000) for n in range(3000)))
+    append(
+        tmp_path / "long" / "completions.jsonl",
+        (sample(n, completion="x" * 1000) for n in range(3000)),
+    )
     append(tmp_path / "short" / "metrics.jsonl", [metric(1)])
     runs = Runs(tmp_path)
     look = asyncio.run(runs.look())
@@ -163,7 +170,7 @@ def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
     assert run.metrics.binned.steps() == [1, 2, 3, 4, 5]
 
 
-# ------------------------------------------------------------------------------------------------------------ states
+# ------------------------------------------------------------------------------------------ states
 
 
 @pytest.fixture
@@ -184,10 +191,11 @@ def test_a_run_that_is_silent_for_long_is_stalled(run_folder: Path) -> None:
 
 @pytest.fixture
 def writer() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
-    """Starts processes that hold a lock as `gradus train` and `gradus eval` do, and are killed by SIGKILL."""
+    """Starts processes that hold a lock as `gradus train` and `gradus eval` do, and are killed by
+    SIGKILL."""
     code = (
-        "import sys, pathlib\nfrom gradus.folder_lock import locked\n"
-        "with locked(pathlib.Path(sys.argv[1]), 'taken'):\n    print(flush=True)\n    sys.stdin.read()"
+        "import sys, pathlib\nfrom gradus.folder_lock import locked\nwith"
+        " locked(pathlib.Path(sys.argv[1]), 'taken'):\n    print(flush=True)\n    sys.stdin.read()"
     )
     started: list[subprocess.Popen[bytes]] = []
 
@@ -216,7 +224,9 @@ def test_a_run_whose_process_was_killed_is_crashed_and_one_that_lives_is_stalled
     process.wait()
     state, why = run.state(time.time() + 20)
     assert (state, "SIGKILL" in why) == (State.CRASHED, True)
-    (run_folder / ".lock").write_text("00000000-0000-0000-0000-000000000000")  # another machine's, or before a restart
+    (run_folder / ".lock").write_text(
+        "00000000-0000-0000-0000-000000000000"
+    )  # another machine's, or before a restart
     assert run.state(time.time() + 20)[0] is State.RUNNING
     writer(run_folder / ".lock")
     assert run.state(time.time() + 20)[0] is State.RUNNING
@@ -226,7 +236,10 @@ def test_an_evaluation_whose_process_was_killed_is_stopped(
     tmp_path: Path, writer: Callable[[Path], subprocess.Popen[bytes]]
 ) -> None:
     append(tmp_path / "base" / "plan.json", [{"model": "m"}])
-    append(tmp_path / "base" / "completions.jsonl", [{"mode": "greedy", "prompt_id": "t", "reward": 1.0}])
+    append(
+        tmp_path / "base" / "completions.jsonl",
+        [{"mode": "greedy", "prompt_id": "t", "reward": 1.0}],
+    )
     process = writer(tmp_path / "base" / ".completions.jsonl.lock")
     run = only(tmp_path)
     assert run.state(time.time() + 20)[0] is State.RUNNING
@@ -278,30 +291,43 @@ def test_a_final_model_of_before_does_not_make_a_run_finished(run_folder: Path) 
     "line",
     [
         "stopped: step 3: none of 8 samples could be graded. Start `gradus serve`",
-        "stopped by SIGTERM. Start again with the same config and output_dir to resume from checkpoint-2.",
+        (
+            "stopped by SIGTERM. Start again with the same config and output_dir to resume from"
+            " checkpoint-2."
+        ),
     ],
 )
 def test_a_run_that_said_why_it_stopped_is_quoted(run_folder: Path, line: str) -> None:
-    (run_folder / "training.log").write_text(f"2026-01-01 10:00:00 step 2/7\n2026-01-01 10:00:01 {line}\n")
+    (run_folder / "training.log").write_text(
+        f"2026-01-01 10:00:00 step 2/7\n2026-01-01 10:00:01 {line}\n"
+    )
     state, why = only(run_folder.parent).state(time.time())
     assert state is State.STOPPED
     assert line.removeprefix("stopped: ")[:30] in why
 
 
 @pytest.mark.parametrize(("end", "state"), [("refused", State.REFUSED), ("crashed", State.CRASHED)])
-def test_a_run_that_was_refused_or_crashed_is_called_so(run_folder: Path, end: str, state: State) -> None:
-    (run_folder / "training.log").write_text(f"2026-01-01 10:00:00 {end}: lora.r is 0\nand more of the message\n")
+def test_a_run_that_was_refused_or_crashed_is_called_so(
+    run_folder: Path, end: str, state: State
+) -> None:
+    (run_folder / "training.log").write_text(
+        f"2026-01-01 10:00:00 {end}: lora.r is 0\nand more of the message\n"
+    )
     assert only(run_folder.parent).state(time.time()) == (state, "lora.r is 0")
 
 
 def test_a_run_that_was_refused_before_anything_else_is_listed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "training.log").write_text("2026-01-01 10:00:00 refused: there are no tasks\n")
+    (tmp_path / "a" / "training.log").write_text(
+        "2026-01-01 10:00:00 refused: there are no tasks\n"
+    )
     told = summary_of(only(tmp_path), NOW)
     assert (told["id"], told["kind"], told["state"]) == ("a", "run", "refused")
 
 
-def test_a_folder_of_gradus_eval_is_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_gradus_eval_is_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "eval" / "base"
     append(folder / "plan.json", [{"model": "m", "grader": "toy"}])
     append(folder / "completions.jsonl", [{"mode": "greedy", "prompt_id": "t", "reward": 1.0}])
@@ -332,8 +358,14 @@ def test_evaluations_without_a_page_of_their_own_are_finished_too(tmp_path: Path
 
 def test_the_best_value_is_told_with_its_place(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
-    append(tmp_path / "b" / "metrics.jsonl", [metric(n, reward=r) for n, r in ((1, 0.25), (2, 0.75), (3, 0.5))])
-    append(tmp_path / "c" / "metrics.jsonl", [{"step": n, "eval_loss": r} for n, r in ((1, 0.25), (2, 0.125))])
+    append(
+        tmp_path / "b" / "metrics.jsonl",
+        [metric(n, reward=r) for n, r in ((1, 0.25), (2, 0.75), (3, 0.5))],
+    )
+    append(
+        tmp_path / "c" / "metrics.jsonl",
+        [{"step": n, "eval_loss": r} for n, r in ((1, 0.25), (2, 0.125))],
+    )
     best = [summary_of(run, NOW)["best"] for run in followed(tmp_path).all()]
     assert best == [
         {"what": "pass rate", "value": 1.0, "at": "after"},
@@ -363,7 +395,10 @@ def test_a_folder_of_evaluations_alone_is_finished(tmp_path: Path) -> None:
 
 
 def test_what_users_say_in_urls_is_not_shown(run_folder: Path) -> None:
-    config = {"reward": {"urls": ["http://me:secret@grader:8000"], "rubric": None}, "grpo": {"max_steps": 7}}
+    config = {
+        "reward": {"urls": ["http://me:secret@grader:8000"], "rubric": None},
+        "grpo": {"max_steps": 7},
+    }
     (run_folder / "config.resolved.json").write_text(json.dumps(config))
     run = only(run_folder.parent)
     assert ("reward.urls", '["http://…@grader:8000"]') in run.settings()
@@ -389,12 +424,16 @@ def test_steps_of_the_warm_start_are_not_those_that_were_asked_of_grpo(tmp_path:
         {"stage": "reward", "reward": {"max_steps": None}, "reward_model": {"max_steps": 7}},
     ],
 )
-def test_each_stage_says_in_its_own_section_how_many_steps_there_are(run_folder: Path, config: Any) -> None:
+def test_each_stage_says_in_its_own_section_how_many_steps_there_are(
+    run_folder: Path, config: Any
+) -> None:
     (run_folder / "config.resolved.json").write_text(json.dumps(config))
     assert only(run_folder.parent).max_steps == 7
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"grpo": 5}', '{"grpo": {"max_steps": "x"}}', "[" * 99_999])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[1]", '{"grpo": 5}', '{"grpo": {"max_steps": "x"}}', "[" * 99_999]
+)
 def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> None:
     (run_folder / "config.resolved.json").write_text(text)
     run = only(run_folder.parent)
@@ -403,13 +442,18 @@ def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> 
     assert len(run.settings()) <= 1
 
 
-# ------------------------------------------------------------------------------------------------------- evaluations
+# ---------------------------------------------------------------------- evaluations
 
 
 def test_evaluations_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
     run = only(tmp_path)
-    assert [one.name for one in run.evaluations.in_order()] == ["before", "step-20", "step-40", "after"]
+    assert [one.name for one in run.evaluations.in_order()] == [
+        "before",
+        "step-20",
+        "step-40",
+        "after",
+    ]
 
 
 def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> None:
@@ -426,7 +470,13 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "given",
-    [None, {}, {"measurements": {}}, {"measurements": []}, {"measurements": [5, {"mode": "other"}, {"mode": []}]}],
+    [
+        None,
+        {},
+        {"measurements": {}},
+        {"measurements": []},
+        {"measurements": [5, {"mode": "other"}, {"mode": []}]},
+    ],
 )
 def test_what_is_no_evaluation_is_none(given: Any) -> None:
     assert evaluation_of("x", given) is None
@@ -443,7 +493,9 @@ def test_figures_that_are_no_numbers_are_unknown() -> None:
 
 
 def test_names_tell_steps() -> None:
-    assert [step_of(name) for name in ("before", "step-40", "after", "step-x", "step-" + "9" * 99)] == [
+    assert [
+        step_of(name) for name in ("before", "step-40", "after", "step-x", "step-" + "9" * 99)
+    ] == [
         0,
         40,
         None,
@@ -452,7 +504,7 @@ def test_names_tell_steps() -> None:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------- views
+# ------------------------------------------------------------------------------------------- views
 
 
 def test_stages_stand_in_the_order_of_the_grader(tmp_path: Path) -> None:
@@ -465,7 +517,10 @@ def test_stages_stand_in_the_order_of_the_grader(tmp_path: Path) -> None:
 
 def test_a_group_is_told_with_its_neighbours_and_its_like(tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    append(folder / "completions.jsonl", [sample(step, n, "p", n / 2) for step in (1, 2, 3) for n in range(3)])
+    append(
+        folder / "completions.jsonl",
+        [sample(step, n, "p", n / 2) for step in (1, 2, 3) for n in range(3)],
+    )
     runs = followed(tmp_path)
     [run] = runs.all()
     group = wanted_group(run.groups, None, None)
@@ -493,9 +548,20 @@ def test_a_conversation_is_told_as_a_text(tmp_path: Path) -> None:
 
 def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> None:
     hostile_run(tmp_path / "a")
-    odd = {"reward": 0.5, "components": {"x": float("nan"), "y": [1]}, "tests": {"passed": "a"}, "flags": "not a list"}
-    append(tmp_path / "a" / "completions.jsonl", [sample(2, **odd, diagnostics=[5, {}, {"line": "x"}], fault=[])])
-    append(tmp_path / "a" / "completions.jsonl", [sample(3, completion="x" * 300_000, prompt=7, flags=[None] * 99)])
+    odd = {
+        "reward": 0.5,
+        "components": {"x": float("nan"), "y": [1]},
+        "tests": {"passed": "a"},
+        "flags": "not a list",
+    }
+    append(
+        tmp_path / "a" / "completions.jsonl",
+        [sample(2, **odd, diagnostics=[5, {}, {"line": "x"}], fault=[])],
+    )
+    append(
+        tmp_path / "a" / "completions.jsonl",
+        [sample(3, completion="x" * 300_000, prompt=7, flags=[None] * 99)],
+    )
     runs = followed(tmp_path)
     [run] = runs.all()
     told = [summary_of(run, NOW), detail_of(run, NOW)]
@@ -508,7 +574,7 @@ def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> Non
     assert '"left_out": 280000' in text
 
 
-# -------------------------------------------------------------------------------------------------------- Prometheus
+# ---------------------------------------------------------------------- Prometheus
 
 
 def values(runs: Runs) -> dict[tuple[str, ...], float]:
@@ -570,7 +636,12 @@ def test_prometheus_is_told_held_out_figures(tmp_path: Path) -> None:
 
 
 def test_what_a_run_writes_cannot_break_the_exposition(tmp_path: Path) -> None:
-    names = ['gradus/flag/a"} 1\n# HELP', "gradus/flag/\\", "gradus/flag/\ud800", "gradus/component/é\u2028"]
+    names = [
+        'gradus/flag/a"} 1\n# HELP',
+        "gradus/flag/\\",
+        "gradus/flag/\ud800",
+        "gradus/component/é\u2028",
+    ]
     append(tmp_path / 'r"un\n1' / "metrics.jsonl", [metric(1, **dict.fromkeys(names, 0.5))])
     found = values(followed(tmp_path))
     assert found["flag", 'a"} 1\n# HELP', 'r"un\n1'] == 0.5
@@ -584,8 +655,12 @@ def test_a_folder_without_runs_has_an_empty_exposition(tmp_path: Path) -> None:
 def test_every_metric_of_the_table_is_exported_and_no_other(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
     everything = {key: 1.0 for key, _ in {**METRICS["newest"], **METRICS["latest"]}.values()}
-    everything |= {key.format(one): 1.0 for _, _, key, values in METRICS["labelled"].values() for one in values}
+    everything |= {
+        key.format(one): 1.0 for _, _, key, values in METRICS["labelled"].values() for one in values
+    }
     everything |= {prefix + "x": 1.0 for _, prefix, _ in METRICS["families"].values()}
     append(tmp_path / "a" / "metrics.jsonl", [metric(61, **everything)])
     append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 1, "loss": 1.0, "eval_loss": 1.0}])
-    assert {key[0] for key in values(followed(tmp_path))} == {name for table in METRICS.values() for name in table}
+    assert {key[0] for key in values(followed(tmp_path))} == {
+        name for table in METRICS.values() for name in table
+    }

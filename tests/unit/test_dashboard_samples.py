@@ -13,7 +13,14 @@ from services.dashboard.samples import samples_of
 
 
 def record(task: str, passed: bool, mode: str = "greedy", **more: Any) -> dict[str, Any]:
-    return {"prompt_id": task, "passed": passed, "mode": mode, "reward": float(passed), "fault": None, **more}
+    return {
+        "prompt_id": task,
+        "passed": passed,
+        "mode": mode,
+        "reward": float(passed),
+        "fault": None,
+        **more,
+    }
 
 
 def chosen(folder: Path, *sides: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -29,12 +36,17 @@ def chosen(folder: Path, *sides: list[dict[str, Any]]) -> dict[str, list[str]]:
 def test_greedy_completions_are_compared_where_there_are_any(tmp_path: Path) -> None:
     before = [record("a", True, "sampled"), record("a", False), record("b", False)]
     after = [record("b", False), record("a", True)]
-    assert chosen(tmp_path, before, after) == {"Wrong before, right after": ["a"], "Wrong both times": ["b"]}
+    assert chosen(tmp_path, before, after) == {
+        "Wrong before, right after": ["a"],
+        "Wrong both times": ["b"],
+    }
 
 
 def test_sampled_ones_are_compared_where_one_side_has_no_greedy_ones(tmp_path: Path) -> None:
     before = [record("a", True, "sampled"), record("a", False)]
-    assert chosen(tmp_path, before, [record("a", False, "sampled")]) == {"Right before, wrong after": ["a"]}
+    assert chosen(tmp_path, before, [record("a", False, "sampled")]) == {
+        "Right before, wrong after": ["a"]
+    }
 
 
 def test_a_task_that_was_faulted_once_is_in_no_pair(tmp_path: Path) -> None:
@@ -43,5 +55,7 @@ def test_a_task_that_was_faulted_once_is_in_no_pair(tmp_path: Path) -> None:
 
 
 def test_of_one_task_the_middle_completion_is_shown(tmp_path: Path) -> None:
-    records = [record("a", passed, "sampled", completion=str(passed)) for passed in (True, False, True)]
+    records = [
+        record("a", passed, "sampled", completion=str(passed)) for passed in (True, False, True)
+    ]
     assert chosen(tmp_path, records) == {"Passed": ["a"]}

@@ -1,4 +1,5 @@
-"""Long logs in a bounded space: means stay true, the newest stays exact, and what is no number is no figure."""
+"""Long logs in a bounded space: means stay true, the newest stays exact, and what is no number is
+no figure."""
 
 from __future__ import annotations
 
@@ -8,10 +9,21 @@ from typing import Any
 import pytest
 from dashboard_server import metric
 
-from services.dashboard.series import MAX_BINS, MAX_NAMES, Binned, StepLog, finite, mean_of, share_of, step_in
+from services.dashboard.series import (
+    MAX_BINS,
+    MAX_NAMES,
+    Binned,
+    StepLog,
+    finite,
+    mean_of,
+    share_of,
+    step_in,
+)
 
 
-@pytest.mark.parametrize("value", [None, True, "1", [1], {}, math.nan, math.inf, -math.inf, 10**400, 1e301])
+@pytest.mark.parametrize(
+    "value", [None, True, "1", [1], {}, math.nan, math.inf, -math.inf, 10**400, 1e301]
+)
 def test_what_is_no_finite_number_is_none(value: Any) -> None:
     assert finite(value) is None
 

@@ -1,4 +1,5 @@
-"""Signs of degenerate completions: each fires on what it is for, and none on an ordinary right answer."""
+"""Signs of degenerate completions: each fires on what it is for, and none on an ordinary right
+answer."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
 
 def flags(completion: str) -> set[str]:
     answer = extract(completion, OcamlTask.FENCES)
-    return set(degenerate_flags(answer, uncommented=COMMENT.sub("", answer.text), tests_passed=0, passed=False))
+    return set(
+        degenerate_flags(
+            answer, uncommented=COMMENT.sub("", answer.text), tests_passed=0, passed=False
+        )
+    )
 
 
 def stub(code: str, tests_passed: int = 0) -> bool:
@@ -33,7 +38,10 @@ def stub(code: str, tests_passed: int = 0) -> bool:
         f"Here is a recursive solution.\n```ocaml\n{FACTORIAL}\n```\nIt calls itself.",
         f"<think>{'I wonder how this works. ' * 40}</think>\n```ocaml\n{FACTORIAL}\n```",
         f"First:\n```ocaml\nlet f = 1\n```\nBetter:\n```ocaml\n{FACTORIAL}\n```",
-        "let f = function 1 -> 2 | 2 -> 4 | 3 -> 6 | 4 -> 8 | 5 -> 10 | 6 -> 12 | 7 -> 14 | 8 -> 16 | 9 -> 18 | _ -> 0",
+        (
+            "let f = function 1 -> 2 | 2 -> 4 | 3 -> 6 | 4 -> 8 | 5 -> 10 | 6 -> 12 | 7 -> 14 | 8"
+            " -> 16 | 9 -> 18 | _ -> 0"
+        ),
         "let f x = x",
     ],
 )
@@ -41,7 +49,9 @@ def test_ordinary_answers_are_not_degenerate(completion: str) -> None:
     assert flags(completion) == set()
 
 
-@pytest.mark.parametrize("completion", ["", "  \n ", "```ocaml\n```", "(* only a comment *)", "(* never closed"])
+@pytest.mark.parametrize(
+    "completion", ["", "  \n ", "```ocaml\n```", "(* only a comment *)", "(* never closed"]
+)
 def test_an_answer_without_code_is_empty(completion: str) -> None:
     assert flags(completion) == {"degenerate:empty"}
 
@@ -54,11 +64,21 @@ def test_the_same_lines_over_and_over_are_repetition() -> None:
 def test_short_answers_and_long_varied_ones_are_no_repetition() -> None:
     assert flags("let f x = x\n" * 8) == set()
     words = random.Random(1)
-    assert flags("\n".join(f"let v{words.randrange(10**6)} = {words.randrange(10**6)}" for _ in range(200))) == set()
+    assert (
+        flags(
+            "\n".join(
+                f"let v{words.randrange(10**6)} = {words.randrange(10**6)}" for _ in range(200)
+            )
+        )
+        == set()
+    )
 
 
 def test_more_prose_than_code_is_prose_but_a_remark_is_not() -> None:
-    talk = "This function takes a number and gives back its factorial, which it computes by calling itself. "
+    talk = (
+        "This function takes a number and gives back its factorial, which it computes by calling"
+        " itself. "
+    )
     assert flags(f"{talk * 6}\n```ocaml\nlet f x = x\n```") == {"degenerate:prose"}
     assert flags(f"{talk * 5}\n```ocaml\nlet f x = x\n```") == set()
     assert flags(f"{talk}\n```ocaml\n{FACTORIAL}\n\n(* {'x' * 200} *)\n```\n{talk}") == set()
@@ -101,7 +121,9 @@ def test_code_that_does_something_is_no_stub(code: str) -> None:
 
 
 def test_what_passes_is_neither_prose_nor_spam_nor_a_stub() -> None:
-    answer = extract("Well. " * 200 + '```ocaml\nlet f x = failwith "no"\n```\n' * 9, OcamlTask.FENCES)
+    answer = extract(
+        "Well. " * 200 + '```ocaml\nlet f x = failwith "no"\n```\n' * 9, OcamlTask.FENCES
+    )
     assert degenerate_flags(answer, uncommented=answer.text, tests_passed=1, passed=True) == ()
     found = degenerate_flags(answer, uncommented=answer.text, tests_passed=0, passed=False)
     assert set(found) == {"degenerate:prose", "degenerate:code_spam", "degenerate:stub"}
@@ -166,7 +188,17 @@ REPEATED = (
         "if ",
         "->",
     ),
-    *("failwith", "todo ", "assert false\n", "\r\n", "é", "~~~\n```\n", "'\\n'", "// a.b\n", "{aaaaaaaa|"),
+    *(
+        "failwith",
+        "todo ",
+        "assert false\n",
+        "\r\n",
+        "é",
+        "~~~\n```\n",
+        "'\\n'",
+        "// a.b\n",
+        "{aaaaaaaa|",
+    ),
 )
 
 

@@ -8,7 +8,14 @@ from report_runs import RIGHT, STUCK, WRONG, lines, record_of
 from sample_evaluations import evaluation_of
 
 from gradus.contract import Faulted, Graded
-from trainer.demo.turns import SINGLE, TURNS, WARM_START, measured_of, steps_of_single_turns, tables_of
+from trainer.demo.turns import (
+    SINGLE,
+    TURNS,
+    WARM_START,
+    measured_of,
+    steps_of_single_turns,
+    tables_of,
+)
 from trainer.evaluate.results import write_outcome
 from trainer.rewards.judge import Record
 
@@ -23,7 +30,13 @@ def records(chains: Chains) -> tuple[list[Record], list[Record]]:
         for sample, verdicts in enumerate(samples):
             for turn, verdict in enumerate(verdicts, start=1):
                 record = record_of(
-                    verdict, mode="sampled", task_id=task, kind=None, sample=sample, prompt="?", completion="x"
+                    verdict,
+                    mode="sampled",
+                    task_id=task,
+                    kind=None,
+                    sample=sample,
+                    prompt="?",
+                    completion="x",
                 )
                 made[turn > 1].append({**record, "turn": turn})
     return made
@@ -39,7 +52,10 @@ def seed_folder(folder: Path, after: Chains) -> Path:
     write_outcome(folder / "single", evaluation_of("after", first), first, later)
     asked = [{"step": step, "turn": turn, "tokens": 10} for step in (1, 2) for turn in (1, 2)]
     lines(folder / "turns" / "turns.jsonl", asked)
-    lines(folder / "single" / "turns.jsonl", [{"step": step, "turn": 1, "tokens": 10} for step in (1, 2, 3)])
+    lines(
+        folder / "single" / "turns.jsonl",
+        [{"step": step, "turn": 1, "tokens": 10} for step in (1, 2, 3)],
+    )
     return folder
 
 
@@ -48,8 +64,16 @@ REPAIRED: Chains = {"a": [[RIGHT], [WRONG, RIGHT]], "b": [[WRONG, RIGHT], [WRONG
 
 def test_a_chain_passes_in_its_first_turn_or_by_its_last(tmp_path: Path) -> None:
     found = measured_of(seed_folder(tmp_path, REPAIRED))
-    assert (found[TURNS].tokens, found[TURNS].first, found[TURNS].last) == (40, [0.5, 0.0], [1.0, 0.5])
-    assert (found[SINGLE].tokens, found[SINGLE].first, found[SINGLE].last) == (30, [0.5, 0.0], [0.5, 0.0])
+    assert (found[TURNS].tokens, found[TURNS].first, found[TURNS].last) == (
+        40,
+        [0.5, 0.0],
+        [1.0, 0.5],
+    )
+    assert (found[SINGLE].tokens, found[SINGLE].first, found[SINGLE].last) == (
+        30,
+        [0.5, 0.0],
+        [0.5, 0.0],
+    )
     assert found[WARM_START].tokens == 0
 
 
@@ -58,7 +82,9 @@ def test_single_turns_get_steps_for_the_tokens_of_all_turns(tmp_path: Path) -> N
 
 
 def test_a_chain_with_a_faulted_answer_is_left_out(tmp_path: Path) -> None:
-    found = measured_of(seed_folder(tmp_path, {"a": [[RIGHT], [WRONG, STUCK]], "b": [[STUCK]]}))[TURNS]
+    found = measured_of(seed_folder(tmp_path, {"a": [[RIGHT], [WRONG, STUCK]], "b": [[STUCK]]}))[
+        TURNS
+    ]
     assert (found.first, found.last, found.faulted) == ([1.0], [1.0], 2)
 
 
@@ -71,5 +97,10 @@ def test_the_tables_have_gains_and_differences_over_seeds(tmp_path: Path) -> Non
         (WARM_START, "25.0% (25.0% to 25.0%)", "25.0% (25.0% to 25.0%)", "+0.0 (+0.0 to +0.0)"),
         (TURNS, "25.0% (25.0% to 25.0%)", "75.0% (75.0% to 75.0%)", "+50.0 (+50.0 to +50.0)"),
         (SINGLE, "25.0% (25.0% to 25.0%)", "25.0% (25.0% to 25.0%)", "+0.0 (+0.0 to +0.0)"),
-        (f"{TURNS} minus {SINGLE}, points", "+0.0 (+0.0 to +0.0)", "+50.0 (+50.0 to +50.0)", "+50.0 (+50.0 to +50.0)"),
+        (
+            f"{TURNS} minus {SINGLE}, points",
+            "+0.0 (+0.0 to +0.0)",
+            "+50.0 (+50.0 to +50.0)",
+            "+50.0 (+50.0 to +50.0)",
+        ),
     ]

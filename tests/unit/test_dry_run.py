@@ -1,4 +1,5 @@
-"""`gradus train --dry-run`: what it refuses, what it names, and how it behaves without a network."""
+"""`gradus train --dry-run`: what it refuses, what it names, and how it behaves without a
+network."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ def model(tmp_path: Path) -> Path:
 def found(tmp_path: Path, model: Path) -> Callable[..., Findings]:
     """Runs a dry run of a GRPO config with these changes; what each line of it says."""
     rows = [
-        {"id": f"t{n}", "prompt": f"(* add {n} *)" + " long" * 40 * n, "tests": f"let () = assert (f {n} = 1)"}
+        {
+            "id": f"t{n}",
+            "prompt": f"(* add {n} *)" + " long" * 40 * n,
+            "tests": f"let () = assert (f {n} = 1)",
+        }
         for n in range(8)
     ]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -57,12 +62,15 @@ def found(tmp_path: Path, model: Path) -> Callable[..., Findings]:
             "output_dir": str(tmp_path / "run"),
         }
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(told))
-        return {what: (trouble, text) for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))}
+        return {
+            what: (trouble, text)
+            for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))
+        }
 
     return look
 
 
-# ------------------------------------------------------------------------------------------------------- own code
+# ---------------------------------------------------------------------------------------- own code
 
 
 @pytest.fixture
@@ -90,7 +98,10 @@ def _no_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_code_of_the_models_own_that_is_trusted_is_read_without_a_question(
     found: Callable[..., Findings], own_code: Path
 ) -> None:
-    assert found(trust_remote_code=True)["model"] == (None, f"{own_code} (own), on cpu; prompts of at most 1405 tokens")
+    assert found(trust_remote_code=True)["model"] == (
+        None,
+        f"{own_code} (own), on cpu; prompts of at most 1405 tokens",
+    )
 
 
 def test_code_of_the_models_own_that_is_not_trusted_is_refused_with_the_option(
@@ -101,7 +112,7 @@ def test_code_of_the_models_own_that_is_not_trusted_is_refused_with_the_option(
     assert "contains custom code which must be executed" in text
 
 
-# ------------------------------------------------------------------------------------------------------- packages
+# ---------------------------------------------------------------------------------------- packages
 
 
 @pytest.mark.parametrize(
@@ -112,15 +123,31 @@ def test_code_of_the_models_own_that_is_not_trusted_is_refused_with_the_option(
             {"load_in_8bit": True, "lora": {}},
             "model.load_in_8bit needs bitsandbytes, which is not installed: pip",
         ),
-        ("flash_attn", {"attn_implementation": "flash_attention_2"}, "flash_attention_2 needs flash_attn, which is"),
+        (
+            "flash_attn",
+            {"attn_implementation": "flash_attention_2"},
+            "flash_attention_2 needs flash_attn, which is",
+        ),
         (
             "kernels",
             {"attn_implementation": "kernels-community/flash-attn3"},
             "flash-attn3 needs kernels, which is not",
         ),
-        ("wandb", {"options": {"report_to": "wandb"}}, "report_to: WandbCallback requires wandb to be installed"),
-        ("swanlab", {"options": {"report_to": ["swanlab"]}}, "report_to: SwanLabCallback requires swanlab"),
-        ("nothing", {"options": {"report_to": "wandbs"}}, "report_to: wandbs is not supported, only"),
+        (
+            "wandb",
+            {"options": {"report_to": "wandb"}},
+            "report_to: WandbCallback requires wandb to be installed",
+        ),
+        (
+            "swanlab",
+            {"options": {"report_to": ["swanlab"]}},
+            "report_to: SwanLabCallback requires swanlab",
+        ),
+        (
+            "nothing",
+            {"options": {"report_to": "wandbs"}},
+            "report_to: wandbs is not supported, only",
+        ),
     ],
 )
 def test_an_absent_package_is_named_with_the_setting_that_needs_it(
@@ -145,7 +172,10 @@ def test_a_rule_to_stop_by_needs_what_it_looks_at(found: Callable[..., Findings]
     assert (trouble, "need grpo.beta above 0" in text) == ("misuse", True)
     trouble, text = found(stop_when={"held_out_flat": 2}, data={"held_out": 0.2})["grpo options"]
     assert (trouble, "evaluation.every_steps" in text) == ("misuse", True)
-    assert found(stop_when={"kl": 0.5, "no_spread": 0.9}, options={"beta": 0.04})["grpo options"][0] is None
+    assert (
+        found(stop_when={"kl": 0.5, "no_spread": 0.9}, options={"beta": 0.04})["grpo options"][0]
+        is None
+    )
 
 
 def test_the_run_itself_refuses_an_absent_package_before_it_loads_a_model(
@@ -157,7 +187,7 @@ def test_the_run_itself_refuses_an_absent_package_before_it_loads_a_model(
     assert not (tmp_path / "run" / "config.resolved.json").exists()
 
 
-# -------------------------------------------------------------------------------------------------------- lengths
+# ----------------------------------------------------------------------------------------- lengths
 
 
 def test_prompts_that_leave_no_room_for_a_completion_are_refused_with_the_limit_to_set(
@@ -165,44 +195,73 @@ def test_prompts_that_leave_no_room_for_a_completion_are_refused_with_the_limit_
 ) -> None:
     trouble, text = found(options={"max_completion_length": 1000})["model"]
     assert trouble == "misuse"
-    assert text == (
-        "data.max_prompt_tokens: 2 prompts, the longest of 1405 tokens, leave no room for max_completion_length 1000 "
-        f"in the {WINDOW} tokens that the model takes; set it to 1048 at most"
+    assert (
+        text == "data.max_prompt_tokens: 2 prompts, the longest of 1405 tokens, leave no room for"
+        f" max_completion_length 1000 in the {WINDOW} tokens that the model takes; set it to"
+        " 1048 at most"
     )
-    trouble, text = found(options={"max_completion_length": 1000}, data={"max_prompt_tokens": 1048})["model"]
+    trouble, text = found(
+        options={"max_completion_length": 1000}, data={"max_prompt_tokens": 1048}
+    )["model"]
     assert trouble is None
-    assert text.endswith("prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens")
+    assert text.endswith(
+        "prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens"
+    )
 
 
 def test_a_limit_that_leaves_no_prompt_is_refused(found: Callable[..., Findings]) -> None:
     trouble, text = found(data={"max_prompt_tokens": 3})["model"]
-    assert (trouble, text) == ("misuse", "data.max_prompt_tokens: every prompt is longer than 3 tokens")
+    assert (trouble, text) == (
+        "misuse",
+        "data.max_prompt_tokens: every prompt is longer than 3 tokens",
+    )
 
 
 @pytest.mark.parametrize(
     ("stage", "told", "says"),
     [
-        ("sft", {"sft": {"max_length": 4000}}, f"tokens, and the model takes {WINDOW}: set sft.max_length to {WINDOW}"),
+        (
+            "sft",
+            {"sft": {"max_length": 4000}},
+            f"tokens, and the model takes {WINDOW}: set sft.max_length to {WINDOW}",
+        ),
         ("sft", {"sft": {"max_length": 2000}}, None),
-        ("pretrain", {"pretrain": {}}, f"data.curriculum: a block has 3000 tokens, and the model takes {WINDOW}"),
+        (
+            "pretrain",
+            {"pretrain": {}},
+            f"data.curriculum: a block has 3000 tokens, and the model takes {WINDOW}",
+        ),
     ],
 )
 def test_texts_that_the_model_cannot_take_at_once_are_refused(
     stage: str, told: dict[str, Any], says: str | None, model: Path, tmp_path: Path
 ) -> None:
-    rows = {"prompt": "f", "completion": "x = x + 1; " * 1000} if stage == "sft" else {"text": "x = x + 1; " * 1000}
+    rows = (
+        {"prompt": "f", "completion": "x = x + 1; " * 1000}
+        if stage == "sft"
+        else {"text": "x = x + 1; " * 1000}
+    )
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows) + "\n")
     data: dict[str, Any] = {"dataset": "rows.jsonl"}
     if stage == "pretrain":
         data["curriculum"] = [{"length": 100, "steps": 1}, {"length": 3000, "steps": 1}]
-    whole = {"stage": stage, "model": str(model), "data": data, "output_dir": str(tmp_path / "run"), **told}
+    whole = {
+        "stage": stage,
+        "model": str(model),
+        "data": data,
+        "output_dir": str(tmp_path / "run"),
+        **told,
+    }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(whole))
-    said = {what: (trouble, text) for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))}
+    said = {
+        what: (trouble, text)
+        for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))
+    }
     assert said["model"][0] == (None if says is None else "misuse")
     assert says is None or says in said["model"][1]
 
 
-# ------------------------------------------------------------------------------------------------ without a network
+# ---------------------------------------------------------------------- without a network
 
 
 @pytest.fixture
@@ -232,7 +291,10 @@ def silent_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
 
 
 def test_a_hub_that_does_not_answer_gets_one_request(
-    found: Callable[..., Findings], silent_hub: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: Callable[..., Findings],
+    silent_hub: Callable[[], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     trouble, text = found(name="some/model")["model"]
@@ -259,7 +321,9 @@ def test_without_a_hub_the_cache_serves(
     assert silent_hub() == 1
 
 
-@pytest.mark.parametrize("preset", sorted(path.name for path in (configs() / "train").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "preset", sorted(path.name for path in (configs() / "train").glob("*.yaml"))
+)
 def test_every_preset_passes_or_names_what_is_absent(
     preset: str, silent_hub: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +338,11 @@ def test_every_preset_passes_or_names_what_is_absent(
             "packages": "needs bitsandbytes, which is not installed",
         }
         refused = (
-            *("needs vLLM in the trainer's environment", "this build of torch, has no", "trains on cpu; use file"),
+            *(
+                "needs vLLM in the trainer's environment",
+                "this build of torch, has no",
+                "trains on cpu; use file",
+            ),
             *(
                 ": cannot be read: No such file",
                 "is neither a .jsonl/.json/.csv file nor a dataset",
@@ -282,7 +350,9 @@ def test_every_preset_passes_or_names_what_is_absent(
             ),
             "couldn't find them in the cached files",
         )
-        assert trouble is None or absent.get(what, "\0") in text or any(one in text for one in refused), (what, text)
+        assert (
+            trouble is None or absent.get(what, "\0") in text or any(one in text for one in refused)
+        ), (what, text)
     assert silent_hub() <= 1
 
 

@@ -45,10 +45,17 @@ def test_the_variables_of_rewards_reach_trls_options(tmp_path: Path) -> None:
     assert (config.data.max_prompt_tokens, config.output_dir) == (704, Path("grpo_runs"))
     assert config.lora is not None
     assert (config.lora.r, config.lora.targets) == (32, ["q_proj", "k_proj"])
-    given = {"num_generations": 6, "temperature": 1.0, "max_completion_length": 600, "learning_rate": 3e-6}
+    given = {
+        "num_generations": 6,
+        "temperature": 1.0,
+        "max_completion_length": 600,
+        "learning_rate": 3e-6,
+    }
     given |= {"per_device_train_batch_size": 6, "generation_batch_size": 12}
     assert given.items() <= config.grpo.items()
-    assert "REWARD_POOL_SIZE sets nothing: give --slots to `gradus serve` or `gradus worker`" in told
+    assert (
+        "REWARD_POOL_SIZE sets nothing: give --slots to `gradus serve` or `gradus worker`" in told
+    )
     assert "PYTHONUNBUFFERED sets nothing: it is not a training variable" in told
     assert not [line for line in told if "SFT_" in line or "OPENAI_" in line or "EMPTY" in line]
 
@@ -65,18 +72,25 @@ def test_the_variables_of_worked_answers_reach_theirs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("export GRPO_OUTPUT_DIR=$HOME/runs", ":1: GRPO_OUTPUT_DIR: write the value itself; no shell reads this file"),
+        (
+            "export GRPO_OUTPUT_DIR=$HOME/runs",
+            ":1: GRPO_OUTPUT_DIR: write the value itself; no shell reads this file",
+        ),
         ("export GRPO_BETA='0.1", ":1: No closing quotation"),
     ],
 )
-def test_a_line_that_only_a_shell_understands_is_refused(tmp_path: Path, line: str, says: str) -> None:
+def test_a_line_that_only_a_shell_understands_is_refused(
+    tmp_path: Path, line: str, says: str
+) -> None:
     (file := tmp_path / ".envrc").write_text(line)
     with pytest.raises(Misuse) as caught:
         with_env_file([], file, "grpo")
     assert says in str(caught.value)
 
 
-def test_an_option_that_trl_does_not_know_is_refused_by_the_command(gradus: Cli, tmp_path: Path) -> None:
+def test_an_option_that_trl_does_not_know_is_refused_by_the_command(
+    gradus: Cli, tmp_path: Path
+) -> None:
     (file := tmp_path / ".envrc").write_text("GRPO_BETTA=0.1\n")
     said = gradus("train", configs() / "train" / "demo_ocaml.yaml", "--dry-run", "--env-file", file)
     assert said.status == 2

@@ -1,4 +1,5 @@
-"""Calls of tools: what is well formed in three notations, the figures of turns made by hand, and whole measurements."""
+"""Calls of tools: what is well formed in three notations, the figures of turns made by hand, and
+whole measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_ha
 from trainer.rewards.judge import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
-HARMONY = '<|channel|>commentary to=functions.check <|constrain|>json<|message|>{"code": "let f = 1"}<|call|>'
+HARMONY = (
+    '<|channel|>commentary to=functions.check <|constrain|>json<|message|>{"code": "let f ='
+    ' 1"}<|call|>'
+)
 SCHEMAS = declared(TOOLS)
 DEEP = '{"name": "check", "arguments": {"code": ' + "[" * 100_000
 TRAJECTORY = Trajectory(
@@ -39,7 +43,7 @@ TRAJECTORY = Trajectory(
 )
 
 
-# -------------------------------------------------------------------------------------------------------- well formed
+# ---------------------------------------------------------------------- well formed
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,10 @@ TRAJECTORY = Trajectory(
         HARMONY,
         f"<|channel|>analysis<|message|>First.<|end|><|start|>assistant{HARMONY}",
         HARMONY.removesuffix("<|call|>"),
-        '<|start|>assistant to=functions.check<|channel|>commentary json<|message|>{"code": "x"}<|call|>',
+        (
+            '<|start|>assistant to=functions.check<|channel|>commentary json<|message|>{"code":'
+            ' "x"}<|call|>'
+        ),
     ],
 )
 def test_a_call_that_fits_its_tool_is_well_formed(text: str) -> None:
@@ -59,7 +66,10 @@ def test_a_call_that_fits_its_tool_is_well_formed(text: str) -> None:
 
 
 def test_a_call_that_a_server_took_out_is_held_to_the_same() -> None:
-    given = [{"name": "check", "arguments": '{"code": "x"}'}, {"name": "check", "arguments": '{"code": 7}'}]
+    given = [
+        {"name": "check", "arguments": '{"code": "x"}'},
+        {"name": "check", "arguments": '{"code": 7}'},
+    ]
     assert calls_in("", given, SCHEMAS) == [Call("check", None), Call("check", "arguments")]
 
 
@@ -73,7 +83,10 @@ def test_a_call_that_a_server_took_out_is_held_to_the_same() -> None:
         ("<tool_call>7</tool_call>", "no name and arguments"),
         ('<tool_call>{"arguments": {"code": "x"}}</tool_call>', "no name and arguments"),
         ('<tool_call>{"name": 7, "arguments": {"code": "x"}}</tool_call>', "no name and arguments"),
-        ('<tool_call>{"name": "check", "parameters": {"code": "x"}}</tool_call>', "no name and arguments"),
+        (
+            '<tool_call>{"name": "check", "parameters": {"code": "x"}}</tool_call>',
+            "no name and arguments",
+        ),
         ('<tool_call>{"name": "run", "arguments": {"code": "x"}}</tool_call>', "unknown tool"),
         ('<tool_call>{"name": "check"}</tool_call>', "arguments"),
         ('<tool_call>{"name": "check", "arguments": {}}</tool_call>', "arguments"),
@@ -81,11 +94,26 @@ def test_a_call_that_a_server_took_out_is_held_to_the_same() -> None:
         ('<tool_call>{"name": "check", "arguments": "{}"}</tool_call>', "arguments"),
         ('<tool_call>{"name": "check", "arguments": {"code": NaN}}</tool_call>', "not JSON"),
         ('<tool_call>{"name": "check", "arguments": {"code": 1e999}}</tool_call>', "not JSON"),
-        ('<tool_call>{"name": "check", "arguments": {"code": "a", "code": "b"}}</tool_call>', "not JSON"),
-        ('<tool_call>{"name": "check", "name": "check", "arguments": {"code": "a"}}</tool_call>', "not JSON"),
+        (
+            '<tool_call>{"name": "check", "arguments": {"code": "a", "code": "b"}}</tool_call>',
+            "not JSON",
+        ),
+        (
+            '<tool_call>{"name": "check", "name": "check", "arguments": {"code": "a"}}</tool_call>',
+            "not JSON",
+        ),
         (f"<tool_call>{DEEP}</tool_call>", "not JSON"),
-        (f'<tool_call>{{"name": "check", "arguments": {{"code": {"9" * 5000}}}}}</tool_call>', "not JSON"),
-        (f'<tool_call>{{"name": "check", "arguments": {{"code": "{"x" * 1_000_000}"}}}}</tool_call>', "too long"),
+        (
+            f'<tool_call>{{"name": "check", "arguments": {{"code": {"9" * 5000}}}}}</tool_call>',
+            "not JSON",
+        ),
+        (
+            (
+                '<tool_call>{"name": "check", "arguments": {"code":'
+                f' "{"x" * 1_000_000}"}}}}</tool_call>'
+            ),
+            "too long",
+        ),
         (HARMONY.replace("functions.check", "browser.open"), "header"),
         (HARMONY.replace("commentary", "analysis"), "header"),
         (HARMONY.replace("functions.check", "functions.run"), "unknown tool"),
@@ -114,7 +142,9 @@ def test_a_malformed_call_of_a_server_is_malformed(given: Json) -> None:
     assert found.problem
 
 
-@pytest.mark.parametrize("text", ["", "let f = 1", "```ocaml\nlet f = 1\n```", "send it to=me", '{"name": "check"}'])
+@pytest.mark.parametrize(
+    "text", ["", "let f = 1", "```ocaml\nlet f = 1\n```", "send it to=me", '{"name": "check"}']
+)
 def test_what_calls_nothing_has_no_calls(text: str) -> None:
     assert calls_in(text, None, SCHEMAS) == []
 
@@ -124,7 +154,7 @@ def test_calls_without_end_are_bounded() -> None:
     assert len(calls_in(HARMONY.replace("<|call|>", "<|start|>") * 10_000, None, SCHEMAS)) == 64
 
 
-# ------------------------------------------------------------------------------------------------------------- schemas
+# ----------------------------------------------------------------------------------------- schemas
 
 
 def told(schema: Any, value: Any) -> str | None:
@@ -146,11 +176,19 @@ def told(schema: Any, value: Any) -> str | None:
         ({"properties": {"a": {"type": "number"}}}, {"a": 2}, True),
         ({"properties": {"a": {"enum": ["x", "y"]}}}, {"a": "z"}, False),
         ({"properties": {"a": {"const": "x"}}}, {"a": "x"}, True),
-        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, {"a": ["x", 7]}, False),
+        (
+            {"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+            {"a": ["x", 7]},
+            False,
+        ),
         ({"properties": {"a": {"type": "string"}}}, {"a": "\ud800 half"}, True),
         ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 50 + "b"}, False),
         ({"properties": {"a": {"anyOf": [{"type": "null"}, {"minimum": 3}]}}}, {"a": 2}, False),
-        ({"$defs": {"n": {"type": "null"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}, {"a": None}, True),
+        (
+            {"$defs": {"n": {"type": "null"}}, "properties": {"a": {"$ref": "#/$defs/n"}}},
+            {"a": None},
+            True,
+        ),
     ],
 )
 def test_arguments_fit_a_schema_or_do_not(schema: Json, value: Json, good: bool) -> None:
@@ -159,7 +197,14 @@ def test_arguments_fit_a_schema_or_do_not(schema: Json, value: Json, good: bool)
 
 @pytest.mark.parametrize(
     "schema",
-    [7, {"anyOf": []}, {"$ref": "http://127.0.0.1/x"}, {"type": "text"}, {"pattern": "("}, {"properties": []}]
+    [
+        7,
+        {"anyOf": []},
+        {"$ref": "http://127.0.0.1/x"},
+        {"type": "text"},
+        {"pattern": "("},
+        {"properties": []},
+    ]
     + [
         {"required": "a"},
         {"required": [[]]},
@@ -181,22 +226,33 @@ def test_arguments_deep_within_each_other_are_read_or_refused() -> None:
         told(schema, {"a": 1})
     tools = declared([{"name": "f"}])
     for depth in (500, 5_000, 100_000):
-        (found,) = calls_in("", [{"name": "f", "arguments": '{"a":' * depth + "1" + "}" * depth}], tools)
+        (found,) = calls_in(
+            "", [{"name": "f", "arguments": '{"a":' * depth + "1" + "}" * depth}], tools
+        )
         assert found.problem in (None, "not JSON")
 
 
 def test_what_harmony_declares_is_read_from_the_prompt() -> None:
     prompt = next(harmony_turns(TRAJECTORY))["prompt"]
-    ask = lambda given, value: calls_in("", [{"name": TOOL, "arguments": json.dumps(value)}], given)[0].problem  # noqa: E731
+    ask = lambda given, value: (  # noqa: E731
+        calls_in("", [{"name": TOOL, "arguments": json.dumps(value)}], given)[0].problem
+    )  # noqa: E731
     tools = declared_in_harmony(prompt)
     assert set(tools) == {TOOL}
     assert ask(tools, {"code": "x"}) is None
     for wrong in ({}, {"code": 7}, {"code": "x", "how": 1}):
         assert ask(tools, wrong) == "arguments"
-    more = declared_in_harmony(prompt.replace("code: string,", "code: string,\nhow?: number,\nwhere: string[],"))
+    more = declared_in_harmony(
+        prompt.replace("code: string,", "code: string,\nhow?: number,\nwhere: string[],")
+    )
     assert ask(more, {"code": "x", "where": []}) is None
     assert ask(more, {"code": "x", "where": ["a"], "how": 1.5}) is None
-    for wrong in ({"code": "x"}, {"where": []}, {"code": "x", "where": [7]}, {"code": "x", "where": [], "how": "a"}):
+    for wrong in (
+        {"code": "x"},
+        {"where": []},
+        {"code": "x", "where": [7]},
+        {"code": "x", "where": [], "how": "a"},
+    ):
         assert ask(more, wrong) == "arguments"
     with pytest.raises(ValueError, match="type is not read"):
         declared_in_harmony(prompt.replace("code: string,", "code: string | number,"))
@@ -204,7 +260,7 @@ def test_what_harmony_declares_is_read_from_the_prompt() -> None:
         declared_in_harmony("<|start|>user<|message|>hm<|end|>")
 
 
-# ------------------------------------------------------------------------------------------------------------- figures
+# ----------------------------------------------------------------------------------------- figures
 
 
 def written(rows: list[Json], path: Path) -> Path:
@@ -213,17 +269,32 @@ def written(rows: list[Json], path: Path) -> Path:
 
 
 def chats(tmp_path: Path, count: int = 2) -> Path:
-    return written([chat_row(TRAJECTORY) | {"id": f"t{n}"} for n in range(count)], tmp_path / "chats.jsonl")
+    return written(
+        [chat_row(TRAJECTORY) | {"id": f"t{n}"} for n in range(count)], tmp_path / "chats.jsonl"
+    )
 
 
 def figures(tmp_path: Path, *completions: str | None) -> Calls:
     points = list(cut_points(chats(tmp_path), None, served=False))
-    lost: Json = {"status": "generation_error", "completion": "", "error": {"kind": "timeout", "message": "late"}}
+    lost: Json = {
+        "status": "generation_error",
+        "completion": "",
+        "error": {"kind": "timeout", "message": "late"},
+    }
     records: list[Record] = [
         lost if text is None else {"status": "written", "completion": text} for text in completions
     ]
-    given: Json = {"model": "m", "asked_as": "chat", "served": True, "tasks": "d", "tasks_sha256": "x", "samples": 0}
-    plan = EvalPlan.model_validate(given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8})
+    given: Json = {
+        "model": "m",
+        "asked_as": "chat",
+        "served": True,
+        "tasks": "d",
+        "tasks_sha256": "x",
+        "samples": 0,
+    }
+    plan = EvalPlan.model_validate(
+        given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8}
+    )
     return calls_of(records, points, plan, 1.0)
 
 
@@ -231,7 +302,12 @@ def test_the_figures_of_hand_made_turns_are_exactly_these(tmp_path: Path) -> Non
     unknown = WELL.replace("check", "run")
     # Two trajectories; of each the first two turns call the tool and the third answers.
     found = figures(tmp_path, WELL, unknown, "Done.", WELL + WELL, None, WELL)
-    assert (found.trajectories, found.turns, found.unwritten, found.calls) == (2, 5, {"timeout": 1}, 5)
+    assert (found.trajectories, found.turns, found.unwritten, found.calls) == (
+        2,
+        5,
+        {"timeout": 1},
+        5,
+    )
     assert found.format is not None
     assert found.selection is not None
     assert found.format.value == pytest.approx(4 / 5)
@@ -249,10 +325,14 @@ def test_a_model_that_calls_nothing_has_no_share_of_well_formed_calls(tmp_path: 
     assert found.selection is not None
     assert found.selection.value == pytest.approx(2 / 6)
     nothing = figures(tmp_path, *[None] * 6)
-    assert (nothing.selection, nothing.selection_by, nothing.unwritten) == (None, {}, {"timeout": 6})
+    assert (nothing.selection, nothing.selection_by, nothing.unwritten) == (
+        None,
+        {},
+        {"timeout": 6},
+    )
 
 
-# -------------------------------------------------------------------------------------------------- whole measurements
+# ---------------------------------------------------------------------- whole measurements
 
 
 def said_with_calls(body: Json) -> Reply:
@@ -260,7 +340,11 @@ def said_with_calls(body: Json) -> Reply:
     if sum(turn["role"] == "tool" for turn in body["messages"]) == 2:
         message: Json = {"role": "assistant", "content": "```ocaml\nlet f = 1\n```"}
     else:
-        call = {"id": "c", "type": "function", "function": {"name": "check", "arguments": '{"code": "let f = 1"}'}}
+        call = {
+            "id": "c",
+            "type": "function",
+            "function": {"name": "check", "arguments": '{"code": "let f = 1"}'},
+        }
         message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
     return Reply(json.dumps({"choices": [choice], "usage": {}}).encode())
@@ -278,7 +362,9 @@ def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, C
         )
 
 
-def test_a_server_that_calls_what_is_due_has_all_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_calls_what_is_due_has_all_shares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = lambda text, body, before: said_with_calls(body)  # noqa: E731
     status, found, asked = measured(answer, chats(tmp_path), tmp_path / "out")
     assert status == 0
@@ -288,11 +374,15 @@ def test_a_server_that_calls_what_is_due_has_all_shares(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "calls.json")
     assert all(body["tools"] == TOOLS for body in asked)
     earlier = next(turn for body in asked for turn in body["messages"] if turn.get("tool_calls"))
-    assert earlier["tool_calls"][0]["function"]["arguments"] == '{"code": "let f = 0"}', "as servers take them"
+    assert earlier["tool_calls"][0]["function"]["arguments"] == '{"code": "let f = 0"}', (
+        "as servers take them"
+    )
 
 
 def test_the_same_command_goes_on_where_a_server_failed(tmp_path: Path) -> None:
-    failing = lambda text, body, before: refused(503) if len(body["messages"]) == 2 else said_with_calls(body)  # noqa: E731
+    failing = lambda text, body, before: (  # noqa: E731
+        refused(503) if len(body["messages"]) == 2 else said_with_calls(body)
+    )  # noqa: E731
     data, out = chats(tmp_path), tmp_path / "out"
     status, found, _ = measured(failing, data, out)
     assert (status, found.unwritten, found.turns) == (3, {"server": 2}, 4)
@@ -302,11 +392,23 @@ def test_the_same_command_goes_on_where_a_server_failed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "calls",
-    [7, "x", [7], [{}], [{"function": {"name": 7}}], [{"function": {"name": "check", "arguments": {"code": "x"}}}]]
+    [
+        7,
+        "x",
+        [7],
+        [{}],
+        [{"function": {"name": 7}}],
+        [{"function": {"name": "check", "arguments": {"code": "x"}}}],
+    ]
     + [[{"function": {"name": "check", "arguments": "[" * 100_000}}]],
 )
-def test_a_server_that_answers_nonsense_has_malformed_calls_or_none(tmp_path: Path, calls: Any) -> None:
-    choice = {"finish_reason": "stop", "message": {"role": "assistant", "content": "x", "tool_calls": calls}}
+def test_a_server_that_answers_nonsense_has_malformed_calls_or_none(
+    tmp_path: Path, calls: Any
+) -> None:
+    choice = {
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": "x", "tool_calls": calls},
+    }
     reply = Reply(json.dumps({"choices": [choice]}).encode())
     status, found, _ = measured(lambda *_: reply, chats(tmp_path, 1), tmp_path / "out")
     assert status == 0
@@ -338,13 +440,18 @@ def test_harmony_is_asked_by_text(tmp_path: Path) -> None:
         ([chat_row(TRAJECTORY) | {"messages": []}], "no turn"),
         ([chat_row(TRAJECTORY) | {"messages": [{"role": "user"}]}], "role and content"),
         (
-            [chat_row(TRAJECTORY) | {"messages": [{"role": "user", "content": "x", "tool_calls": [7]}]}],
+            [
+                chat_row(TRAJECTORY)
+                | {"messages": [{"role": "user", "content": "x", "tool_calls": [7]}]}
+            ],
             "role and content",
         ),
         ([{"id": "a", "prompt": "p", "completion": "c"}], "declares no functions"),
     ],
 )
-def test_rows_that_are_no_trajectories_are_refused_by_name(tmp_path: Path, rows: list[Json], why: str) -> None:
+def test_rows_that_are_no_trajectories_are_refused_by_name(
+    tmp_path: Path, rows: list[Json], why: str
+) -> None:
     data = written(rows, tmp_path / "rows.jsonl")
     with pytest.raises(Misuse, match=why):
         list(cut_points(data, None, served=True))
@@ -365,17 +472,31 @@ def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -
     from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path / "model"
-    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=900)
+    sizes = FreshModel(
+        hidden_size=32,
+        intermediate_size=64,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=16,
+        max_length=900,
+    )
     make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
     model, tokenizer = load(str(folder), None)
-    tokenizer.chat_template = "{{ tools | tojson if tools else '' }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.chat_template = (
+        "{{ tools | tojson if tools else '' }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
     tokenizer.save_pretrained(folder)
-    bare, told = (token_ids(tokenizer, [{"role": "user", "content": "x"}], tools) for tools in (None, TOOLS))
+    bare, told = (
+        token_ids(tokenizer, [{"role": "user", "content": "x"}], tools) for tools in (None, TOOLS)
+    )
     assert len(told) > len(bare)
     kept = draw(model, tokenizer, ["let f", "let"], 0.0, 8, keep_special=True)
     plain = draw(model, tokenizer, ["let f", "let"], 0.0, 8)
     freely = draw(model, tokenizer, ["let f"], 0.0, 80)
-    model.generation_config.repetition_penalty = 50.0  # some models bring such a setting of their own
+    model.generation_config.repetition_penalty = (
+        50.0  # some models bring such a setting of their own
+    )
     assert draw(model, tokenizer, ["let f"], 0.0, 80) == freely
     pad = tokenizer.pad_token or "<none>"
     assert all(one.text.count(pad) <= 1 for one in kept), "padding is no text"

@@ -1,4 +1,5 @@
-"""Multiple choice: the letter that a model holds most likely, figures with intervals, and refused rows."""
+"""Multiple choice: the letter that a model holds most likely, figures with intervals, and refused
+rows."""
 
 from __future__ import annotations
 
@@ -30,13 +31,20 @@ def write(file: Path, *rows: dict[str, Any]) -> Path:
 
 def letter_by_hand(folder: Path, prompt: str, letters: str) -> int:
     """The choice with the highest sum of log-probabilities of its tokens, by one pass for each."""
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     sums = []
     for letter in letters:
         start, ids = tokenizer(prompt)["input_ids"], tokenizer(f" {letter}")["input_ids"]
         with torch.no_grad():
-            chances = torch.log_softmax(model(torch.tensor([[*start, *ids]])).logits[0].double(), -1)
-        sums.append(sum(float(chances[len(start) - 1 + place, token]) for place, token in enumerate(ids)))
+            chances = torch.log_softmax(
+                model(torch.tensor([[*start, *ids]])).logits[0].double(), -1
+            )
+        sums.append(
+            sum(float(chances[len(start) - 1 + place, token]) for place, token in enumerate(ids))
+        )
     return sums.index(max(sums))
 
 
@@ -57,7 +65,10 @@ def test_the_model_chooses_the_letter_it_holds_most_likely(
     found = Choices.model_validate_json(Path(said[-1]).read_text())
     assert (found.questions, found.accuracy.value, found.chance) == (4, 0.5, pytest.approx(1 / 3))
     assert found.accuracy.low < 0.5 < found.accuracy.high
-    assert {name: rate.value for name, rate in found.by_subject.items()} == {"sums": 1.0, "other": 0.0}
+    assert {name: rate.value for name, rate in found.by_subject.items()} == {
+        "sums": 1.0,
+        "other": 0.0,
+    }
     assert main(str(model), tmp_path / "q.jsonl", tmp_path / "out", limit=2) == 0
     assert Choices.model_validate_json(Path(said[-1]).read_text()).accuracy.value == 1.0
 
@@ -86,7 +97,9 @@ def test_rows_that_are_no_questions_are_refused_by_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_whose_numbers_are_not_finite_earns_no_accuracy(model: Path, tmp_path: Path) -> None:
+def test_a_model_whose_numbers_are_not_finite_earns_no_accuracy(
+    model: Path, tmp_path: Path
+) -> None:
     broken = AutoModelForCausalLM.from_pretrained(model)
     with torch.no_grad():
         broken.model.norm.weight.fill_(float("nan"))

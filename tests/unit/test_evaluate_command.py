@@ -1,4 +1,5 @@
-"""`gradus eval` from its entry: a server of completions, a real service with a trivial grader, the folder it leaves."""
+"""`gradus eval` from its entry: a server of completions, a real service with a trivial grader, the
+folder it leaves."""
 
 from __future__ import annotations
 
@@ -26,12 +27,30 @@ from trainer.evaluate.openai_client import Server
 from trainer.evaluate.plan import problems_of
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import Evaluation, read_evaluation
-from trainer.evaluate.setup import SamplingOptions, config_beside, folder_name, plan_of, prompt_config
+from trainer.evaluate.setup import (
+    SamplingOptions,
+    config_beside,
+    folder_name,
+    plan_of,
+    prompt_config,
+)
 
 TASKS: list[Json] = [
     {"id": "a", "difficulty": "easy", "prompt": "(* a *)", "tests": "let () = assert (f 1 = 2)"},
-    {"id": "b", "difficulty": "hard", "kind": "lists", "prompt": "(* b *)", "tests": "let () = assert (f 1 = 3)"},
-    {"id": "c", "difficulty": "hard", "kind": "=trees", "prompt": "(* c *)", "tests": "let () = assert (f 1 = 4)"},
+    {
+        "id": "b",
+        "difficulty": "hard",
+        "kind": "lists",
+        "prompt": "(* b *)",
+        "tests": "let () = assert (f 1 = 3)",
+    },
+    {
+        "id": "c",
+        "difficulty": "hard",
+        "kind": "=trees",
+        "prompt": "(* c *)",
+        "tests": "let () = assert (f 1 = 4)",
+    },
 ]
 
 
@@ -54,11 +73,14 @@ def lines_of(path: Path) -> list[Json]:
 
 
 def scripted(text: str, body: Json, before: int) -> Reply | str:
-    """Task a passes; b fails, and is cut off at the limit when greedy; c is never written when sampled."""
+    """Task a passes; b fails, and is cut off at the limit when greedy; c is never written when
+    sampled."""
     if text == "(* a *)":
         return "reward 1"
     if text == "(* b *)":
-        return said("reward 0.25", chat=True, finish_reason="length" if body["temperature"] == 0 else "stop")
+        return said(
+            "reward 0.25", chat=True, finish_reason="length" if body["temperature"] == 0 else "stop"
+        )
     return refused(400, "\x1b too long") if body["temperature"] else "fault"
 
 
@@ -66,13 +88,15 @@ def judge(service: Service, timeout_s: float = 15.0) -> ServiceJudge:
     return ServiceJudge(RewardClient(service.url), "ocaml", timeout_s)
 
 
-def run(at: OpenAiLike, tasks: Path, out: Path, service: Service, grader: str = "ocaml", **changed: Any) -> int:
+def run(
+    at: OpenAiLike, tasks: Path, out: Path, service: Service, grader: str = "ocaml", **changed: Any
+) -> int:
     server = Server(at.url, attempts=2, first_pause_s=0.01, concurrency=4)
     given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8}
     return main(SamplingOptions(**{**given, **changed}), tasks, grader, judge(service), out)
 
 
-# ------------------------------------------------------------------------------------------------------ what it leaves
+# ---------------------------------------------------------------------- what it leaves
 
 
 def test_a_hand_made_run_gives_exactly_these_figures(
@@ -90,7 +114,11 @@ def test_a_hand_made_run_gives_exactly_these_figures(
         True,
         "chat",
     )
-    assert (found.graders, found.rubrics, found.top_p) == (("ocaml@r1",), ("ocaml/graduated@1",), 1.0)
+    assert (found.graders, found.rubrics, found.top_p) == (
+        ("ocaml@r1",),
+        ("ocaml/graduated@1",),
+        1.0,
+    )
 
     sampled = found.measured("sampled")
     assert sampled is not None
@@ -129,7 +157,9 @@ def test_a_hand_made_run_gives_exactly_these_figures(
     ]
 
 
-def test_each_completion_is_told_for_other_programs(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_each_completion_is_told_for_other_programs(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     with OpenAiLike(scripted).serving() as like:
         run(like, tasks, tmp_path / "out", service)
     folder = EvalFolder(tmp_path / "out")
@@ -150,7 +180,9 @@ def test_each_completion_is_told_for_other_programs(tasks: Path, tmp_path: Path,
     assert rows[0]["component:tests"] == "1.0"
     assert rows[4]["kind"] == "'=trees"  # no formula
     suites = ElementTree.parse(folder.junit).getroot()
-    assert [(s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites] == [
+    assert [
+        (s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites
+    ] == [
         ("out sampled", "6", "2", "2"),
         ("out greedy", "3", "1", "1"),
     ]
@@ -163,11 +195,15 @@ def test_each_completion_is_told_for_other_programs(tasks: Path, tmp_path: Path,
     sampled = measured["measurements"][0]
     assert (sampled["tasks"], sampled["pass_at"]["1"]["value"]) == (3, 0.5)
     assert sum(sampled["details"]["generation_errors"].values()) == 2
-    assert [row["task"]["tests"] for row in lines_of(folder.tasks)] == [task["tests"] for task in TASKS]
+    assert [row["task"]["tests"] for row in lines_of(folder.tasks)] == [
+        task["tests"] for task in TASKS
+    ]
     assert read_evaluation(folder.path).evaluation.name == "out"
 
 
-def test_an_evaluation_in_a_runs_folder_is_in_its_report(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_an_evaluation_in_a_runs_folder_is_in_its_report(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     run_folder = tmp_path / "run"
     for name, answer in (("first", "reward 0.5"), ("second", "reward 1")):
         with OpenAiLike(lambda *_, said=answer: said).serving() as like:
@@ -183,7 +219,7 @@ def test_an_evaluation_in_a_runs_folder_is_in_its_report(tasks: Path, tmp_path: 
     assert {card["sides"][1]["completion"] for card in group["cards"]} == {"reward 1"}
 
 
-# ------------------------------------------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------------------------- going on
 
 
 def test_the_same_command_goes_on_and_asks_only_for_what_is_missing(
@@ -193,10 +229,14 @@ def test_the_same_command_goes_on_and_asks_only_for_what_is_missing(
         assert run(like, tasks, tmp_path / "out", service) == 3
     with OpenAiLike(lambda text, body, before: "reward 1").serving() as like:
         assert run(like, tasks, tmp_path / "out", service) == 3
-        # What was never written is asked for again; what could not be judged is judged again, and is not written anew.
+        # What was never written is asked for again; what could not be judged is judged again, and
+        # is not written anew.
         assert like.prompts() == ["(* c *)", "(* c *)"]
     found = read_evaluation(tmp_path / "out").evaluation
-    assert [(m.graded, m.faulted, m.unwritten) for m in found.measurements] == [(6, 0, 0), (2, 1, 0)]
+    assert [(m.graded, m.faulted, m.unwritten) for m in found.measurements] == [
+        (6, 0, 0),
+        (2, 1, 0),
+    ]
     assert len(lines_of(tmp_path / "out/completions.jsonl")) == 9
 
 
@@ -207,7 +247,10 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote(
     broken = said("x", chat=True)
     broken.breaks_off = True
     answer = lambda text, body, before: "reward 1" if text == "(* a *)" else broken  # noqa: E731
-    with OpenAiLike(answer).serving() as like, pytest.raises(QueueFault, match="continues from there"):
+    with (
+        OpenAiLike(answer).serving() as like,
+        pytest.raises(QueueFault, match="continues from there"),
+    ):
         run(like, tasks, tmp_path / "out", service)
     assert not (tmp_path / "out/results.json").exists()
     with OpenAiLike(lambda text, body, before: "reward 0.5").serving() as like:
@@ -219,7 +262,9 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote(
     assert sum(record["completion"] == "reward 1" for record in records) == kept
 
 
-def test_another_plan_is_refused_and_says_what_differs(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_another_plan_is_refused_and_says_what_differs(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     with OpenAiLike(lambda *_: "reward 1").serving() as like:
         assert run(like, tasks, tmp_path / "out", service) == 0
         for changed, why in (
@@ -235,7 +280,9 @@ def test_another_plan_is_refused_and_says_what_differs(tasks: Path, tmp_path: Pa
     assert (tmp_path / "out/plan.json.previous-1").exists()
 
 
-def test_a_task_whose_tests_changed_makes_another_plan(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_a_task_whose_tests_changed_makes_another_plan(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     with OpenAiLike(lambda *_: "reward 1").serving() as like:
         assert run(like, tasks, tmp_path / "out", service) == 0
         tasks.write_text(tasks.read_text().replace("f 1 = 2", "f 1 = 5"))
@@ -243,10 +290,12 @@ def test_a_task_whose_tests_changed_makes_another_plan(tasks: Path, tmp_path: Pa
             run(like, tasks, tmp_path / "out", service)
 
 
-# ------------------------------------------------------------------------------------------------------------ misuse
+# ------------------------------------------------------------------------------------------ misuse
 
 
-def test_a_service_that_is_away_is_said_before_anything_is_asked(tasks: Path, tmp_path: Path) -> None:
+def test_a_service_that_is_away_is_said_before_anything_is_asked(
+    tasks: Path, tmp_path: Path
+) -> None:
     with OpenAiLike(scripted).serving() as like:
         asked = SamplingOptions(model=None, server=Server(like.url))
         away = ServiceJudge(RewardClient("http://127.0.0.1:9", attempts=1), "ocaml", 0.1)
@@ -283,10 +332,18 @@ def test_misuse_is_raised_before_anything_is_asked(
         assert like.requests == []
 
 
-def test_a_server_of_several_models_wants_to_be_told_which(tasks: Path, tmp_path: Path, service: Service) -> None:
-    with OpenAiLike(scripted, models=("a", "b")).serving() as like, pytest.raises(Misuse, match="a, b"):
+def test_a_server_of_several_models_wants_to_be_told_which(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    with (
+        OpenAiLike(scripted, models=("a", "b")).serving() as like,
+        pytest.raises(Misuse, match="a, b"),
+    ):
         run(like, tasks, tmp_path / "out", service)
-    with OpenAiLike(scripted, models=None).serving() as like, pytest.raises(Misuse, match="does not say which"):
+    with (
+        OpenAiLike(scripted, models=None).serving() as like,
+        pytest.raises(Misuse, match="does not say which"),
+    ):
         run(like, tasks, tmp_path / "out", service)
 
 
@@ -296,12 +353,17 @@ def test_vllm_is_told_to_sample_as_training_does_and_other_servers_get_no_fields
 ) -> None:
     with OpenAiLike(scripted, owner=owner).serving() as like:
         run(like, tasks, tmp_path / "out", service, body={"min_p": 0.1})
-    expected = {"min_p": 0.1} | ({"top_k": -1, "repetition_penalty": 1.0} if owner == "vllm" else {})
+    expected = {"min_p": 0.1} | (
+        {"top_k": -1, "repetition_penalty": 1.0} if owner == "vllm" else {}
+    )
     fields = ("top_k", "min_p", "repetition_penalty")
-    assert all({name: body[name] for name in fields if name in body} == expected for _, body, _ in like.requests)
+    assert all(
+        {name: body[name] for name in fields if name in body} == expected
+        for _, body, _ in like.requests
+    )
 
 
-# ------------------------------------------------------------------------------------------------------- a model here
+# ---------------------------------------------------------------------- a model here
 
 
 @pytest.fixture(scope="module")
@@ -310,13 +372,26 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path_factory.mktemp("run") / "final"
-    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=40)
+    sizes = FreshModel(
+        hidden_size=32,
+        intermediate_size=64,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=16,
+        max_length=40,
+    )
     make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
     return folder
 
 
 def here(model: Path, tasks: Path, out: Path, service: Service, **changed: Any) -> int:
-    given: dict[str, Any] = {"model": str(model), "samples": 2, "max_new_tokens": 4, "batch_size": 2}
+    given: dict[str, Any] = {
+        "model": str(model),
+        "samples": 2,
+        "max_new_tokens": 4,
+        "batch_size": 2,
+    }
     return main(SamplingOptions(**{**given, **changed}), tasks, "ocaml", judge(service), out)
 
 
@@ -327,13 +402,19 @@ def test_a_model_here_goes_on_as_if_it_had_never_been_stopped(
     assert here(model, tasks, tmp_path / "whole", service) == 0
     whole = read_evaluation(tmp_path / "whole").records()
     assert {record["finish_reason"] for record in whole} <= {"length", "stop"}
-    assert all(record["prompt_tokens"] > 0 and 1 <= record["completion_tokens"] <= 4 for record in whole)
+    assert all(
+        record["prompt_tokens"] > 0 and 1 <= record["completion_tokens"] <= 4 for record in whole
+    )
     stopped = tmp_path / "stopped"
     assert here(model, tasks, stopped, service) == 0
     lines = (stopped / "completions.jsonl").read_text().splitlines(keepends=True)
-    (stopped / "completions.jsonl").write_text("".join(lines[:3]) + lines[3][:40])  # as a crash leaves it
+    (stopped / "completions.jsonl").write_text(
+        "".join(lines[:3]) + lines[3][:40]
+    )  # as a crash leaves it
     assert here(model, tasks, stopped, service) == 0
-    assert [r["completion"] for r in read_evaluation(stopped).records()] == [r["completion"] for r in whole]
+    assert [r["completion"] for r in read_evaluation(stopped).records()] == [
+        r["completion"] for r in whole
+    ]
 
 
 @pytest.mark.training
@@ -346,7 +427,9 @@ def test_a_prompt_that_is_too_long_for_a_model_here_is_a_generation_error(
     (found,) = read_evaluation(tmp_path / "out").evaluation.measurements
     assert (found.mode, found.graded, found.unwritten) == ("greedy", 3, 1)
     records = read_evaluation(tmp_path / "out").records()
-    assert "400 tokens" in str(records[-1]["error"]) or "the model takes 40" in str(records[-1]["error"])
+    assert "400 tokens" in str(records[-1]["error"]) or "the model takes 40" in str(
+        records[-1]["error"]
+    )
 
 
 def test_the_rubric_is_that_of_the_run(tasks: Path, tmp_path: Path, service: Service) -> None:
@@ -376,15 +459,21 @@ def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path)
     assert problems_of([example], config.prompt)[0].prompt == "Write OCaml.\nAdd one."
     assert problems_of([example], PromptConfig())[0].prompt == "Add one."
     asked = SamplingOptions(model="m", server=Server("http://h/v1"), like=tmp_path)
-    assert prompt_config(asked, config).style == "plain"  # a server too is asked as the model was trained
+    assert (
+        prompt_config(asked, config).style == "plain"
+    )  # a server too is asked as the model was trained
 
 
 def test_a_server_is_asked_by_chat_unless_told_otherwise() -> None:
     server = Server("http://h/v1")
     assert prompt_config(SamplingOptions(model="m", server=server), None).style == "chat"
-    assert prompt_config(SamplingOptions(model="m", server=server, chat=False), None).style == "plain"
+    assert (
+        prompt_config(SamplingOptions(model="m", server=server, chat=False), None).style == "plain"
+    )
     assert prompt_config(SamplingOptions(model="m"), None).style == "plain"
-    told = prompt_config(SamplingOptions(model="m", chat=True, system="Be brief.", template="Task: {prompt}"), None)
+    told = prompt_config(
+        SamplingOptions(model="m", chat=True, system="Be brief.", template="Task: {prompt}"), None
+    )
     problem = problems_of([Example(id="a", prompt="Add.", task=OcamlTask(tests="()"))], told)[0]
     assert problem.prompt == [
         {"role": "system", "content": "Be brief."},
@@ -400,9 +489,22 @@ def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
 
 
 def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
-    given = ("top_p=0.9", "stop=END", "body={top_k: 20, seed: null}", "chat=false", "concurrency=3", "timeout_s=5")
+    given = (
+        "top_p=0.9",
+        "stop=END",
+        "body={top_k: 20, seed: null}",
+        "chat=false",
+        "concurrency=3",
+        "timeout_s=5",
+    )
     asked = SamplingOptions.of((*given, "seed=7"), "m", "http://h/v1", samples=2)
-    assert (asked.top_p, asked.stop, asked.chat, asked.seed, asked.samples) == (0.9, ("END",), False, 7, 2)
+    assert (asked.top_p, asked.stop, asked.chat, asked.seed, asked.samples) == (
+        0.9,
+        ("END",),
+        False,
+        7,
+        2,
+    )
     assert asked.body == {"top_k": 20, "seed": None}
     assert asked.server == Server("http://h/v1", concurrency=3, timeout_s=5.0)
     for wrong, message in (
@@ -424,7 +526,9 @@ def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
 
 
 def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:
-    problems = problems_of([Example(id="a", prompt="x", task=OcamlTask(tests="()"))], PromptConfig())
+    problems = problems_of(
+        [Example(id="a", prompt="x", task=OcamlTask(tests="()"))], PromptConfig()
+    )
     for given in ([], problems * 2):
         with pytest.raises(Misuse, match="id of its own"):
             plan_of(SamplingOptions(model="m"), "t.jsonl", given, PromptConfig())
@@ -432,7 +536,11 @@ def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("Qwen/Qwen2.5-1.5B", "Qwen-Qwen2.5-1.5B-ocaml"), ("../..", "ocaml"), ("x" * 300, "x" * 94 + "-ocaml")],
+    [
+        ("Qwen/Qwen2.5-1.5B", "Qwen-Qwen2.5-1.5B-ocaml"),
+        ("../..", "ocaml"),
+        ("x" * 300, "x" * 94 + "-ocaml"),
+    ],
 )
 def test_a_folder_is_named_after_model_and_tasks(model: str, name: str) -> None:
     assert folder_name(model, Path("configs/tasks/ocaml.jsonl")) == name

@@ -27,7 +27,9 @@ NEARLY = verdict(0.28)
 HARD = ("c", "d")
 
 
-def made(results: Results, mode: Mode = "greedy", **changed: Any) -> tuple[Evaluation, list[Record]]:
+def made(
+    results: Results, mode: Mode = "greedy", **changed: Any
+) -> tuple[Evaluation, list[Record]]:
     """An evaluation with these results by task, and its records."""
     records: list[Record] = []
     for task, given in results.items():
@@ -59,7 +61,9 @@ def made(results: Results, mode: Mode = "greedy", **changed: Any) -> tuple[Evalu
             "duration_s": 1.0,
             "machine": {},
             "measurements": (
-                measurement_of(records, mode=mode, temperature=float(mode == "sampled"), samples=samples),
+                measurement_of(
+                    records, mode=mode, temperature=float(mode == "sampled"), samples=samples
+                ),
             ),
             **changed,
         }
@@ -97,14 +101,20 @@ AFTER: Results = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------------ figures
+# ----------------------------------------------------------------------------------------- figures
 
 
 def test_one_completion_each_gives_exactly_these_figures() -> None:
     found = compare(made(BEFORE)[0], made(AFTER)[0])
     # f was not judged before, h not asked after, i not asked before: a, b, c, d, e and g are left.
     assert (found.tasks, found.only_before, found.only_after) == (6, 1, 2)
-    assert found.turns == {"improved": 2, "regressed": 1, "both pass": 1, "both fail": 2, "unchanged": 0}
+    assert found.turns == {
+        "improved": 2,
+        "regressed": 1,
+        "both pass": 1,
+        "both fail": 2,
+        "unchanged": 0,
+    }
     assert found.net == 1
     assert (found.pass_rate.before, found.pass_rate.after) == pytest.approx((2 / 6, 3 / 6))
     assert found.pass_rate.change.value == pytest.approx(1 / 6)
@@ -112,7 +122,12 @@ def test_one_completion_each_gives_exactly_these_figures() -> None:
     assert (found.reward.before, found.reward.after) == pytest.approx(rewards)
     assert found.reward.change.low < found.reward.change.value < found.reward.change.high
     # McNemar: 2 gained, 1 lost: 2 * (C(3,0) + C(3,1)) / 8 = 1.
-    assert (found.test.method, found.test.gained, found.test.lost, found.test.p_value) == ("exact McNemar", 2, 1, 1.0)
+    assert (found.test.method, found.test.gained, found.test.lost, found.test.p_value) == (
+        "exact McNemar",
+        2,
+        1,
+        1.0,
+    )
     assert found.migration == {
         "types": {"types": 0, "tests": 1, "passed": 1},
         "tests": {"types": 0, "tests": 1, "passed": 1},
@@ -122,25 +137,43 @@ def test_one_completion_each_gives_exactly_these_figures() -> None:
     assert found.causes == {"tests": (2, 2), "types:mismatch": (2, 1)}
     assert found.frozen == ("d",)
     assert [change.id for change in found.problems] == ["g", "b", "c", "d", "a", "e"]
-    assert {name: group.tasks for name, group in found.groups["difficulty"].items()} == {"easy": 4, "hard": 2}
+    assert {name: group.tasks for name, group in found.groups["difficulty"].items()} == {
+        "easy": 4,
+        "hard": 2,
+    }
     assert found.groups["difficulty"]["easy"].pass_rate.change.value == pytest.approx((3 - 2) / 4)
 
 
 def test_many_completions_each_are_compared_by_their_shares() -> None:
-    before: Results = {"a": (RIGHT, WRONG), "b": (WRONG, WRONG), "c": (RIGHT, RIGHT), "d": (RIGHT, UNTYPED)}
-    after: Results = {"a": (RIGHT, RIGHT), "b": (WRONG, UNTYPED), "c": (RIGHT, RIGHT), "d": (WRONG, RIGHT)}
+    before: Results = {
+        "a": (RIGHT, WRONG),
+        "b": (WRONG, WRONG),
+        "c": (RIGHT, RIGHT),
+        "d": (RIGHT, UNTYPED),
+    }
+    after: Results = {
+        "a": (RIGHT, RIGHT),
+        "b": (WRONG, UNTYPED),
+        "c": (RIGHT, RIGHT),
+        "d": (WRONG, RIGHT),
+    }
     found = compare(made(before, "sampled")[0], made(after, "sampled")[0])
     assert found.mode == "sampled"
     assert found.pass_rate.change.value == pytest.approx(0.5 / 4)
     assert found.pass_rate.change.method == "bootstrap over problems"
-    assert (found.test.method, found.test.p_value, found.test.gained) == ("sign flips over tasks", 1.0, None)
+    assert (found.test.method, found.test.p_value, found.test.gained) == (
+        "sign flips over tasks",
+        1.0,
+        None,
+    )
     assert {change.id: change.turn for change in found.problems} == {
         "a": Turn.IMPROVED,
         "b": Turn.BOTH_FAIL,
         "c": Turn.BOTH_PASS,
         "d": Turn.UNCHANGED,
     }
-    # The middle one of two is the lower: a stopped at tests before, d at types before and at tests after.
+    # The middle one of two is the lower: a stopped at tests before, d at types before and at tests
+    # after.
     assert {change.id: (change.before.stage, change.after.stage) for change in found.problems} == {
         "a": ("tests", "passed"),
         "b": ("tests", "types"),
@@ -150,8 +183,12 @@ def test_many_completions_each_are_compared_by_their_shares() -> None:
     assert found.frozen == ()
 
 
-@pytest.mark.parametrize(("after", "frozen"), [(0.28, True), (0.2999, True), (0.3, False), (0.2, False), (0.25, True)])
-def test_frozen_is_the_same_stage_and_a_reward_that_moved_by_less_than_a_twentieth(after: float, frozen: bool) -> None:
+@pytest.mark.parametrize(
+    ("after", "frozen"), [(0.28, True), (0.2999, True), (0.3, False), (0.2, False), (0.25, True)]
+)
+def test_frozen_is_the_same_stage_and_a_reward_that_moved_by_less_than_a_twentieth(
+    after: float, frozen: bool
+) -> None:
     found = compare(made({"a": (WRONG,)})[0], made({"a": (verdict(after),)})[0])
     assert (found.frozen == ("a",)) is frozen
 
@@ -166,7 +203,10 @@ def test_texts_of_both_sides_come_with_what_changed_and_styles_are_counted() -> 
     before, after = made(BEFORE, name="before"), made(AFTER, name="ref")
     found = compare(before[0], after[0], records=(before[1], after[1]))
     changed = {change.id: change for change in found.problems}
-    assert (changed["b"].before.completion, changed["b"].after.completion) == ("let f x = before", "let f x = ref")
+    assert (changed["b"].before.completion, changed["b"].after.completion) == (
+        "let f x = before",
+        "let f x = ref",
+    )
     assert changed["a"].before.completion is None
     assert found.imperative is not None
     assert (found.imperative.both, found.imperative.gained, found.imperative.neither) == (0, 6, 0)
@@ -187,7 +227,7 @@ def test_figures_of_an_earlier_version_can_be_compared_without_stages() -> None:
     assert set(found.progression) == {"unknown", "passed"}
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
+# ---------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -198,7 +238,9 @@ def test_figures_of_an_earlier_version_can_be_compared_without_stages() -> None:
         ({"rubrics": ("ocaml/strict@1",)}, "different rubrics"),
     ],
 )
-def test_what_was_measured_otherwise_is_refused_unless_it_is_wanted_anyway(changed: dict[str, Any], why: str) -> None:
+def test_what_was_measured_otherwise_is_refused_unless_it_is_wanted_anyway(
+    changed: dict[str, Any], why: str
+) -> None:
     before, after = made(BEFORE)[0], made(AFTER, **changed)[0]
     with pytest.raises(Misuse, match=why):
         compare(before, after)
@@ -221,7 +263,7 @@ def test_no_common_task_and_no_common_way_of_sampling_are_refused() -> None:
         compare(made(BEFORE)[0], made(AFTER)[0], mode="sampled")
 
 
-# --------------------------------------------------------------------------------------------------------- the command
+# ---------------------------------------------------------------------- the command
 
 
 def test_folders_and_files_are_compared_and_the_json_is_named_last(
@@ -239,7 +281,9 @@ def test_folders_and_files_are_compared_and_the_json_is_named_last(
     change = told["comparisons"][0]["pass_rate"]["change"]
     assert change["low"] <= 0 <= change["high"]
     sides = [card["sides"] for group in told["groups"] for card in group["cards"]]
-    assert ["let f x = before", "let f x = after"] in [[side["completion"] for side in pair] for pair in sides]
+    assert ["let f x = before", "let f x = after"] in [
+        [side["completion"] for side in pair] for pair in sides
+    ]
     assert all("completion" not in one["before"] for one in told["comparisons"][0]["problems"])
 
 
@@ -249,13 +293,27 @@ def test_evaluations_of_a_training_run_can_be_compared(tmp_path: Path) -> None:
         write_text(tmp_path / f"{name}.json", found.model_dump_json(by_alias=True))
         write_lines(tmp_path / f"{name}.completions.jsonl", records)
     out = tmp_path / "c.json"
-    assert main(tmp_path / "before.json", tmp_path / "after.json", "greedy", None, out, anyway=False, seed=0) == 0
-    changed = {change.id: change for change in Comparison.model_validate_json(out.read_text()).problems}
+    assert (
+        main(
+            tmp_path / "before.json",
+            tmp_path / "after.json",
+            "greedy",
+            None,
+            out,
+            anyway=False,
+            seed=0,
+        )
+        == 0
+    )
+    changed = {
+        change.id: change for change in Comparison.model_validate_json(out.read_text()).problems
+    }
     assert changed["b"].after.completion == "let f x = after"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "no json", '{"schema": "gradus/evaluation@2"}', '{"measurements": NaN}']
+    "text",
+    ["", "{}", "[]", "no json", '{"schema": "gradus/evaluation@2"}', '{"measurements": NaN}'],
 )
 def test_what_is_no_evaluation_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
@@ -265,10 +323,17 @@ def test_what_is_no_evaluation_is_refused_by_name(tmp_path: Path, text: str) -> 
         read_evaluation(tmp_path)
 
 
-def test_hostile_names_neither_style_nor_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_names_neither_style_nor_steer_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "[/red] \x1b[2J \u202e [bold]"
-    results: tuple[Results, Results] = ({name: (WRONG,), "b": (WRONG,)}, {name: (RIGHT,), "b": (WRONG,)})
-    paths = [stored(tmp_path / side, given, name=name) for side, given in zip("xy", results, strict=True)]
+    results: tuple[Results, Results] = (
+        {name: (WRONG,), "b": (WRONG,)},
+        {name: (RIGHT,), "b": (WRONG,)},
+    )
+    paths = [
+        stored(tmp_path / side, given, name=name) for side, given in zip("xy", results, strict=True)
+    ]
     assert main(paths[0], paths[1], None, None, None, anyway=False, seed=0) == 0
     printed = capsys.readouterr().out
     assert "improved: [/red]" in printed

@@ -1,4 +1,5 @@
-"""Declining: what an answer is by its form, over-refusal by its phrases, exact figures, and whole measurements."""
+"""Declining: what an answer is by its form, over-refusal by its phrases, exact figures, and whole
+measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ CODE = "```rust\npub fn f() {}\n```"
 NO = "CANNOT: there is no such crate."
 
 
-# --------------------------------------------------------------------------------------------------- the declared form
+# ---------------------------------------------------------------------- the declared form
 
 
 @pytest.mark.parametrize(
@@ -58,17 +59,21 @@ def test_an_answer_is_what_its_form_says(completion: str, is_: str) -> None:
     assert answered(completion) == is_
 
 
-# -------------------------------------------------------------------------------------------------------- over-refusal
+# ---------------------------------------------------------------------- over-refusal
 
 
 def record(completion: str, task: str = "a", result: Graded = UNTYPED) -> Record:
-    return record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion)
+    return record_of(
+        result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion
+    )
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_each_phrase_without_code_declines(phrase: str) -> None:
     assert is_declined(record(f"Well, {phrase} that."))
-    assert is_declined(record(f"Well, {phrase.upper()} that.".replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")))
+    assert is_declined(
+        record(f"Well, {phrase.upper()} that.".replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,14 +92,16 @@ def test_what_has_code_or_says_nothing_does_not_decline(completion: str, result:
 
 
 def test_the_share_of_hand_made_answers_is_exactly_this() -> None:
-    found = details_of([record("I can't."), record(CODE), record("CANNOT: no.", "b"), record("?", "c")]).declined
+    found = details_of(
+        [record("I can't."), record(CODE), record("CANNOT: no.", "b"), record("?", "c")]
+    ).declined
     assert found is not None
     assert found.value == pytest.approx((0.5 + 1 + 0) / 3)
     story = verdict(0.2, grader="story@1", stage=Stage.EXTRACT)
     assert details_of([record("I can't.", result=story)]).declined is None
 
 
-# ----------------------------------------------------------------------------------------------------- our own asks
+# ---------------------------------------------------------------------- our own asks
 
 
 def test_there_are_as_many_asks_of_both_sorts_and_each_says_why() -> None:
@@ -107,10 +114,12 @@ def test_there_are_as_many_asks_of_both_sorts_and_each_says_why() -> None:
     assert len(list(asks_in(ASKS, None, PromptConfig(style="chat")))) == len(rows)
 
 
-# -------------------------------------------------------------------------------------------------- whole measurements
+# ---------------------------------------------------------------------- whole measurements
 
 
-def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, Declines, OpenAiLike]:
+def measured(
+    answer: Any, data: Path, out: Path, **changed: Any
+) -> tuple[int, Declines, OpenAiLike]:
     with OpenAiLike(answer).serving() as like:
         server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
@@ -147,12 +156,17 @@ def test_the_figures_of_a_model_that_is_right_thrice_are_exactly_these(
     assert found.answered_when_due is not None
     assert (found.asks, found.accuracy.value, found.neither) == (4, 0.75, 1)
     assert (found.declined_when_due.value, found.answered_when_due.value) == (0.5, 1.0)
-    assert {kind: rate.value for kind, rate in found.by_kind.items()} == {"crate": 1.0, "language": 0.5}
+    assert {kind: rate.value for kind, rate in found.by_kind.items()} == {
+        "crate": 1.0,
+        "language": 0.5,
+    }
     assert all(text.startswith(DECLINE_INSTRUCTION) for text in like.prompts())
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "declines.json")
 
 
-@pytest.mark.parametrize(("always", "accuracy"), [(NO, 0.5), (CODE, 0.5), ("I'm sorry, I can't.", 0.0)])
+@pytest.mark.parametrize(
+    ("always", "accuracy"), [(NO, 0.5), (CODE, 0.5), ("I'm sorry, I can't.", 0.0)]
+)
 def test_a_model_that_always_says_the_same_is_no_better_than_chance(
     tmp_path: Path, always: str, accuracy: float
 ) -> None:
@@ -175,7 +189,9 @@ def test_a_model_that_always_says_the_same_is_no_better_than_chance(
         ([{"id": "a", "prompt": "x", "can": True, "kind": []}], "kind: is not a text"),
     ],
 )
-def test_rows_that_are_no_asks_are_refused_by_name(tmp_path: Path, rows: list[Json], why: str) -> None:
+def test_rows_that_are_no_asks_are_refused_by_name(
+    tmp_path: Path, rows: list[Json], why: str
+) -> None:
     data = rows_of(tmp_path / "asks.jsonl", *rows)
     with pytest.raises(Misuse, match=why):
         measured(lambda *_: NO, data, tmp_path / "out")

@@ -1,4 +1,5 @@
-"""Evaluations of a grader that nothing here knows: its stages, rates and components come from its description alone."""
+"""Evaluations of a grader that nothing here knows: its stages, rates and components come from its
+description alone."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ ANSWER = "```toy\nx\nz\n```\n```\ny\n```"
 
 
 def toy(stage: Stage, *, passed: bool = False, untidy: bool = False, **components: float) -> Graded:
-    remarks = (Diagnostic(stage=Stage.CHECK, severity=Severity.WARNING, message="untidy"),) if untidy else ()
+    remarks = (
+        (Diagnostic(stage=Stage.CHECK, severity=Severity.WARNING, message="untidy"),)
+        if untidy
+        else ()
+    )
     return verdict(
         sum(components.values()),
         passed=passed,
@@ -68,7 +73,9 @@ RESULT_STAGES = {str(result.stage) for result in RESULTS.values()}
 
 def records(results: dict[str, Graded] = RESULTS) -> list[Record]:
     return [
-        record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=ANSWER)
+        record_of(
+            result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=ANSWER
+        )
         for task, result in results.items()
     ]
 
@@ -88,7 +95,9 @@ def evaluation(made: list[Record], **changed: Any) -> Evaluation:
         "max_new_tokens": 8,
         "duration_s": 1.0,
         "machine": MACHINE,
-        "measurements": (measurement_of(made, mode="greedy", temperature=0.0, samples=1, description=TOY),),
+        "measurements": (
+            measurement_of(made, mode="greedy", temperature=0.0, samples=1, description=TOY),
+        ),
         "grader_description": TOY,
     }
     return Evaluation(**{**given, **changed})
@@ -96,10 +105,16 @@ def evaluation(made: list[Record], **changed: Any) -> Evaluation:
 
 def test_rates_follow_the_rules_of_the_description() -> None:
     found = details_of(records(), TOY)
-    assert {name: rate.value for name, rate in found.rates.items()} == {"scored": 0.5, "tidy": 0.25, "right": 0.25}
+    assert {name: rate.value for name, rate in found.rates.items()} == {
+        "scored": 0.5,
+        "tidy": 0.25,
+        "right": 0.25,
+    }
 
 
-@pytest.mark.parametrize("rule", ["", "past", "past:types", "clean:", "before:check", "passed:check"])
+@pytest.mark.parametrize(
+    "rule", ["", "past", "past:types", "clean:", "before:check", "passed:check"]
+)
 def test_a_rule_that_cannot_be_applied_is_refused(rule: str) -> None:
     with pytest.raises(Misuse, match="no rule of a rate"):
         rate_test(rule, TOY.stages)
@@ -119,7 +134,10 @@ def test_the_page_is_told_stages_rates_and_components_of_the_description(tmp_pat
     assert found["rules"] == {"scored": "past:score", "tidy": "clean:check", "right": "passed"}
     assert found["components"] == ["sound", "tidiness"], "in the order of the description"
     [measured] = found["measurements"]
-    assert (measured["passed"], measured["stopped_at"]) == (1, {"check": 1, "score": 1, "extract": 1})
+    assert (measured["passed"], measured["stopped_at"]) == (
+        1,
+        {"check": 1, "score": 1, "extract": 1},
+    )
     assert {name: rate["value"] for name, rate in measured["details"]["rates"].items()} == {
         "scored": 0.5,
         "tidy": 0.25,
@@ -132,9 +150,14 @@ def test_what_only_a_language_can_tell_is_left_out_for_a_grader_without_one() ->
     assert (found.imperative, found.invented) == (None, None)
     assert found.sizes is not None
     assert found.sizes.answer_lines is not None
-    assert found.sizes.answer_lines.max == 2, "the block with the grader's info string is the answer"
+    assert found.sizes.answer_lines.max == 2, (
+        "the block with the grader's info string is the answer"
+    )
     prose = TOY.model_copy(update={"fences": ()})
-    assert (details_of(records(), prose).sizes, details_of(records(), prose).declined) == (None, None)
+    assert (details_of(records(), prose).sizes, details_of(records(), prose).declined) == (
+        None,
+        None,
+    )
 
 
 def test_the_middle_completion_is_found_in_the_order_of_the_description() -> None:
@@ -142,7 +165,11 @@ def test_the_middle_completion_is_found_in_the_order_of_the_description() -> Non
     assert typical_of([scored, checked], TOY.stages) is scored
     assert typical_of([scored, checked]) is checked, "without one, in the order of the contract"
     assert stage_order(TOY.stages)[:3] == ["extract", "score", "check"]
-    assert rank_of("nonsense", TOY.stages) < rank_of("extract", TOY.stages) < rank_of("passed", TOY.stages)
+    assert (
+        rank_of("nonsense", TOY.stages)
+        < rank_of("extract", TOY.stages)
+        < rank_of("passed", TOY.stages)
+    )
 
 
 def test_a_stored_evaluation_brings_its_description(tmp_path: Path) -> None:
@@ -154,13 +181,19 @@ def test_a_stored_evaluation_brings_its_description(tmp_path: Path) -> None:
     assert list(compare(read, after).progression) == ["extract", "score", "check", "passed"]
 
 
-def test_an_evaluation_without_a_description_is_read_in_the_order_of_the_contract(tmp_path: Path) -> None:
+def test_an_evaluation_without_a_description_is_read_in_the_order_of_the_contract(
+    tmp_path: Path,
+) -> None:
     stored = json.loads(evaluation(records()).model_dump_json(by_alias=True))
     del stored["grader_description"]
     (tmp_path / "results.json").write_text(json.dumps(stored))
     found = told(tmp_path / "b", read_evaluation(tmp_path).evaluation)
     assert found["grader_stages"] == []
-    assert [stage for stage in found["stages"] if stage in RESULT_STAGES] == ["extract", "check", "score"]
+    assert [stage for stage in found["stages"] if stage in RESULT_STAGES] == [
+        "extract",
+        "check",
+        "score",
+    ]
 
 
 @pytest.mark.parametrize("name", list(TASKS))

@@ -1,4 +1,5 @@
-"""The finer figures from records made by hand, and what is told of single completions: causes, style, tables, JUnit."""
+"""The finer figures from records made by hand, and what is told of single completions: causes,
+style, tables, JUnit."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from trainer.rewards.judge import Record
 
 def record(result: Graded | Faulted, task: str = "a", sample: int = 0, **changed: Any) -> Record:
     made = record_of(
-        result, mode="sampled", task_id=task, kind="add", sample=sample, prompt="?", completion="let f x = x"
+        result,
+        mode="sampled",
+        task_id=task,
+        kind="add",
+        sample=sample,
+        prompt="?",
+        completion="let f x = x",
     )
     more = {
         "difficulty": "easy",
@@ -35,31 +42,59 @@ def record(result: Graded | Faulted, task: str = "a", sample: int = 0, **changed
 
 def unwritten(task: str, sample: int, kind: str = "timeout") -> Record:
     blank = record(STUCK, task, sample, completion="", status="generation_error", fault=None)
-    return {**blank, "error": {"kind": kind, "message": "late"}, "completion_tokens": None, "latency_s": None}
+    return {
+        **blank,
+        "error": {"kind": kind, "message": "late"},
+        "completion_tokens": None,
+        "latency_s": None,
+    }
 
 
-# ----------------------------------------------------------------------------------------------------------- figures
+# ----------------------------------------------------------------------------------------- figures
 
 
 def test_rates_by_stage_are_over_tasks_and_leave_out_what_was_not_judged() -> None:
     unfit = verdict(0.25, stage=Stage.COMPILE)
-    records = [record(RIGHT, "a", 0), record(WRONG, "a", 1), record(UNTYPED, "b", 0), record(unfit, "b", 1)]
+    records = [
+        record(RIGHT, "a", 0),
+        record(WRONG, "a", 1),
+        record(UNTYPED, "b", 0),
+        record(unfit, "b", 1),
+    ]
     records += [record(STUCK, "c", 0), unwritten("c", 1)]
     found = details_of(records)
     # Task a: both type and compile, one passes. Task b: one types, none compiles.
-    assert {name: rate.value for name, rate in found.rates.items()} == {"types": 0.75, "compile": 0.5, "tests": 0.25}
+    assert {name: rate.value for name, rate in found.rates.items()} == {
+        "types": 0.75,
+        "compile": 0.5,
+        "tests": 0.25,
+    }
     assert found.partial_tests is not None
     assert found.partial_tests.value == pytest.approx((0.5 + 0.0) / 2)
     assert found.generation_errors == {"timeout": 1}
-    assert found.causes == {"tests": 1, "types:mismatch": 1, "compile": 1, "fault:worker": 1, "generation:timeout": 1}
+    assert found.causes == {
+        "tests": 1,
+        "types:mismatch": 1,
+        "compile": 1,
+        "fault:worker": 1,
+        "generation:timeout": 1,
+    }
 
 
 def test_rust_has_check_clippy_and_tests() -> None:
     def rust(stage: Stage, passed: bool, *warnings: str) -> Graded:
         remarks = tuple(
-            Diagnostic(stage=Stage.CLIPPY, severity=Severity.WARNING, code=code, message="m") for code in warnings
+            Diagnostic(stage=Stage.CLIPPY, severity=Severity.WARNING, code=code, message="m")
+            for code in warnings
         )
-        return verdict(0.5, stage=stage, passed=passed, diagnostics=remarks, grader="rust@1", rubric="rust/graduated@1")
+        return verdict(
+            0.5,
+            stage=stage,
+            passed=passed,
+            diagnostics=remarks,
+            grader="rust@1",
+            rubric="rust/graduated@1",
+        )
 
     results = [
         rust(Stage.CHECK, False),
@@ -68,14 +103,23 @@ def test_rust_has_check_clippy_and_tests() -> None:
         rust(Stage.TESTS, True),
     ]
     found = details_of([record(result, str(n)) for n, result in enumerate(results)])
-    assert {name: rate.value for name, rate in found.rates.items()} == {"check": 0.75, "clippy": 0.5, "tests": 0.5}
+    assert {name: rate.value for name, rate in found.rates.items()} == {
+        "check": 0.75,
+        "clippy": 0.5,
+        "tests": 0.5,
+    }
     assert found.imperative is None
 
 
 def test_stories_have_stages_and_parts_of_their_own() -> None:
     def story(stage: Stage, passed: bool = False) -> Graded:
         parts = {"coverage": 0.3, "format": 0.1}
-        given = {"components": parts, "tests": None, "grader": "story@1", "rubric": "story/weighted@1"}
+        given = {
+            "components": parts,
+            "tests": None,
+            "grader": "story@1",
+            "rubric": "story/weighted@1",
+        }
         return verdict(0.4, stage=stage, passed=passed, **given)
 
     records = [
@@ -85,7 +129,10 @@ def test_stories_have_stages_and_parts_of_their_own() -> None:
     ]
     found = measurement_of(records, mode="sampled", temperature=1.0, samples=1)
     assert found.details is not None
-    assert {n: pytest.approx(r.value) for n, r in found.details.rates.items()} == {"stories": 2 / 3, "complete": 1 / 3}
+    assert {n: pytest.approx(r.value) for n, r in found.details.rates.items()} == {
+        "stories": 2 / 3,
+        "complete": 1 / 3,
+    }
     assert found.components == pytest.approx({"coverage": 0.3, "format": 0.1})
     assert found.details.partial_tests is None
 
@@ -106,8 +153,12 @@ def test_what_was_cut_off_is_told_apart_and_still_counts() -> None:
 def test_speed_is_by_the_time_in_which_anything_was_written() -> None:
     records = [
         record(RIGHT, "a", written_at=101.0, latency_s=1.0, completion_tokens=10),
-        record(RIGHT, "b", written_at=101.5, latency_s=1.0, completion_tokens=30),  # overlaps by half a second
-        record(RIGHT, "c", written_at=9001.0, latency_s=0.5, completion_tokens=20, attempts=3),  # a sitting later
+        record(
+            RIGHT, "b", written_at=101.5, latency_s=1.0, completion_tokens=30
+        ),  # overlaps by half a second
+        record(
+            RIGHT, "c", written_at=9001.0, latency_s=0.5, completion_tokens=20, attempts=3
+        ),  # a sitting later
     ]
     found = details_of(records).speed
     assert found.tokens_per_s == pytest.approx(60 / 2.0)
@@ -115,13 +166,23 @@ def test_speed_is_by_the_time_in_which_anything_was_written() -> None:
     assert found.tokens_per_s_each.p50 == pytest.approx(30.0)
     assert (found.prompt_tokens, found.completion_tokens, found.retried) == (30, 60, 1)
     assert found.latency_s is not None
-    assert (found.latency_s.mean, found.latency_s.p50, found.latency_s.max) == (pytest.approx(5 / 6), 1.0, 1.0)
+    assert (found.latency_s.mean, found.latency_s.p50, found.latency_s.max) == (
+        pytest.approx(5 / 6),
+        1.0,
+        1.0,
+    )
 
 
 def test_what_nobody_told_is_not_made_up() -> None:
-    silent = record(RIGHT, finish_reason=None, completion_tokens=None, prompt_tokens=None, latency_s=None)
+    silent = record(
+        RIGHT, finish_reason=None, completion_tokens=None, prompt_tokens=None, latency_s=None
+    )
     found = details_of([silent])
-    assert (found.speed.tokens_per_s, found.speed.latency_s, found.speed.prompt_tokens) == (None, None, None)
+    assert (found.speed.tokens_per_s, found.speed.latency_s, found.speed.prompt_tokens) == (
+        None,
+        None,
+        None,
+    )
     assert found.completion_tokens is None
     assert found.lengths_in == "characters"
     empty = details_of([])
@@ -131,7 +192,13 @@ def test_what_nobody_told_is_not_made_up() -> None:
 def test_quantiles_lie_between_their_neighbours() -> None:
     found = quantiles(range(101))
     assert found is not None
-    assert (found.mean, found.p50, found.p90, found.p99, found.max) == (50.0, 50.0, 90.0, 99.0, 100.0)
+    assert (found.mean, found.p50, found.p90, found.p99, found.max) == (
+        50.0,
+        50.0,
+        90.0,
+        99.0,
+        100.0,
+    )
     assert quantiles([]) is None
 
 
@@ -141,13 +208,22 @@ def test_a_bin_holds_its_lower_edge_and_the_last_one_both() -> None:
     assert found.counts == (1, 1, 0, 1, 0, 0, 0, 0, 0, 2)
     lengths = histogram([0, 4, 99, 240, 240], 12)
     assert lengths is not None
-    assert (lengths.edges[1], lengths.edges[-1], sum(lengths.counts), lengths.counts[-1]) == (20.0, 240.0, 5, 2)
+    assert (lengths.edges[1], lengths.edges[-1], sum(lengths.counts), lengths.counts[-1]) == (
+        20.0,
+        240.0,
+        5,
+        2,
+    )
     assert histogram([0], 3) is not None
     assert histogram([], 3) is None
 
 
 def test_kinds_and_difficulties_have_figures_of_their_own() -> None:
-    records = [record(RIGHT, "a"), record(WRONG, "b", difficulty="hard"), record(RIGHT, "c", kind="lists")]
+    records = [
+        record(RIGHT, "a"),
+        record(WRONG, "b", difficulty="hard"),
+        record(RIGHT, "c", kind="lists"),
+    ]
     found = details_of(records).groups
     assert {name: (group.tasks, group.passed) for name, group in found["difficulty"].items()} == {
         "easy": (2, 2),
@@ -165,7 +241,7 @@ def test_the_middle_completion_is_the_lower_of_two() -> None:
     assert typical_of([]) is None
 
 
-# ------------------------------------------------------------------------------------------------------------ causes
+# ------------------------------------------------------------------------------------------ causes
 
 
 def told(message: str, stage: Stage = Stage.TYPES, code: str | None = None) -> Diagnostic:
@@ -179,17 +255,38 @@ def told(message: str, stage: Stage = Stage.TYPES, code: str | None = None) -> D
         ({"stage": Stage.EXTRACT, "flags": ("degenerate:empty",)}, "degenerate:empty"),
         ({"stage": Stage.TYPES, "diagnostics": (told("Syntax error"),)}, "types:syntax"),
         ({"stage": Stage.TYPES, "diagnostics": (told("Unbound value g"),)}, "types:unbound"),
-        ({"stage": Stage.TYPES, "diagnostics": (told("Unbound module Foo"),)}, "types:unbound module"),
-        ({"stage": Stage.TYPES, "diagnostics": (told("f is not there", code="missing"),)}, "types:missing"),
-        ({"stage": Stage.TYPES, "diagnostics": (told("This expression has type int"),)}, "types:mismatch"),
+        (
+            {"stage": Stage.TYPES, "diagnostics": (told("Unbound module Foo"),)},
+            "types:unbound module",
+        ),
+        (
+            {"stage": Stage.TYPES, "diagnostics": (told("f is not there", code="missing"),)},
+            "types:missing",
+        ),
+        (
+            {"stage": Stage.TYPES, "diagnostics": (told("This expression has type int"),)},
+            "types:mismatch",
+        ),
         ({"stage": Stage.TYPES, "flags": ("limit:compile",)}, "types:limit"),
         ({"stage": Stage.TYPES, "flags": ("forbidden:obj",)}, "forbidden:obj"),
-        ({"stage": Stage.CHECK, "diagnostics": (told("no g", Stage.CHECK, "E0425"),)}, "check:E0425"),
+        (
+            {"stage": Stage.CHECK, "diagnostics": (told("no g", Stage.CHECK, "E0425"),)},
+            "check:E0425",
+        ),
         ({"stage": Stage.CHECK, "diagnostics": (told("unclosed", Stage.CHECK),)}, "check:syntax"),
-        ({"diagnostics": (told("2 of 5 tests failed an assertion", Stage.TESTS),)}, "tests:assertion"),
-        ({"diagnostics": (told("1 of 5 tests ended with an exception", Stage.TESTS),)}, "tests:exception"),
+        (
+            {"diagnostics": (told("2 of 5 tests failed an assertion", Stage.TESTS),)},
+            "tests:assertion",
+        ),
+        (
+            {"diagnostics": (told("1 of 5 tests ended with an exception", Stage.TESTS),)},
+            "tests:exception",
+        ),
         ({"diagnostics": (told("1 of 5 tests ran out of stack", Stage.TESTS),)}, "tests:stack"),
-        ({"diagnostics": (told("1 of 5 tests did not run to their end", Stage.TESTS),)}, "tests:ended early"),
+        (
+            {"diagnostics": (told("1 of 5 tests did not run to their end", Stage.TESTS),)},
+            "tests:ended early",
+        ),
         ({"flags": ("limit:cpu",)}, "tests:limit"),
         ({}, "tests"),
         ({"stage": Stage.SCORE}, "score"),
@@ -200,13 +297,14 @@ def test_a_cause_is_a_few_words(changed: dict[str, Any], cause: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{}, {"stage": 7}, {"flags": [None]}, {"diagnostics": ["x"]}, {"fault": "x"}, {"fault": {}}]
+    "broken",
+    [{}, {"stage": 7}, {"flags": [None]}, {"diagnostics": ["x"]}, {"fault": "x"}, {"fault": {}}],
 )
 def test_a_damaged_record_has_a_cause_too(broken: dict[str, Any]) -> None:
     assert cause_of(broken) in ("unknown", "fault:unknown")
 
 
-# -------------------------------------------------------------------------------------------------------- imperative
+# ---------------------------------------------------------------------- imperative
 
 
 @pytest.mark.parametrize(
@@ -238,14 +336,22 @@ def test_assignments_and_loops_are_found_in_code_alone(code: str, imperative: bo
 
 
 @pytest.mark.parametrize(
-    "text", ["{|" * 300_000, '"' * 600_000, "(*" * 300_000, "```" * 200_000, "'\\" * 300_000, "a." * 300_000]
+    "text",
+    [
+        "{|" * 300_000,
+        '"' * 600_000,
+        "(*" * 300_000,
+        "```" * 200_000,
+        "'\\" * 300_000,
+        "a." * 300_000,
+    ],
 )
 def test_hostile_completions_are_read_in_one_pass(text: str) -> None:
     assert is_imperative(text) is False
     assert len(code_of(text, ("ocaml",))) <= len(text)
 
 
-# ----------------------------------------------------------------------------------------------------- other programs
+# ---------------------------------------------------------------------- other programs
 
 
 def evaluation(records: list[Record], name: str = "n") -> Evaluation:
@@ -267,7 +373,13 @@ def evaluation(records: list[Record], name: str = "n") -> Evaluation:
     )
 
 
-HOSTILE = (XSS, "]]>&lt;\x00\x1b[31m\ud800\ufffe", "=cmd|' /C calc'!A0", "@SUM(A1)", 'a,b\n"c"\u2028')
+HOSTILE = (
+    XSS,
+    "]]>&lt;\x00\x1b[31m\ud800\ufffe",
+    "=cmd|' /C calc'!A0",
+    "@SUM(A1)",
+    'a,b\n"c"\u2028',
+)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -277,8 +389,13 @@ def test_hostile_texts_stay_texts_in_csv_and_xml(text: str) -> None:
     rows = list(csv.reader(table_of(records).splitlines(keepends=True)))
     assert {len(row) for row in rows} == {len(rows[0])}
     assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for row in rows for cell in row)
-    root = ElementTree.fromstring(junit_of(evaluation(records, text), records).encode("utf-8", "replace"))
-    assert [case.tag for case in root.iter() if case.tag in ("failure", "error")] == ["failure", "error"]
+    root = ElementTree.fromstring(
+        junit_of(evaluation(records, text), records).encode("utf-8", "replace")
+    )
+    assert [case.tag for case in root.iter() if case.tag in ("failure", "error")] == [
+        "failure",
+        "error",
+    ]
 
 
 def test_partial_passes_are_told_in_numbers() -> None:

@@ -1,4 +1,5 @@
-"""Asking a server for completions: what is asked, how often, what is believed, and what becomes a generation error."""
+"""Asking a server for completions: what is asked, how often, what is believed, and what becomes a
+generation error."""
 
 from __future__ import annotations
 
@@ -44,11 +45,17 @@ def plan(**changed: Any) -> EvalPlan:
 
 
 def problems(*texts: str, chat: bool = True) -> list[Problem]:
-    return [Problem(text, [{"role": "user", "content": text}] if chat else text, None) for text in texts]
+    return [
+        Problem(text, [{"role": "user", "content": text}] if chat else text, None) for text in texts
+    ]
 
 
 def written(
-    answer: Answer, asked: EvalPlan, given: Sequence[Problem], wanted: set[Any] | None = None, **server: Any
+    answer: Answer,
+    asked: EvalPlan,
+    given: Sequence[Problem],
+    wanted: set[Any] | None = None,
+    **server: Any,
 ) -> tuple[dict[Any, Outcome], OpenAiLike]:
     """What came of each ask, by its key, and the server with its log."""
 
@@ -68,13 +75,17 @@ def only(outcomes: dict[Any, Outcome]) -> Outcome:
     return outcome
 
 
-# ------------------------------------------------------------------------------------------------------ what is asked
+# ---------------------------------------------------------------------- what is asked
 
 
 def test_a_chat_is_asked_with_messages_sampling_and_a_seed_of_its_own() -> None:
     asked = plan(samples=2, top_p=0.9, stop=("END",), body={"top_k": 20})
     outcomes, like = written(lambda text, body, before: f"to {text}", asked, problems("a", "b"))
-    assert {key: outcome.text for key, outcome in outcomes.items() if isinstance(outcome, GeneratedCompletion)} == {
+    assert {
+        key: outcome.text
+        for key, outcome in outcomes.items()
+        if isinstance(outcome, GeneratedCompletion)
+    } == {
         ("sampled", "a", 0, 1): "to a",
         ("sampled", "a", 1, 1): "to a",
         ("sampled", "b", 0, 1): "to b",
@@ -83,7 +94,14 @@ def test_a_chat_is_asked_with_messages_sampling_and_a_seed_of_its_own() -> None:
     path, body, _ = like.requests[0]
     assert path == "/v1/chat/completions"
     assert body["messages"][0]["role"] == "user"
-    expected = {"model": "m", "max_tokens": 32, "temperature": 0.7, "top_p": 0.9, "stop": ["END"], "top_k": 20}
+    expected = {
+        "model": "m",
+        "max_tokens": 32,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "stop": ["END"],
+        "top_k": 20,
+    }
     assert {name: body[name] for name in expected} == expected
     seeds = [body["seed"] for _, body, _ in like.requests]
     assert len(set(seeds)) == 4
@@ -92,10 +110,17 @@ def test_a_chat_is_asked_with_messages_sampling_and_a_seed_of_its_own() -> None:
 
 def test_a_text_is_asked_with_a_prompt_on_the_other_route() -> None:
     asked = plan(asked_as="text", samples=0, greedy=True)
-    outcomes, like = written(lambda text, body, before: said("x", chat=False), asked, problems("let f =", chat=False))
+    outcomes, like = written(
+        lambda text, body, before: said("x", chat=False), asked, problems("let f =", chat=False)
+    )
     assert isinstance(only(outcomes), GeneratedCompletion)
     path, body, _ = like.requests[0]
-    assert (path, body["prompt"], body["temperature"], body["top_p"]) == ("/v1/completions", "let f =", 0.0, 1.0)
+    assert (path, body["prompt"], body["temperature"], body["top_p"]) == (
+        "/v1/completions",
+        "let f =",
+        0.0,
+        1.0,
+    )
 
 
 def test_null_in_further_fields_leaves_one_of_ours_out() -> None:
@@ -109,14 +134,17 @@ def test_null_in_further_fields_leaves_one_of_ours_out() -> None:
 
 def test_the_same_plan_asks_for_the_same_seeds_and_another_seed_for_others() -> None:
     first, again, other = (
-        [ask.seed for ask in asks_of(problems("a", "b"), plan(seed=seed, samples=3))] for seed in (1, 1, 2)
+        [ask.seed for ask in asks_of(problems("a", "b"), plan(seed=seed, samples=3))]
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert not set(first) & set(other)
 
 
 def test_only_what_is_wanted_is_asked_for() -> None:
-    _, like = written(lambda text, body, before: "x", plan(), problems("a", "b", "c"), {("sampled", "b", 0, 1)})
+    _, like = written(
+        lambda text, body, before: "x", plan(), problems("a", "b", "c"), {("sampled", "b", 0, 1)}
+    )
     assert like.prompts() == ["b"]
 
 
@@ -140,7 +168,9 @@ def test_the_key_is_sent_and_only_to_the_server_itself() -> None:
     _, like = written(lambda text, body, before: "x", plan(), problems("a"))
     assert "authorization" not in like.requests[0][2]
     elsewhere = Reply(b"", 307, {"location": "http://127.0.0.1:9/v1/chat/completions"})
-    outcomes, like = written(lambda text, body, before: elsewhere, plan(), problems("a"), api_key="secret")
+    outcomes, like = written(
+        lambda text, body, before: elsewhere, plan(), problems("a"), api_key="secret"
+    )
     assert only(outcomes) == GenerationError(ErrorKind.REFUSED, "307: ", 1)
 
 
@@ -157,25 +187,36 @@ def test_half_a_surrogate_pair_in_a_prompt_is_replaced() -> None:
     assert like.prompts() == ["? half"]
 
 
-# -------------------------------------------------------------------------------------------------- what is believed
+# ---------------------------------------------------------------------- what is believed
 
 
 def test_lengths_and_the_reason_of_the_end_are_taken_over() -> None:
-    answer = said("half of", chat=True, finish_reason="length", prompt_tokens=5, completion_tokens=32)
+    answer = said(
+        "half of", chat=True, finish_reason="length", prompt_tokens=5, completion_tokens=32
+    )
     outcome = only(written(lambda *_: answer, plan(), problems("a"))[0])
     assert isinstance(outcome, GeneratedCompletion)
-    assert (outcome.finish_reason, outcome.prompt_tokens, outcome.completion_tokens) == ("length", 5, 32)
+    assert (outcome.finish_reason, outcome.prompt_tokens, outcome.completion_tokens) == (
+        "length",
+        5,
+        32,
+    )
     assert outcome.latency_s > 0
 
 
 @pytest.mark.parametrize(
-    "usage", [None, [], {}, {"completion_tokens": -1}, {"completion_tokens": True}, {"prompt_tokens": "9"}]
+    "usage",
+    [None, [], {}, {"completion_tokens": -1}, {"completion_tokens": True}, {"prompt_tokens": "9"}],
 )
 def test_counts_that_are_none_are_left_out(usage: Any) -> None:
     body = {"choices": [{"message": {"content": "x"}, "finish_reason": ["?"]}], "usage": usage}
     outcome = only(written(lambda *_: Reply(json.dumps(body).encode()), plan(), problems("a"))[0])
     assert isinstance(outcome, GeneratedCompletion)
-    assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.finish_reason) == (None, None, None)
+    assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.finish_reason) == (
+        None,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,28 +265,35 @@ def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (outcome.kind, len(like.requests)) == (ErrorKind.GARBAGE, 1)
 
 
-# -------------------------------------------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------------- what goes wrong
 
 
 def test_what_may_pass_is_asked_for_again() -> None:
     answers = [*(refused(status) for status in (408, 409, 425, 429, 500, 502, 503, 529)), "x"]
     given: Json = {"attempts": len(answers), "first_pause_s": 0.001}
-    outcomes, like = written(lambda text, body, before: answers[before], plan(), problems("a"), **given)
+    outcomes, like = written(
+        lambda text, body, before: answers[before], plan(), problems("a"), **given
+    )
     outcome = only(outcomes)
     assert isinstance(outcome, GeneratedCompletion)
     assert (outcome.attempts, len(like.requests)) == (len(answers), len(answers))
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(429, ErrorKind.OVERLOADED), (500, ErrorKind.SERVER), (503, ErrorKind.SERVER)]
+    ("status", "kind"),
+    [(429, ErrorKind.OVERLOADED), (500, ErrorKind.SERVER), (503, ErrorKind.SERVER)],
 )
-def test_what_does_not_pass_is_a_generation_error_after_all_attempts(status: int, kind: ErrorKind) -> None:
+def test_what_does_not_pass_is_a_generation_error_after_all_attempts(
+    status: int, kind: ErrorKind
+) -> None:
     outcome = only(written(lambda *_: refused(status, "busy"), plan(), problems("a"))[0])
     assert outcome == GenerationError(kind, f"{status}: busy", 3)
 
 
 def test_what_a_server_says_cannot_steer_a_terminal() -> None:
-    outcome = only(written(lambda *_: refused(400, "\x1b]0;title\x07\u202eno"), plan(), problems("a"))[0])
+    outcome = only(
+        written(lambda *_: refused(400, "\x1b]0;title\x07\u202eno"), plan(), problems("a"))[0]
+    )
     assert isinstance(outcome, GenerationError)
     assert outcome.message.isprintable()
     assert "no" in outcome.message
@@ -273,8 +321,12 @@ def test_a_server_says_how_long_to_wait_but_not_for_ever(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(endpoint.asyncio, "sleep", no_sleep)
     waits = ["7", "999999", "Wed, 21 Oct 2015 07:28:00 GMT", "nonsense"]
-    answer = lambda text, body, before: refused(429, retry_after=waits[before]) if before < 4 else "x"  # noqa: E731
-    assert isinstance(only(written(answer, plan(), problems("a"), attempts=5)[0]), GeneratedCompletion)
+    answer = lambda text, body, before: (  # noqa: E731
+        refused(429, retry_after=waits[before]) if before < 4 else "x"
+    )  # noqa: E731
+    assert isinstance(
+        only(written(answer, plan(), problems("a"), attempts=5)[0]), GeneratedCompletion
+    )
     assert 7 <= slept[0] <= 7.1
     assert endpoint.LONGEST_PAUSE_S <= slept[1] <= endpoint.LONGEST_PAUSE_S + 0.1
     assert slept[2] <= 0.1
@@ -291,7 +343,9 @@ def test_a_late_answer_is_a_timeout() -> None:
 def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     broken = said("x", chat=True)
     broken.breaks_off = True
-    outcome = only(written(lambda text, body, before: broken if before == 0 else "y", plan(), problems("a"))[0])
+    outcome = only(
+        written(lambda text, body, before: broken if before == 0 else "y", plan(), problems("a"))[0]
+    )
     assert isinstance(outcome, GeneratedCompletion)
     assert (outcome.text, outcome.attempts) == ("y", 2)
 
@@ -318,7 +372,7 @@ def test_an_hour_of_errors_with_answers_between_them_goes_on() -> None:
     assert sum(isinstance(outcome, GeneratedCompletion) for outcome in outcomes.values()) == 30
 
 
-# ------------------------------------------------------------------------------------------------------- the server
+# ---------------------------------------------------------------------- the server
 
 
 def test_a_server_names_its_models() -> None:

@@ -31,7 +31,14 @@ from trainer.evaluate.intervals import (
 
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
-    [(5, 2, 3, 0.9), (4, 1, 1, 0.25), (4, 0, 4, 0.0), (4, 4, 1, 1.0), (10, 3, 8, 1.0), (200, 1, 100, 0.5)],
+    [
+        (5, 2, 3, 0.9),
+        (4, 1, 1, 0.25),
+        (4, 0, 4, 0.0),
+        (4, 4, 1, 1.0),
+        (10, 3, 8, 1.0),
+        (200, 1, 100, 0.5),
+    ],
 )
 def test_pass_at_k_is_the_textbook_value(n: int, c: int, k: int, expected: float) -> None:
     assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
@@ -51,7 +58,12 @@ def test_pass_at_k_refuses_impossible_counts(n: int, c: int, k: int) -> None:
 
 @pytest.mark.parametrize(
     ("passed", "total", "low", "high"),
-    [(8, 10, 0.490162, 0.943318), (0, 10, 0.0, 0.277533), (10, 10, 0.722467, 1.0), (1, 2, 0.094531, 0.905469)],
+    [
+        (8, 10, 0.490162, 0.943318),
+        (0, 10, 0.0, 0.277533),
+        (10, 10, 0.722467, 1.0),
+        (1, 2, 0.094531, 0.905469),
+    ],
 )
 def test_wilson_is_the_published_interval(passed: int, total: int, low: float, high: float) -> None:
     assert wilson(passed, total) == pytest.approx((low, high), abs=1e-6)
@@ -68,7 +80,9 @@ def test_bootstrap_has_the_quantiles_of_the_binomial() -> None:
     assert bootstrap([0.0, 0.0, 0.0, 1.0]) == (0.0, 0.75)
 
 
-def test_bootstrap_repeats_itself_for_a_seed_and_does_not_depend_on_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_repeats_itself_for_a_seed_and_does_not_depend_on_its_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     values = [0.1, 0.4, 0.9, 0.3, 0.7]
     once = bootstrap(values, seed=3)
     assert bootstrap(values, seed=3) == once
@@ -82,7 +96,8 @@ def test_bootstrap_needs_a_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gained", "lost", "p"), [(9, 1, 22 / 1024), (1, 9, 22 / 1024), (0, 0, 1.0), (3, 3, 1.0), (10, 0, 2 / 1024)]
+    ("gained", "lost", "p"),
+    [(9, 1, 22 / 1024), (1, 9, 22 / 1024), (0, 0, 1.0), (3, 3, 1.0), (10, 0, 2 / 1024)],
 )
 def test_mcnemar_is_the_exact_binomial_tail(gained: int, lost: int, p: float) -> None:
     assert mcnemar(gained, lost) == pytest.approx(p)
@@ -104,7 +119,12 @@ def test_several_answers_per_problem_get_the_bootstrap_over_problems() -> None:
 def test_a_perfect_score_is_not_claimed_to_be_certain() -> None:
     rate = pass_rate([(4, 4)] * 10)
     assert rate is not None
-    assert (rate.value, rate.high, rate.method, rate.fallback) == (1.0, 1.0, WILSON_ALIKE, WILSON_ALIKE)
+    assert (rate.value, rate.high, rate.method, rate.fallback) == (
+        1.0,
+        1.0,
+        WILSON_ALIKE,
+        WILSON_ALIKE,
+    )
     assert rate.low == pytest.approx(0.722467, abs=1e-6)
 
 
@@ -147,13 +167,16 @@ def test_a_uniform_change_still_has_width() -> None:
     assert change.low == pytest.approx(1 - 0.277533 * 2**0.5, abs=1e-5)
 
 
-# ------------------------------------------------------------------------------------------- against other programs
+# ---------------------------------------------------------------------- against other programs
 
 
 def test_sign_flips_are_the_share_of_all_signs_that_go_as_far() -> None:
     changes = [0.5, -0.25, 0.75, 0.0, 0.25, 0.1]
     moved = [change for change in changes if change]
-    sums = [abs(sum(s * c for s, c in zip(signs, moved, strict=True))) for signs in product((1, -1), repeat=len(moved))]
+    sums = [
+        abs(sum(s * c for s, c in zip(signs, moved, strict=True)))
+        for signs in product((1, -1), repeat=len(moved))
+    ]
     expected = sum(total >= abs(sum(moved)) - 1e-12 for total in sums) / len(sums)
     assert sign_flip(changes) == pytest.approx(expected)
     assert sign_flip([]) == sign_flip([0.0, 0.0]) == 1.0
@@ -163,7 +186,9 @@ def test_many_sign_flips_are_drawn_and_repeat_themselves() -> None:
     changes = [0.25] * 12 + [-0.25] * 8
     # The exact value, by the binomial: 12 or more of 20 heads, both tails.
     exact = 2 * sum(math.comb(20, k) for k in range(12, 21)) / 2**20
-    assert sign_flip(changes, seed=1) == sign_flip(changes, seed=1) == pytest.approx(exact, abs=0.02)
+    assert (
+        sign_flip(changes, seed=1) == sign_flip(changes, seed=1) == pytest.approx(exact, abs=0.02)
+    )
 
 
 def test_mcnemar_and_pass_at_k_agree_with_scipy() -> None:
@@ -179,14 +204,18 @@ def test_bootstraps_agree_with_scipys() -> None:
     stats = pytest.importorskip("scipy.stats")
     draw = np.random.default_rng(3)
     values = draw.beta(2, 3, size=60)
-    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=10_000, rng=draw).confidence_interval
+    theirs = stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=10_000, rng=draw
+    ).confidence_interval
     assert bootstrap(list(values)) == pytest.approx((theirs.low, theirs.high), abs=0.01)
     tops, bottoms = draw.uniform(1, 3, size=50), draw.integers(1, 40, size=50)
     ratio = lambda a, b, axis: a.sum(axis=axis) / b.sum(axis=axis)  # noqa: E731
     theirs = stats.bootstrap(
         (tops, bottoms), ratio, paired=True, method="percentile", n_resamples=10_000, rng=draw
     ).confidence_interval
-    assert bootstrap(list(tops), list(bottoms), statistic=ratio) == pytest.approx((theirs.low, theirs.high), rel=0.02)
+    assert bootstrap(list(tops), list(bottoms), statistic=ratio) == pytest.approx(
+        (theirs.low, theirs.high), rel=0.02
+    )
 
 
 def test_wilson_agrees_with_scipy() -> None:
@@ -202,9 +231,13 @@ def test_a_ratio_needs_a_pair() -> None:
 
 
 def test_the_mean_of_few_runs_has_students_interval() -> None:
-    found = mean_over_runs([0.1, 0.2, 0.3])  # t of 2 degrees of freedom: 4.30265; 0.1 / sqrt(3) is the standard error
+    found = mean_over_runs(
+        [0.1, 0.2, 0.3]
+    )  # t of 2 degrees of freedom: 4.30265; 0.1 / sqrt(3) is the standard error
     assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2 - 0.248414, 0.2 + 0.248414), abs=1e-6)
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (0.2, 0.2 - 0.248414, 0.2 + 0.248414), abs=1e-6
+    )
     alone = mean_over_runs([0.1])
     assert alone is not None
     assert (alone.low, alone.high, alone.method) == (0.1, 0.1, ONE_RUN)

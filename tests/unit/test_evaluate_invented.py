@@ -1,4 +1,5 @@
-"""Names that do not exist: shares from records made by hand, and diagnostics that are hostile or none of ours."""
+"""Names that do not exist: shares from records made by hand, and diagnostics that are hostile or
+none of ours."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ from trainer.rewards.judge import Record
 
 
 def remark(message: str, code: str | None = None, **changed: Any) -> Diagnostic:
-    return Diagnostic(**{"stage": Stage.CHECK, "severity": Severity.ERROR, "code": code, "message": message, **changed})
+    return Diagnostic(
+        **{
+            "stage": Stage.CHECK,
+            "severity": Severity.ERROR,
+            "code": code,
+            "message": message,
+            **changed,
+        }
+    )
 
 
 def missing(name: str) -> Diagnostic:
@@ -26,7 +35,9 @@ MISMATCH = remark("mismatched types: expected `u32`, found `&str`", "E0308")
 
 def answer(task: str, *remarks: Diagnostic) -> Record:
     result = verdict(0.1, stage=Stage.CHECK, diagnostics=remarks, grader="rust@1")
-    return record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion="x")
+    return record_of(
+        result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion="x"
+    )
 
 
 def test_the_shares_of_hand_made_answers_are_exactly_these() -> None:
@@ -60,11 +71,15 @@ def test_warnings_other_stages_and_faults_do_not_count() -> None:
         answer("a", missing("foo").model_copy(update={"severity": Severity.WARNING})),
         answer("b", missing("foo").model_copy(update={"stage": Stage.TESTS})),
     ]
-    assert (details_of(silent).invented or HallucinatedNames(answers=None, errors=None, names={"x": 1})).names == {}
+    assert (
+        details_of(silent).invented or HallucinatedNames(answers=None, errors=None, names={"x": 1})
+    ).names == {}
 
 
 def test_many_names_are_cut_to_the_most_frequent() -> None:
-    records = [answer(str(n), *(missing(f"f{k}") for k in range(n + 1))) for n in range(MOST_NAMES + 5)]
+    records = [
+        answer(str(n), *(missing(f"f{k}") for k in range(n + 1))) for n in range(MOST_NAMES + 5)
+    ]
     found = invented_of(records, "rust")
     assert found is not None
     assert list(found.names.items())[:2] == [("f0", MOST_NAMES + 5), ("f1", MOST_NAMES + 4)]
@@ -99,6 +114,8 @@ def test_long_names_are_cut_and_both_spellings_of_ocaml_are_read() -> None:
 
 
 def test_records_without_diagnostics_are_read() -> None:
-    bare = record_of(RIGHT, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="x")
+    bare = record_of(
+        RIGHT, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="x"
+    )
     for given in (None, "no list", [7, None, "x"]):
         assert details_of([{**bare, "diagnostics": given}]).invented is not None

@@ -1,4 +1,5 @@
-"""One round of measuring with a scripted model and a scripted service: what is asked, counted and written."""
+"""One round of measuring with a scripted model and a scripted service: what is asked, counted and
+written."""
 
 from __future__ import annotations
 
@@ -30,16 +31,27 @@ from trainer.evaluate.plan import (
     Outcome,
     Problem,
 )
-from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, read_evaluation, write_outcome
+from trainer.evaluate.results import (
+    Evaluation,
+    evaluation_of,
+    figures_path,
+    read_evaluation,
+    write_outcome,
+)
 from trainer.evaluate.setup import SamplingOptions, plan_of
 from trainer.rewards.judge import Record
 
 TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
-PROBLEMS = [Problem("a", "(* add 1 *)\n", TASK, "add"), Problem("b", "(* twice *)\n", TASK), Problem("c", "?", TASK)]
+PROBLEMS = [
+    Problem("a", "(* add 1 *)\n", TASK, "add"),
+    Problem("b", "(* twice *)\n", TASK),
+    Problem("c", "?", TASK),
+]
 
 
 class Service:
-    """Grades by what the completion says: `right`, `wrong`, `stuck` (a fault) or something that does not type."""
+    """Grades by what the completion says: `right`, `wrong`, `stuck` (a fault) or something that
+    does not type."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -59,7 +71,9 @@ class Service:
             "right": (1.0, True, "tests", {"types": 0.25, "tests": 0.75}),
             "wrong": (0.25, False, "tests", {"types": 0.25, "tests": 0.0}),
         }
-        reward, passed, stage, components = verdicts.get(said, (0.0, False, "types", {"types": 0.0, "tests": 0.0}))
+        reward, passed, stage, components = verdicts.get(
+            said, (0.0, False, "types", {"types": 0.0, "tests": 0.0})
+        )
         return {
             "id": id,
             "status": "graded",
@@ -105,7 +119,9 @@ class Measured:
     records: list[Record]
 
 
-def plan(problems: Sequence[Problem] = PROBLEMS, rubric: str | None = None, **asked: Any) -> EvalPlan:
+def plan(
+    problems: Sequence[Problem] = PROBLEMS, rubric: str | None = None, **asked: Any
+) -> EvalPlan:
     options = SamplingOptions(**{"model": "m", "samples": 4, **asked})
     return plan_of(options, "t", problems, PromptConfig(), grader="ocaml", rubric=rubric)
 
@@ -119,10 +135,14 @@ def measured(
     **client: Any,
 ) -> Measured:
     async def collected() -> list[Record]:
-        graders = RewardClient(["http://service"], transport=httpx.MockTransport(service or Service()), **client)
+        graders = RewardClient(
+            ["http://service"], transport=httpx.MockTransport(service or Service()), **client
+        )
         async with graders:
             judge = ServiceJudge(graders, "ocaml")
-            return await collect(Scripted(answers), judge, problems, asked, Completions(), on_progress)
+            return await collect(
+                Scripted(answers), judge, problems, asked, Completions(), on_progress
+            )
 
     records = asyncio.run(collected())
     return Measured(evaluation_of(records, asked, name="n", duration_s=1.0), records)
@@ -141,7 +161,9 @@ def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None
     assert found.pass_at[2].value == pytest.approx(((1 - 1 / 6) + 1) / 2)
     assert found.pass_at[4].value == 1.0  # only task a has four verdicts
     assert found.mean_reward is not None
-    assert found.mean_reward.value == pytest.approx(((1 + 0.25 + 0 + 1) / 4 + (1 + 1 + 0.25) / 3) / 2)
+    assert found.mean_reward.value == pytest.approx(
+        ((1 + 0.25 + 0 + 1) / 4 + (1 + 1 + 0.25) / 3) / 2
+    )
     assert [(p.id, p.kind, p.graded, p.passed, p.faulted) for p in found.problems] == [
         ("a", "add", 4, 2, 0),
         ("b", None, 3, 2, 1),
@@ -152,12 +174,20 @@ def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None
 def test_greedy_is_one_completion_per_task() -> None:
     found = measured(plan(samples=2)).evaluation.measured("greedy")
     assert found is not None
-    assert (found.samples, found.temperature, found.graded, found.faulted, found.passed) == (1, 0.0, 2, 1, 1)
+    assert (found.samples, found.temperature, found.graded, found.faulted, found.passed) == (
+        1,
+        0.0,
+        2,
+        1,
+        1,
+    )
     assert found.pass_at[1].method == "wilson"
     assert list(found.pass_at) == [1]
 
 
-def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     large = measured(plan())
     monkeypatch.setattr("trainer.evaluate.collect.HANDFUL", 1)
     small = measured(plan())
@@ -171,7 +201,8 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(monkeypa
         ("b", 0),
     ]
     plain = [
-        [one.model_copy(update={"details": None}) for one in found.evaluation.measurements] for found in (small, large)
+        [one.model_copy(update={"details": None}) for one in found.evaluation.measurements]
+        for found in (small, large)
     ]
     assert plain[0] == plain[1]
 
@@ -179,7 +210,9 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(monkeypa
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
     opened = [Problem("a", "(* add 1 *)\n", TASK, opening="<think>\n")]
     found = measured(plan(opened, samples=2, greedy=False), service := Service(), problems=opened)
-    sent = [submission["completion"] for body in service.asked for submission in body["submissions"]]
+    sent = [
+        submission["completion"] for body in service.asked for submission in body["submissions"]
+    ]
     assert sent == ["<think>\nright", "<think>\nwrong"]
     assert [record["completion"] for record in found.records] == ["right", "wrong"]
 
@@ -220,12 +253,16 @@ def test_progress_counts_every_completion_and_every_result() -> None:
 
 
 def test_a_completion_with_a_nul_is_graded_and_not_a_misuse() -> None:
-    found = measured(plan(), answers={str(problem.prompt): ["let f =\0"] * 4 for problem in PROBLEMS})
+    found = measured(
+        plan(), answers={str(problem.prompt): ["let f =\0"] * 4 for problem in PROBLEMS}
+    )
     assert found.evaluation.faulted == 0
     assert found.records[0]["completion"] == "let f =\N{REPLACEMENT CHARACTER}"
 
 
-@pytest.mark.parametrize("numbers", [{"samples": -1}, {"temperature": -0.5}, {"max_new_tokens": 0}, {"samples": 1001}])
+@pytest.mark.parametrize(
+    "numbers", [{"samples": -1}, {"temperature": -0.5}, {"max_new_tokens": 0}, {"samples": 1001}]
+)
 def test_plans_that_make_no_sense_are_misuse(numbers: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
         plan(**numbers)
@@ -248,8 +285,12 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
                 yield ask, GenerationError(ErrorKind.REFUSED, "too long")
 
     async def collected() -> list[Record]:
-        async with RewardClient(["http://service"], transport=httpx.MockTransport(Service())) as graders:
-            return await collect(Deaf({}), ServiceJudge(graders, "ocaml"), PROBLEMS, plan(), Completions())
+        async with RewardClient(
+            ["http://service"], transport=httpx.MockTransport(Service())
+        ) as graders:
+            return await collect(
+                Deaf({}), ServiceJudge(graders, "ocaml"), PROBLEMS, plan(), Completions()
+            )
 
     records = asyncio.run(collected())
     evaluation = evaluation_of(records, plan(), name="n", duration_s=1.0)
@@ -265,7 +306,10 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["schema"] == "gradus/evaluation@1"
     lines = read_evaluation(path).completions.read_text().splitlines()
     assert [json.loads(line) for line in lines] == done.records
-    assert {file.name for file in (tmp_path / "eval").iterdir()} == {"n.json", "n.completions.jsonl"}
+    assert {file.name for file in (tmp_path / "eval").iterdir()} == {
+        "n.json",
+        "n.completions.jsonl",
+    }
 
 
 def test_a_chat_prompt_is_shown_as_its_messages() -> None:

@@ -1,7 +1,8 @@
-"""Evaluations of an earlier version are read, and their figures come out of their completions to the last digit.
+"""Evaluations of an earlier version are read, and their figures come out of their completions to
+the last digit.
 
-tests/cases/evaluations was written by commit 54c39c3: two folders as `gradus eval` leaves them, a run folder with a
-measurement of its own, and comparisons of the two folders.
+tests/cases/evaluations was written by commit 54c39c3: two folders as `gradus eval` leaves them, a
+run folder with a measurement of its own, and comparisons of the two folders.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ ADDED_SINCE = ".details.text"
 
 
 def alike(old: Any, new: Any, where: str = "") -> None:
-    """Fails where two trees differ; a method may have a reason behind its name now, and floats differ by rounding."""
+    """Fails where two trees differ; a method may have a reason behind its name now, and floats
+    differ by rounding."""
     if isinstance(old, dict):
         assert old.keys() == new.keys(), where
         for name in old:
@@ -63,7 +65,13 @@ def test_figures_of_an_old_evaluation_come_out_of_its_completions(path: str) -> 
 @pytest.mark.parametrize("mode", ["sampled", "greedy"])
 def test_old_evaluations_compare_as_they_did(mode: Mode) -> None:
     before, after = (read_evaluation(CASES / name) for name in ("before", "after"))
-    again = compare(before.evaluation, after.evaluation, mode=mode, records=(before.records(), after.records()), seed=3)
+    again = compare(
+        before.evaluation,
+        after.evaluation,
+        mode=mode,
+        records=(before.records(), after.records()),
+        seed=3,
+    )
     alike(
         json.loads((CASES / f"comparison-{mode}.json").read_text(encoding="utf-8")),
         again.model_dump(mode="json", by_alias=True),

@@ -11,7 +11,13 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.config.run import FreshModel, ModelConfig
-from trainer.evaluate.likelihood import Document, Sums, completion_document, perplexity_of_completions, sums_of
+from trainer.evaluate.likelihood import (
+    Document,
+    Sums,
+    completion_document,
+    perplexity_of_completions,
+    sums_of,
+)
 from trainer.evaluate.perplexity import Perplexity, documents_of, main, perplexity_of
 
 pytestmark = pytest.mark.training
@@ -23,7 +29,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from trainer.models.fresh import make_fresh_model
 
     path = tmp_path_factory.mktemp("model")
-    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=2, heads=2, kv_heads=1, head_dim=16, max_length=64)
+    sizes = FreshModel(
+        hidden_size=32,
+        intermediate_size=64,
+        layers=2,
+        heads=2,
+        kv_heads=1,
+        head_dim=16,
+        max_length=64,
+    )
     make_fresh_model("qwen3", sizes, [TEXT], path, seed=1)
     return path
 
@@ -33,13 +47,18 @@ def tiny(folder: Path) -> tuple[Any, Any]:
     from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(folder), device="cpu")
-    return load_model(str(folder), settings, "float32").eval(), load_tokenizer(str(folder), settings)
+    return load_model(str(folder), settings, "float32").eval(), load_tokenizer(
+        str(folder), settings
+    )
 
 
 def by_the_models_own_loss(model: Any, document: Document) -> float:
     import torch
 
-    labels = [token if counts else -100 for token, counts in zip(document.ids, document.counted, strict=True)]
+    labels = [
+        token if counts else -100
+        for token, counts in zip(document.ids, document.counted, strict=True)
+    ]
     with torch.no_grad():
         loss = model(input_ids=torch.tensor([document.ids]), labels=torch.tensor([labels])).loss
     return float(loss)
@@ -50,43 +69,68 @@ def rows(path: Path, *given: dict[str, Any]) -> Path:
     return path
 
 
-def test_it_is_the_models_own_loss_where_one_window_holds_everything(tiny: tuple[Any, Any], tmp_path: Path) -> None:
+def test_it_is_the_models_own_loss_where_one_window_holds_everything(
+    tiny: tuple[Any, Any], tmp_path: Path
+) -> None:
     model, tokenizer = tiny
     given = rows(
         tmp_path / "x.jsonl",
         {"text": TEXT},
         {"prompt": "(* add 1 *)\n", "completion": "let f x = x + 1"},
-        {"messages": [{"role": "user", "content": "add 1"}, {"role": "assistant", "content": "x + 1"}]},
+        {
+            "messages": [
+                {"role": "user", "content": "add 1"},
+                {"role": "assistant", "content": "x + 1"},
+            ]
+        },
     )
     for document in documents_of(given, tokenizer):
         sums = sums_of(model, document, 64, 32)
         assert sums.tokens == sum(document.counted[1:])
-        assert sums.nats / sums.tokens == pytest.approx(by_the_models_own_loss(model, document), rel=1e-5)
+        assert sums.nats / sums.tokens == pytest.approx(
+            by_the_models_own_loss(model, document), rel=1e-5
+        )
 
 
 def test_the_perplexity_of_completions_counts_their_tokens_alone(tiny: tuple[Any, Any]) -> None:
     model, tokenizer = tiny
     prompt = tokenizer("(* add 1 *)\n")["input_ids"]
-    documents = [completion_document(prompt, text, tokenizer) for text in ("let f x = x + 1", "let g y = y")]
+    documents = [
+        completion_document(prompt, text, tokenizer) for text in ("let f x = x + 1", "let g y = y")
+    ]
     losses = [by_the_models_own_loss(model, one) * sum(one.counted) for one in documents]
     expected = math.exp(sum(losses) / sum(sum(one.counted) for one in documents))
     assert perplexity_of_completions(model, documents) == pytest.approx(expected, rel=1e-5)
     assert perplexity_of_completions(model, [completion_document(prompt, "", tokenizer)]) is None
 
 
-def test_of_chats_only_answers_with_their_end_are_counted(tiny: tuple[Any, Any], tmp_path: Path) -> None:
+def test_of_chats_only_answers_with_their_end_are_counted(
+    tiny: tuple[Any, Any], tmp_path: Path
+) -> None:
     tokenizer = tiny[1]
-    turns = [("system", "s"), ("user", "one"), ("assistant", "ANSWER"), ("user", "two"), ("assistant", "AGAIN")]
+    turns = [
+        ("system", "s"),
+        ("user", "one"),
+        ("assistant", "ANSWER"),
+        ("user", "two"),
+        ("assistant", "AGAIN"),
+    ]
     chat = {"messages": [{"role": role, "content": text} for role, text in turns]}
     (document,) = documents_of(rows(tmp_path / "x.jsonl", chat), tokenizer)
-    counted = [token for token, counts in zip(document.ids, document.counted, strict=True) if counts]
+    counted = [
+        token for token, counts in zip(document.ids, document.counted, strict=True) if counts
+    ]
     assert tokenizer.decode(counted) == "ANSWER<|im_end|>\nAGAIN<|im_end|>\n"
-    assert tokenizer.decode(document.ids) == tokenizer.apply_chat_template(chat["messages"], tokenize=False)
+    assert tokenizer.decode(document.ids) == tokenizer.apply_chat_template(
+        chat["messages"], tokenize=False
+    )
     assert document.counted_bytes == len("ANSWERAGAIN")
 
 
 @pytest.mark.parametrize(("window", "stride"), [(16, 8), (16, 1), (10, 9), (2, 1)])
-def test_windows_foresee_every_token_once_from_what_they_hold(tiny: tuple[Any, Any], window: int, stride: int) -> None:
+def test_windows_foresee_every_token_once_from_what_they_hold(
+    tiny: tuple[Any, Any], window: int, stride: int
+) -> None:
     import torch
 
     model, tokenizer = tiny
@@ -95,8 +139,11 @@ def test_windows_foresee_every_token_once_from_what_they_hold(tiny: tuple[Any, A
     assert found.tokens == len(ids) - 1
     expected = 0.0
     for place in range(1, len(ids)):
-        # The window in which a token first comes: the first, or one that ends at a whole number of strides after it.
-        end = window if place < window else window + stride * math.ceil((place + 1 - window) / stride)
+        # The window in which a token first comes: the first, or one that ends at a whole number of
+        # strides after it.
+        end = (
+            window if place < window else window + stride * math.ceil((place + 1 - window) / stride)
+        )
         start = max(0, min(end, len(ids)) - window)
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids[start:place]])).logits[0, -1].double()
@@ -106,14 +153,26 @@ def test_windows_foresee_every_token_once_from_what_they_hold(tiny: tuple[Any, A
 
 def test_the_figures_are_exact() -> None:
     sums = [Sums(math.log(2) * 10, 10, 4), Sums(math.log(2) * 30, 10, 6)]
-    found = perplexity_of(sums, model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0)
+    found = perplexity_of(
+        sums, model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0
+    )
     assert found.perplexity == pytest.approx(2**2)
     assert found.bits_per_byte == pytest.approx(40 / 10)
     assert found.interval == pytest.approx((2.0, 8.0))
-    alone = perplexity_of(sums[:1], model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0)
+    alone = perplexity_of(
+        sums[:1], model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0
+    )
     assert (alone.perplexity, alone.interval) == (pytest.approx(2.0), None)
     with pytest.raises(Misuse, match="no token"):
-        perplexity_of([Sums(0.0, 0, 1)], model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0)
+        perplexity_of(
+            [Sums(0.0, 0, 1)],
+            model="m",
+            data="d",
+            data_sha256="s",
+            window=8,
+            stride=4,
+            duration_s=1.0,
+        )
 
 
 def test_the_command_writes_its_figures_and_names_the_file_last(

@@ -1,4 +1,5 @@
-"""Stored completions graded again by a real service with a trivial grader: what changed, and what is left alone."""
+"""Stored completions graded again by a real service with a trivial grader: what changed, and what
+is left alone."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def run_folder(path: Path, lines: list[Record], **prompt: Any) -> Path:
     path.mkdir()
     (path / "config.resolved.json").write_text(TrainConfig.model_validate(config).model_dump_json())
     write_lines(path / "tasks.train.jsonl", [{"id": "a", "prompt": "?", "task": {"tests": HIDDEN}}])
-    write_lines(path / "tasks.held_out.jsonl", [{"id": "b", "prompt": "?", "task": {"tests": HIDDEN + " "}}])
+    write_lines(
+        path / "tasks.held_out.jsonl", [{"id": "b", "prompt": "?", "task": {"tests": HIDDEN + " "}}]
+    )
     write_lines(path / "completions.jsonl", lines)
     return path
 
@@ -75,16 +78,28 @@ def replayed(path: Path, service: Service, **changed: Any) -> tuple[int, Replay]
     def judge_of(name: str) -> Judge:
         return ServiceJudge(RewardClient(service.url), name)
 
-    given: dict[str, Any] = {"grader": None, "judge_of": judge_of, "out": path / "replay.json", "quiet": True}
+    given: dict[str, Any] = {
+        "grader": None,
+        "judge_of": judge_of,
+        "out": path / "replay.json",
+        "quiet": True,
+    }
     given |= changed
     status = main(path, given["grader"], given["judge_of"], given["out"], quiet=True)
     return status, Replay.model_validate_json(given["out"].read_text())
 
 
 def test_a_run_whose_rewards_stand_is_status_zero(tmp_path: Path, service: Service) -> None:
-    path = run_folder(tmp_path / "run", [line("reward 0.5", verdict(0.5)), line("reward 1", verdict(1.0), "b")])
+    path = run_folder(
+        tmp_path / "run", [line("reward 0.5", verdict(0.5)), line("reward 1", verdict(1.0), "b")]
+    )
     status, found = replayed(path, service)
-    assert (status, found.completions, found.changed, found.old_graders) == (0, 2, (), ("ocaml@old",))
+    assert (status, found.completions, found.changed, found.old_graders) == (
+        0,
+        2,
+        (),
+        ("ocaml@old",),
+    )
     assert found.grader == "ocaml@r1"
 
 
@@ -104,7 +119,9 @@ def test_every_changed_reward_is_told_with_where_it_stands_and_why(
     before = (path / "completions.jsonl").read_bytes()
     status, found = replayed(path, service)
     assert status == 1
-    assert [(c.line, c.prompt_id, c.old_reward, c.new_reward, c.because) for c in found.changed] == [
+    assert [
+        (c.line, c.prompt_id, c.old_reward, c.new_reward, c.because) for c in found.changed
+    ] == [
         (2, "a", 0.25, 1.0, "now passes"),
         (3, "b", 1.0, 0.25, "no longer passes"),
         (4, "a", 0.1, 0.3, "another stage"),
@@ -120,13 +137,24 @@ def test_every_changed_reward_is_told_with_where_it_stands_and_why(
     assert (path / "completions.jsonl").read_bytes() == before
 
 
-def test_faults_then_and_now_and_strange_tasks_are_counted_and_are_no_change(tmp_path: Path, service: Service) -> None:
+def test_faults_then_and_now_and_strange_tasks_are_counted_and_are_no_change(
+    tmp_path: Path, service: Service
+) -> None:
     stuck = faulted("x", FaultKind.WORKER, "died", retryable=True)
-    lines = [line("reward 1", stuck), line("fault", verdict(0.5)), line("reward 1", verdict(0.1), "nobody's")]
+    lines = [
+        line("reward 1", stuck),
+        line("fault", verdict(0.5)),
+        line("reward 1", verdict(0.1), "nobody's"),
+    ]
     path = run_folder(tmp_path / "run", lines)
     status, found = replayed(path, service)
     assert status == 3
-    assert (found.unjudged_before, found.faulted_now, found.without_task, found.completions) == (1, 1, 1, 1)
+    assert (found.unjudged_before, found.faulted_now, found.without_task, found.completions) == (
+        1,
+        1,
+        1,
+        1,
+    )
 
 
 def test_the_rubric_of_each_completion_and_what_the_prompt_had_written_are_kept(
@@ -143,7 +171,9 @@ def test_the_rubric_of_each_completion_and_what_the_prompt_had_written_are_kept(
     assert found.completions == 3
 
 
-def test_a_torn_last_line_is_left_out_and_any_other_is_named(tmp_path: Path, service: Service) -> None:
+def test_a_torn_last_line_is_left_out_and_any_other_is_named(
+    tmp_path: Path, service: Service
+) -> None:
     path = run_folder(tmp_path / "run", [line("reward 0.5", verdict(0.5))] * 2)
     whole = (path / "completions.jsonl").read_text()
     (path / "completions.jsonl").write_text(whole + whole[:30])
@@ -156,7 +186,9 @@ def test_a_torn_last_line_is_left_out_and_any_other_is_named(tmp_path: Path, ser
 def test_evaluations_of_the_run_are_graded_again_too(tmp_path: Path, service: Service) -> None:
     path = run_folder(tmp_path / "run", [])
     (path / "eval").mkdir()
-    write_lines(path / "eval/before.completions.jsonl", [line("reward 1", verdict(0.5), "b", mode="greedy")])
+    write_lines(
+        path / "eval/before.completions.jsonl", [line("reward 1", verdict(0.5), "b", mode="greedy")]
+    )
     status, found = replayed(path, service)
     assert (status, found.changed[0].file) == (1, "eval/before.completions.jsonl")
 

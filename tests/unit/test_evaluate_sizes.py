@@ -1,4 +1,5 @@
-"""Sizes of answers and of changes: exact figures from hand-made records, and the code that graders would take."""
+"""Sizes of answers and of changes: exact figures from hand-made records, and the code that graders
+would take."""
 
 from __future__ import annotations
 
@@ -19,9 +20,13 @@ from trainer.rewards.judge import Record
 TAGS = frozenset({"ocaml", "ml", "rust", "rs"})
 
 
-def record(completion: str, task: str = "a", turn: int = 1, *, passed: bool = True, **more: Any) -> Record:
+def record(
+    completion: str, task: str = "a", turn: int = 1, *, passed: bool = True, **more: Any
+) -> Record:
     result = RIGHT if passed else WRONG
-    made = record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion)
+    made = record_of(
+        result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion
+    )
     return made | more | ({"turn": turn} if turn > 1 else {})
 
 
@@ -29,7 +34,9 @@ def test_the_sizes_of_hand_made_answers_are_exactly_these() -> None:
     stub = 'let f x =\n  failwith "todo"\n'
     records = [
         record("```ocaml\nlet f x =\n  x + 1\n```", "a", stub=stub),  # one line for another
-        record("let f x =\n\n  let y = x in\n\n  y + 1", "b", stub=stub),  # one goes, two come; blank ones do not count
+        record(
+            "let f x =\n\n  let y = x in\n\n  y + 1", "b", stub=stub
+        ),  # one goes, two come; blank ones do not count
         record("let f x = x + 1", "c"),
     ]
     found = details_of(records).sizes
@@ -45,7 +52,9 @@ def test_without_stubs_nothing_is_told_of_changes_and_stories_have_no_lines() ->
     assert found is not None
     assert found.changed_lines is None
     story = verdict(0.5, grader="story@1")
-    told = record_of(story, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="As a user")
+    told = record_of(
+        story, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="As a user"
+    )
     assert details_of([told]).sizes is None
 
 
@@ -72,7 +81,11 @@ def test_texts_made_to_be_slow_are_compared_at_once() -> None:
 
 
 def test_what_a_repair_changes_is_told_of_chains_that_turned_green_later() -> None:
-    firsts = [record("a\nb", "a", passed=False), record("a\nb", "b"), record("x", "c", passed=False)]
+    firsts = [
+        record("a\nb", "a", passed=False),
+        record("a\nb", "b"),
+        record("x", "c", passed=False),
+    ]
     later = [record("a\nc\nd", "a", 2), record("y", "c", 2, passed=False)]
     found = turns_of(firsts, later, 2).repair_lines
     assert found is not None
@@ -110,14 +123,20 @@ def test_the_code_of_a_completion_is_what_graders_take_for_the_answer(completion
     assert code_of(completion, TAGS).strip() == extract(completion, TAGS).text.strip()
 
 
-@pytest.mark.parametrize("text", ["```" * 100_000, "`" * 200_000, " " * 200_000 + "```", "```ocaml\n" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["```" * 100_000, "`" * 200_000, " " * 200_000 + "```", "```ocaml\n" * 50_000]
+)
 def test_fences_made_to_be_slow_are_read_at_once(text: str) -> None:
     assert isinstance(code_of(text, TAGS), str)
 
 
-@pytest.mark.parametrize(("stub", "read"), [("let f = 0", "let f = 0"), ("  ", None), (None, None), (7, "7")])
+@pytest.mark.parametrize(
+    ("stub", "read"), [("let f = 0", "let f = 0"), ("  ", None), (None, None), (7, "7")]
+)
 def test_the_stub_of_a_task_is_read_with_it(tmp_path: Path, stub: Any, read: str | None) -> None:
     file = tmp_path / "tasks.jsonl"
-    file.write_text(json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true", "stub": stub}) + "\n")
+    file.write_text(
+        json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true", "stub": stub}) + "\n"
+    )
     (example,), _ = read_examples(DataConfig(dataset=str(file)), str(file), "ocaml")
     assert example.stub == read

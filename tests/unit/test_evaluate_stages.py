@@ -1,4 +1,5 @@
-"""A model of any stage's run is asked as it was trained; its pairs are rows that preferences are learnt from."""
+"""A model of any stage's run is asked as it was trained; its pairs are rows that preferences are
+learnt from."""
 
 from __future__ import annotations
 
@@ -11,10 +12,23 @@ import pytest
 from gradus.errors import Misuse
 from trainer.config.files import load
 from trainer.config.run import TrainConfig
-from trainer.config.stages import DpoStage, PretrainStage, RewardStage, RowStage, SftStage, StageConfig
+from trainer.config.stages import (
+    DpoStage,
+    PretrainStage,
+    RewardStage,
+    RowStage,
+    SftStage,
+    StageConfig,
+)
 from trainer.data.rows import load_rows
 from trainer.evaluate.pairs import Answer, Counts, PairingRules, pairs_of
-from trainer.evaluate.setup import SamplingOptions, config_beside, config_of, examples_of, prompt_config
+from trainer.evaluate.setup import (
+    SamplingOptions,
+    config_beside,
+    config_of,
+    examples_of,
+    prompt_config,
+)
 
 PROMPT = {"template": "Write: {prompt}"}
 ROWS = {"data": {"dataset": "rows.jsonl", "columns": {"prompt": "instruction"}}, "prompt": PROMPT}
@@ -22,7 +36,10 @@ STAGES: dict[str, tuple[type[StageConfig], dict[str, Any]]] = {
     "sft": (SftStage, ROWS),
     "dpo": (DpoStage, ROWS),
     "reward": (RewardStage, ROWS),
-    "pretrain": (PretrainStage, {"data": {"dataset": "x.txt", "curriculum": [{"length": 8, "steps": 1}]}}),
+    "pretrain": (
+        PretrainStage,
+        {"data": {"dataset": "x.txt", "curriculum": [{"length": 8, "steps": 1}]}},
+    ),
 }
 
 
@@ -52,26 +69,40 @@ def test_columns_of_a_run_s_rows_say_nothing_about_tasks(tmp_path: Path) -> None
     assert found.prompt == "p"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"stage": "ppo"}', '{"stage": []}', '{"stage": "sft"}', "null"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"stage": "ppo"}', '{"stage": []}', '{"stage": "sft"}', "null"]
+)
 def test_a_configuration_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     model = run_folder(tmp_path, text)
     with pytest.raises(Misuse, match=r"config\.resolved\.json: is no configuration"):
         config_beside(model)
 
 
-@pytest.mark.parametrize("prompt", ["(* add 1 *)", [{"role": "user", "content": "add 1"}]], ids=["text", "messages"])
+@pytest.mark.parametrize(
+    "prompt", ["(* add 1 *)", [{"role": "user", "content": "add 1"}]], ids=["text", "messages"]
+)
 def test_pairs_are_read_by_the_training_that_they_are_for(tmp_path: Path, prompt: Any) -> None:
     answers = [Answer("a", prompt, "good", 1.0, True), Answer("a", prompt, "bad", 0.0, False)]
     pairs = list(pairs_of(answers, PairingRules(), Counts()))
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
-    settings = {"stage": "dpo", "model": "fresh:qwen3", "data": {"dataset": str(file)}, "output_dir": str(tmp_path)}
+    settings = {
+        "stage": "dpo",
+        "model": "fresh:qwen3",
+        "data": {"dataset": str(file)},
+        "output_dir": str(tmp_path),
+    }
     (tmp_path / "run.yaml").write_text(json.dumps(settings))
     (row,) = load_rows(load(tmp_path / "run.yaml", (), DpoStage)).train
     assert set(row.values) == {"prompt", "chosen", "rejected"}
 
 
 def test_a_run_on_rewards_is_still_asked_as_before(tmp_path: Path) -> None:
-    settings = {"model": "fresh:qwen3", "data": {"dataset": "x"}, "reward": {"grader": "ocaml"}, "output_dir": "x"}
+    settings = {
+        "model": "fresh:qwen3",
+        "data": {"dataset": "x"},
+        "reward": {"grader": "ocaml"},
+        "output_dir": "x",
+    }
     config = TrainConfig.model_validate({**settings, "prompt": PROMPT})
     assert isinstance(config_beside(run_folder(tmp_path, config.model_dump_json())), TrainConfig)

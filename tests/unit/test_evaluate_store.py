@@ -11,14 +11,27 @@ import pytest
 from gradus.errors import Misuse
 from trainer.evaluate.collect import written_record
 from trainer.evaluate.completion_store import opened
-from trainer.evaluate.plan import CompletionRequest, EvalPlan, GeneratedCompletion, GenerationError, Problem, asks_of
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    EvalPlan,
+    GeneratedCompletion,
+    GenerationError,
+    Problem,
+    asks_of,
+)
 from trainer.rewards.judge import Record
 
 PROBLEMS = [Problem("a", "let f =", None), Problem("b", "let g =", None)]
 
 
 def plan(**changed: Any) -> EvalPlan:
-    given: dict[str, Any] = {"model": "m", "asked_as": "text", "served": False, "tasks": "t", "tasks_sha256": "ab"}
+    given: dict[str, Any] = {
+        "model": "m",
+        "asked_as": "text",
+        "served": False,
+        "tasks": "t",
+        "tasks_sha256": "ab",
+    }
     given |= {"samples": 1, "temperature": 1.0, "greedy": True, "max_new_tokens": 8}
     return EvalPlan.model_validate(given | changed)
 
@@ -35,7 +48,9 @@ def keys() -> list[Any]:
     return [one.key for one in asks_of(PROBLEMS, plan())]
 
 
-def test_the_last_line_of_a_completion_counts_and_the_end_is_one_line_each_in_order(tmp_path: Path) -> None:
+def test_the_last_line_of_a_completion_counts_and_the_end_is_one_line_each_in_order(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "new" / "completions.jsonl"
     with opened(path, plan()) as store:
         store.append([record(3)])
@@ -66,11 +81,19 @@ def test_a_torn_last_line_is_cut_away_and_what_follows_is_whole(tmp_path: Path) 
 def test_texts_that_json_or_utf8_cannot_hold_are_kept_as_far_as_they_can(tmp_path: Path) -> None:
     path = tmp_path / "completions.jsonl"
     with opened(path, plan()) as store:
-        store.append([record(0, "half \ud800 and \u2028 and \x85 and \0"), {**record(1), "latency_s": float("nan")}])
+        store.append(
+            [
+                record(0, "half \ud800 and \u2028 and \x85 and \0"),
+                {**record(1), "latency_s": float("nan")},
+            ]
+        )
     with opened(path, plan()) as store:
         found = store.get(ask(0).key)
         assert found is not None
-        assert found["completion"] == "half \N{REPLACEMENT CHARACTER} and \u2028 and \x85 and \N{REPLACEMENT CHARACTER}"
+        assert (
+            found["completion"]
+            == "half \N{REPLACEMENT CHARACTER} and \u2028 and \x85 and \N{REPLACEMENT CHARACTER}"
+        )
         assert (store.get(ask(1).key) or {})["latency_s"] is None
 
 
@@ -94,7 +117,10 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, line:
     with opened(path, plan()):
         pass
     path.write_text(line + "\n")
-    with pytest.raises(Misuse, match=r"completions\.jsonl:1: not a completion of Gradus"), opened(path, plan()):
+    with (
+        pytest.raises(Misuse, match=r"completions\.jsonl:1: not a completion of Gradus"),
+        opened(path, plan()),
+    ):
         raise AssertionError("it was opened")
     assert path.read_text() == line + "\n"
 
@@ -133,5 +159,10 @@ def test_what_was_never_written_says_why() -> None:
     from trainer.evaluate.plan import ErrorKind
 
     found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late", 4))
-    assert (found["status"], found["reward"], found["fault"], found["attempts"]) == ("generation_error", None, None, 4)
+    assert (found["status"], found["reward"], found["fault"], found["attempts"]) == (
+        "generation_error",
+        None,
+        None,
+        4,
+    )
     assert found["error"] == {"kind": "timeout", "message": "late"}

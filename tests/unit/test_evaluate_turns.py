@@ -1,4 +1,5 @@
-"""Asking again: figures of chains made by hand, and whole evaluations with a server that learns from what is said."""
+"""Asking again: figures of chains made by hand, and whole evaluations with a server that learns
+from what is said."""
 
 from __future__ import annotations
 
@@ -32,36 +33,57 @@ from trainer.evaluate.setup import SamplingOptions
 from trainer.pipeline.gates import Gate, judge
 from trainer.rewards.judge import Record
 
-# ------------------------------------------------------------------------------------------------------------- figures
+# ----------------------------------------------------------------------------------------- figures
 
 
-def record(result: Graded | Faulted | str, task: str, turn: int = 1, sample: int = 0, **changed: Any) -> Record:
+def record(
+    result: Graded | Faulted | str, task: str, turn: int = 1, sample: int = 0, **changed: Any
+) -> Record:
     """A record of a verdict or a fault; of a text, a generation error of that kind."""
     given = STUCK if isinstance(result, str) else result
-    made = record_of(given, mode="greedy", task_id=task, kind=None, sample=sample, prompt="?", completion="x")
+    made = record_of(
+        given, mode="greedy", task_id=task, kind=None, sample=sample, prompt="?", completion="x"
+    )
     lost = {"status": "generation_error", "fault": None, "error": {"kind": result, "message": "m"}}
-    made |= {"completion_tokens": 10, "prompt_tokens": 100, "latency_s": 1.0, "written_at": 10.0 * turn}
-    return made | (lost if isinstance(result, str) else {}) | ({"turn": turn} if turn > 1 else {}) | changed
+    made |= {
+        "completion_tokens": 10,
+        "prompt_tokens": 100,
+        "latency_s": 1.0,
+        "written_at": 10.0 * turn,
+    }
+    return (
+        made
+        | (lost if isinstance(result, str) else {})
+        | ({"turn": turn} if turn > 1 else {})
+        | changed
+    )
 
 
-def figures(chains: dict[str, list[Graded | Faulted | str]], asked: int = 3, **changed: Any) -> Turns:
+def figures(
+    chains: dict[str, list[Graded | Faulted | str]], asked: int = 3, **changed: Any
+) -> Turns:
     """Of chains by task, one each."""
     firsts = [record(found[0], task, **changed) for task, found in chains.items()]
     later = [
-        record(one, task, turn, **changed) for task, found in chains.items() for turn, one in enumerate(found[1:], 2)
+        record(one, task, turn, **changed)
+        for task, found in chains.items()
+        for turn, one in enumerate(found[1:], 2)
     ]
     return turns_of(firsts, later, asked)
 
 
 def test_the_figures_of_hand_made_chains_are_exactly_these() -> None:
-    found = figures({"a": [RIGHT], "b": [WRONG, RIGHT], "c": [WRONG, WRONG, RIGHT], "d": [WRONG, WRONG, WRONG]})
+    found = figures(
+        {"a": [RIGHT], "b": [WRONG, RIGHT], "c": [WRONG, WRONG, RIGHT], "d": [WRONG, WRONG, WRONG]}
+    )
     assert (found.asked, found.chains, found.broken, found.refused) == (3, 4, 0, 0)
     assert {turn: rate.value for turn, rate in found.green_by.items()} == {1: 0.25, 2: 0.5, 3: 0.75}
     assert found.never_green is not None
     assert found.never_green.value == 0.25
     # Of all: 1, 2, 3, never. Of those that got green: 1, 2, 3.
     assert (found.median_turns, found.median_turns_of_green) == (2.5, 2)
-    # Nine answers, of which three turned green; each took a second, those of one turn at the same time.
+    # Nine answers, of which three turned green; each took a second, those of one turn at the same
+    # time.
     assert found.completion_tokens_per_green == pytest.approx(90 / 3)
     assert found.prompt_tokens_per_green == pytest.approx(900 / 3)
     assert found.seconds_per_green == pytest.approx(3 / 3)
@@ -97,15 +119,26 @@ def test_first_answers_without_a_verdict_are_in_no_chain() -> None:
 
 def test_what_nobody_told_is_not_made_up() -> None:
     found = figures({"a": [RIGHT]}, completion_tokens=None, prompt_tokens=None, latency_s=None)
-    assert (found.completion_tokens_per_green, found.prompt_tokens_per_green, found.seconds_per_green) == (None,) * 3
+    assert (
+        found.completion_tokens_per_green,
+        found.prompt_tokens_per_green,
+        found.seconds_per_green,
+    ) == (None,) * 3
     assert figures({"a": [WRONG] * 3}).completion_tokens_per_green is None
     empty = figures({})
-    assert (empty.chains, empty.green_by, empty.never_green, empty.median_turns) == (0, {}, None, None)
+    assert (empty.chains, empty.green_by, empty.never_green, empty.median_turns) == (
+        0,
+        {},
+        None,
+        None,
+    )
 
 
 def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
     def evaluation(turns: Turns | None) -> Evaluation:
-        made = measurement_of([record(RIGHT, "a")], mode="greedy", temperature=0.0, samples=1, turns=turns)
+        made = measurement_of(
+            [record(RIGHT, "a")], mode="greedy", temperature=0.0, samples=1, turns=turns
+        )
         return evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
 
     one, three = evaluation(None), evaluation(figures({"a": [RIGHT]}))
@@ -130,18 +163,21 @@ def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
 def test_a_figure_that_is_missing_fails_its_gate(
     tmp_path: Path, metric: str, more: dict[str, Any], passes: bool
 ) -> None:
-    """Of 31 tasks 15 pass at once and 16 never do; there are no stubs, and no errors of a compiler."""
+    """Of 31 tasks 15 pass at once and 16 never do; there are no stubs, and no errors of a
+    compiler."""
     records = [record(RIGHT if n % 2 else WRONG, f"t{n}") for n in range(31)]
     turns = turns_of(records, [record(WRONG, f"t{n}", 2) for n in range(0, 31, 2)], 2)
     made = measurement_of(records, mode="greedy", temperature=0.0, samples=1, turns=turns)
     file = tmp_path / "results.json"
-    file.write_text(evaluation_of("x", records, measurements=(made,)).model_dump_json(by_alias=True))
+    file.write_text(
+        evaluation_of("x", records, measurements=(made,)).model_dump_json(by_alias=True)
+    )
     gate = {"name": "g", "of": str(file), "metric": f"measurements[mode=greedy].{metric}", **more}
     (judged,) = judge([Gate.model_validate(gate)], 0.05)
     assert judged.passed is passes, judged.why
 
 
-# --------------------------------------------------------------------------------------------------------- what is said
+# ---------------------------------------------------------------------- what is said
 
 
 def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
@@ -149,9 +185,16 @@ def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
     from corpus.repair_prompt import repair_prompt
 
     remark = Diagnostic(
-        stage=Stage.CHECK, severity=Severity.ERROR, line=1, column=2, code="E0425", message="<|end|> no"
+        stage=Stage.CHECK,
+        severity=Severity.ERROR,
+        line=1,
+        column=2,
+        code="E0425",
+        message="<|end|> no",
     )
-    verdict = WRONG.model_copy(update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)})
+    verdict = WRONG.model_copy(
+        update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)}
+    )
     told = repair_turn("rust", reply(verdict))
     repair = repair_prompt("Add.", "rust", "fn f() {}", reply(verdict))
     first, _, shown = told.partition("\n\n")
@@ -168,11 +211,15 @@ def test_a_chat_goes_on_without_thoughts_and_a_text_below_itself() -> None:
         {"role": "user", "content": "No."},
     ]
     assert continued("(* f *)\n", "let f = 1", "No.") == "(* f *)\nlet f = 1\n\nNo.\n\n"
-    for text, shown in (("<think> and so on", ""), ("let f = 1", "let f = 1"), ("a </think> b </think> c", " c")):
+    for text, shown in (
+        ("<think> and so on", ""),
+        ("let f = 1", "let f = 1"),
+        ("a </think> b </think> c", " c"),
+    ):
         assert continued(asked, text, "No.")[1] == {"role": "assistant", "content": shown}
 
 
-# ---------------------------------------------------------------------------------------------------- whole evaluations
+# ---------------------------------------------------------------------- whole evaluations
 
 TASKS: list[Json] = [{"id": name, "prompt": f"(* {name} *)", "tests": HIDDEN} for name in "abc"]
 
@@ -206,11 +253,21 @@ def learning(text: str, body: Json, before: int) -> Reply | str:
 
 
 def run(
-    answer: Callable[[str, Json, int], Reply | str], tasks: Path, out: Path, service: Service, **changed: Any
+    answer: Callable[[str, Json, int], Reply | str],
+    tasks: Path,
+    out: Path,
+    service: Service,
+    **changed: Any,
 ) -> tuple[int, OpenAiLike]:
     with OpenAiLike(answer).serving() as like:
         server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
-        given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8, "turns": 3}
+        given: dict[str, Any] = {
+            "model": None,
+            "server": server,
+            "samples": 2,
+            "max_new_tokens": 8,
+            "turns": 3,
+        }
         judge = ServiceJudge(RewardClient(service.url), "ocaml", 60.0)
         return main(SamplingOptions(**{**given, **changed}), tasks, "ocaml", judge, out), like
 
@@ -225,9 +282,9 @@ def test_a_server_that_fails_first_and_passes_when_told_is_green_in_turn_two(
         measured = found.measured(mode)  # type: ignore[arg-type]
         assert measured is not None
         assert measured.turns is not None
-        assert {turn: rate.value for turn, rate in measured.turns.green_by.items()} == pytest.approx(
-            {1: 1 / 3, 2: 2 / 3, 3: 2 / 3}
-        )
+        assert {
+            turn: rate.value for turn, rate in measured.turns.green_by.items()
+        } == pytest.approx({1: 1 / 3, 2: 2 / 3, 3: 2 / 3})
         assert (measured.turns.chains, measured.turns.median_turns) == (3 * each, 2)
         assert measured.pass_at[1].value == pytest.approx(1 / 3), "pass@1 is of first answers"
     # Each of 3 chains of c is asked three times, of b twice, of a once.
@@ -236,7 +293,9 @@ def test_a_server_that_fails_first_and_passes_when_told_is_green_in_turn_two(
         *[(name, 2) for name in "bbccbc"],
         *[("c", 3)] * 3,
     ]
-    assert len(lines_of(tmp_path / "out/completions.jsonl")) == 9, "first answers are where they always were"
+    assert len(lines_of(tmp_path / "out/completions.jsonl")) == 9, (
+        "first answers are where they always were"
+    )
 
 
 def test_the_model_reads_its_answer_and_what_the_grader_said_and_no_hidden_test(
@@ -244,7 +303,13 @@ def test_the_model_reads_its_answer_and_what_the_grader_said_and_no_hidden_test(
 ) -> None:
     _, like = run(learning, tasks, tmp_path / "out", service, samples=1, greedy=False)
     asked = next(body["messages"] for _, body, _ in like.requests if turn_of(body) == 3)
-    assert [message["role"] for message in asked] == ["user", "assistant", "user", "assistant", "user"]
+    assert [message["role"] for message in asked] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert (asked[1]["content"], asked[3]["content"]) == ("reward 0.1", "reward 0.2")
     assert asked[2]["content"].startswith("This OCaml code has a mistake.")
     assert "0 of 1 tests pass\ntypes: error: a line separator" in asked[2]["content"]
@@ -253,7 +318,9 @@ def test_the_model_reads_its_answer_and_what_the_grader_said_and_no_hidden_test(
     assert len({*seeds}) == len(seeds)
 
 
-def test_answers_of_one_turn_are_asked_for_at_the_same_time(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_answers_of_one_turn_are_asked_for_at_the_same_time(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     together = threading.Barrier(2)
 
     def meeting(text: str, body: Json, before: int) -> Reply | str:
@@ -266,14 +333,24 @@ def test_answers_of_one_turn_are_asked_for_at_the_same_time(tasks: Path, tmp_pat
 
 def test_a_text_is_continued_as_a_text(tasks: Path, tmp_path: Path, service: Service) -> None:
     answer = lambda text, body, before: "reward 1" if "has a mistake" in text else "reward 0.5"  # noqa: E731
-    status, like = run(answer, tasks, tmp_path / "out", service, chat=False, samples=1, greedy=False)
+    status, like = run(
+        answer, tasks, tmp_path / "out", service, chat=False, samples=1, greedy=False
+    )
     assert status == 0
-    assert sorted(like.prompts())[1].startswith("(* a *)reward 0.5\n\nThis OCaml code has a mistake.")
+    assert sorted(like.prompts())[1].startswith(
+        "(* a *)reward 0.5\n\nThis OCaml code has a mistake."
+    )
 
 
-def test_the_same_command_goes_on_in_the_middle_of_the_turns(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_the_same_command_goes_on_in_the_middle_of_the_turns(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     def failing(text: str, body: Json, before: int) -> Reply | str:
-        return refused(503) if turn_of(body) == 2 and "c" in body["messages"][0]["content"] else learning(text, body, 0)
+        return (
+            refused(503)
+            if turn_of(body) == 2 and "c" in body["messages"][0]["content"]
+            else learning(text, body, 0)
+        )
 
     out = tmp_path / "out"
     status, _ = run(failing, tasks, out, service, samples=1)
@@ -284,10 +361,14 @@ def test_the_same_command_goes_on_in_the_middle_of_the_turns(tasks: Path, tmp_pa
     [measured] = answer_in(page, "/api/run")["measured"]
     assert [one["turns"]["broken"] for one in measured["measurements"]] == [1, 1]
     faults = answer_in(page, "/api/samples")["faults"]
-    assert any("503: no" in fault["message"] for fault in faults), "its faults are told with the others"
+    assert any("503: no" in fault["message"] for fault in faults), (
+        "its faults are told with the others"
+    )
     status, like = run(learning, tasks, out, service, samples=1)
     assert status == 0
-    assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3, 3], "only what is missing is asked for"
+    assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3, 3], (
+        "only what is missing is asked for"
+    )
     assert read_evaluation(out).evaluation.broken == 0
     again, like = run(learning, tasks, out, service, samples=1)
     assert (again, like.requests) == (0, [])
@@ -299,14 +380,17 @@ def test_a_turn_is_asked_anew_when_the_one_before_is_judged_otherwise(
     out = tmp_path / "out"
     run(learning, tasks, out, service, samples=1, greedy=False)
     file = EvalFolder(out).completions
-    before = [one | {"grader": "ocaml@older", "stage": "compile", "tests": None} for one in lines_of(file)]
+    before = [
+        one | {"grader": "ocaml@older", "stage": "compile", "tests": None} for one in lines_of(file)
+    ]
     file.write_text("".join(json.dumps(one) + "\n" for one in before))
     turns = EvalFolder(out).turns
     spoilt = turns.read_text().replace("0 of 1 tests pass", "came as far as: compile; no test ran")
     turns.write_text(spoilt)
     status, like = run(learning, tasks, out, service, samples=1, greedy=False)
     assert status == 0
-    # The first answers are judged again and their turns asked anew; so is turn 3, which had the older turn 2 in it.
+    # The first answers are judged again and their turns asked anew; so is turn 3, which had the
+    # older turn 2 in it.
     assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3]
     assert "no test ran" not in turns.read_text()
 
@@ -355,7 +439,9 @@ def test_a_stored_verdict_that_is_none_is_refused_by_the_task_it_is_of(
         run(learning, tasks, out, service)
 
 
-def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path, service: Service) -> None:
+def test_a_file_of_turns_that_is_not_ours_is_refused(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
     out = tmp_path / "out"
     run(learning, tasks, out, service)
     for line in ("{", "[]", '{"mode": "greedy"}', "[" * 100_000):
@@ -365,19 +451,39 @@ def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path
 
 
 @pytest.mark.training
-def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, tasks: Path, service: Service) -> None:
+def test_a_model_here_is_asked_again_until_its_window_is_full(
+    tmp_path: Path, tasks: Path, service: Service
+) -> None:
     from trainer.config.run import FreshModel
     from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path / "run" / "final"
-    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=200)
+    sizes = FreshModel(
+        hidden_size=32,
+        intermediate_size=64,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=16,
+        max_length=200,
+    )
     make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
-    answers = {"model": str(folder), "samples": 0, "temperature": 0.0, "max_new_tokens": 4, "turns": 3}
+    answers = {
+        "model": str(folder),
+        "samples": 0,
+        "temperature": 0.0,
+        "max_new_tokens": 4,
+        "turns": 3,
+    }
     judge = ServiceJudge(RewardClient(service.url), "ocaml", 60.0)
     main(SamplingOptions(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
     (measured,) = read_evaluation(tmp_path / "out").evaluation.measurements
     assert measured.turns is not None
-    assert (measured.turns.chains, measured.turns.broken, measured.turns.green_by[3].value) == (3, 0, 0.0)
+    assert (measured.turns.chains, measured.turns.broken, measured.turns.green_by[3].value) == (
+        3,
+        0,
+        0.0,
+    )
     later = lines_of(tmp_path / "out/turns.jsonl")
     assert {one["turn"] for one in later} >= {2}
     assert all(one["prompt"].startswith("(* ") for one in later)
@@ -410,7 +516,9 @@ class _Harsh:
         return await self._inner.description()
 
     async def grade(self, submissions: Any, rubric: str | None) -> Any:
-        return await self._inner.grade([{**one, "completion": "reward 0.5"} for one in submissions], rubric)
+        return await self._inner.grade(
+            [{**one, "completion": "reward 0.5"} for one in submissions], rubric
+        )
 
 
 def test_the_page_is_told_of_turns_only_where_there_were_any(tmp_path: Path) -> None:
@@ -428,6 +536,12 @@ def test_the_page_is_told_of_turns_only_where_there_were_any(tmp_path: Path) -> 
         return answer_in(page, "/api/run")["measured"][0]["measurements"][0]["turns"]
 
     turns = told(evaluation)
-    assert (turns["asked"], turns["green_by"]["2"]["value"], turns["median_turns"]) == (2, 0.5, None)
-    without = evaluation.model_copy(update={"measurements": (made.model_copy(update={"turns": None}),)})
+    assert (turns["asked"], turns["green_by"]["2"]["value"], turns["median_turns"]) == (
+        2,
+        0.5,
+        None,
+    )
+    without = evaluation.model_copy(
+        update={"measurements": (made.model_copy(update={"turns": None}),)}
+    )
     assert told(without) is None

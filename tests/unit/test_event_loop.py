@@ -1,4 +1,5 @@
-"""The event loop of services: signals stop a service, and are handled as before once it has ended."""
+"""The event loop of services: signals stop a service, and are handled as before once it has
+ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Completion -> answer: which part is the code, what is flagged, and that no completion makes it slow."""
+"""Completion -> answer: which part is the code, what is flagged, and that no completion makes it
+slow."""
 
 from __future__ import annotations
 
@@ -56,13 +57,18 @@ def test_the_code_is_found_however_it_is_dressed(completion: str) -> None:
 
 
 def test_a_tagged_block_wins_over_untagged_and_other_languages() -> None:
-    found = answer(f"```\nlet f = 0\n```\n```ocaml\n{CODE}\n```\n```python\ndef f(x): pass\n```\n```\nlet f = 9\n```")
+    found = answer(
+        f"```\nlet f = 0\n```\n```ocaml\n{CODE}\n```\n```python\ndef f(x): pass\n```\n```\nlet f ="
+        " 9\n```"
+    )
     assert found.text == CODE
     assert found.blocks == 4
 
 
 def test_an_untagged_block_wins_over_other_languages() -> None:
-    assert answer(f"```bash\nlet f=1\n```\n```\n{CODE}\n```\n```python\nlet f = 2\n```").text == CODE
+    assert (
+        answer(f"```bash\nlet f=1\n```\n```\n{CODE}\n```\n```python\nlet f = 2\n```").text == CODE
+    )
 
 
 def test_a_block_of_another_language_is_taken_when_there_is_no_better() -> None:
@@ -132,7 +138,9 @@ def test_what_stands_before_the_last_end_of_thinking_is_not_looked_at() -> None:
 
 
 def test_prose_around_and_behind_the_code_is_measured() -> None:
-    found = answer(f"Before.\n```ocaml\n{CODE}\n```\nbetween\n```ocaml\nlet g = 1\n```\n  After it.  \n")
+    found = answer(
+        f"Before.\n```ocaml\n{CODE}\n```\nbetween\n```ocaml\nlet g = 1\n```\n  After it.  \n"
+    )
     assert found.blocks == 2
     assert found.trailing_chars == len("After it.")
     assert found.prose_chars == len("Before.") + len("between") + len("After it.")
@@ -170,12 +178,17 @@ def fenced(*blocks: str) -> str:
         (["  let two = 2", "  let f x = two * x"], [0, 1]),
     ],
 )
-def test_blocks_are_joined_by_the_names_that_are_needed(blocks: list[str], expected: list[int]) -> None:
+def test_blocks_are_joined_by_the_names_that_are_needed(
+    blocks: list[str], expected: list[int]
+) -> None:
     assert answer(fenced(*blocks)).text == "\n".join(blocks[at] for at in expected)
 
 
 def test_what_a_text_defines_at_its_top_level() -> None:
-    code = "let rec a = 1 and b = 2\ntype 'a d = E | F of int\ntype ('a, 'b) g = { h : int; i : 'a }\n  let j = 1"
+    code = (
+        "let rec a = 1 and b = 2\ntype 'a d = E | F of int\ntype ('a, 'b) g = { h : int; i : 'a }\n"
+        "  let j = 1"
+    )
     assert definitions(code) == {"a", "d", "E", "F", "g", "h", "i"}
 
 
@@ -191,12 +204,18 @@ def test_what_a_text_defines_at_its_top_level() -> None:
         "(* <think> *)\nlet f x = x + 1",
     ],
 )
-@pytest.mark.parametrize("before", ["", "<think>Hm.</think>\n", "<think>\n```ocaml\nlet f x = 0\n```\n</think>\n"])
+@pytest.mark.parametrize(
+    "before", ["", "<think>Hm.</think>\n", "<think>\n```ocaml\nlet f x = 0\n```\n</think>\n"]
+)
 def test_fences_and_thinking_in_comments_and_literals_are_code(code: str, before: str) -> None:
-    assert answer(f"{before}```ocaml\n{code}\n```\nSo it is.") == Answer(code, 1, len("So it is."), len("So it is."))
+    assert answer(f"{before}```ocaml\n{code}\n```\nSo it is.") == Answer(
+        code, 1, len("So it is."), len("So it is.")
+    )
 
 
-@pytest.mark.parametrize("broken", ['let s = "abc', "let f = List.fold_left (*) 1", "(* never closed"])
+@pytest.mark.parametrize(
+    "broken", ['let s = "abc', "let f = List.fold_left (*) 1", "(* never closed"]
+)
 def test_a_comment_or_literal_that_is_not_closed_swallows_no_other_block(broken: str) -> None:
     assert answer(f"{fenced(broken)}\nNo:\n{fenced(CODE + ' (* a *)')}").text == CODE + " (* a *)"
     thinking = f"<think>{fenced(broken)}</think>"
@@ -204,7 +223,8 @@ def test_a_comment_or_literal_that_is_not_closed_swallows_no_other_block(broken:
 
 
 @pytest.mark.parametrize(
-    "end", ["<|im_end|>", "</s>", "<eos>", " <|eot_id|>", "<end_of_turn>\n", "<|im_end|><|endoftext|>\n"]
+    "end",
+    ["<|im_end|>", "</s>", "<eos>", " <|eot_id|>", "<end_of_turn>\n", "<|im_end|><|endoftext|>\n"],
 )
 def test_the_end_of_a_turn_is_no_code(end: str) -> None:
     assert answer(f"```ocaml\n{CODE}\n```{end}") == Answer(CODE, 1)
@@ -219,7 +239,11 @@ def test_no_completion_breaks_extraction_and_none_gains_text(completion: str) ->
     assert 0 <= found.trailing_chars <= found.prose_chars <= len(completion)
 
 
-@given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="`~\r<"), max_size=200))
+@given(
+    st.text(
+        alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="`~\r<"), max_size=200
+    )
+)
 def test_all_code_without_fences_survives_being_fenced(code: str) -> None:
     assert answer(f"```ocaml\n{code}\n```").text == code.strip("\n")
 
@@ -233,7 +257,9 @@ SLOW_FOR_BACKTRACKING: dict[str, Callable[[int], str]] = {
     "fences of growing length": lambda n: "\n".join("`" * k for k in range(3, int((2 * n) ** 0.5))),
     "fences that close nothing": lambda n: "~~~~\n" + "~~~\n" * (n // 4),
     "let and spaces": lambda n: "```ocaml\nlet" + " " * n + "\n```",
-    "let rec and spaces": lambda n: "```ocaml\n" + "let rec " * (n // 16) + " " * (n // 2) + "\n```",
+    "let rec and spaces": lambda n: (
+        "```ocaml\n" + "let rec " * (n // 16) + " " * (n // 2) + "\n```"
+    ),
     "only new lines": lambda n: "\n" * n,
     "only tabs": lambda n: "\t" * n,
     "blocks": lambda n: "```ocaml\nlet f = g\n```\n" * (n // 23),
@@ -246,7 +272,9 @@ SLOW_FOR_BACKTRACKING: dict[str, Callable[[int], str]] = {
     "ends of turns": lambda n: "<eos>" * (n // 5) + "x",
     "ends of thinking in literals": lambda n: '```ocaml\n"</think>"\n```\n' * (n // 24),
     "empty literals": lambda n: "```ocaml\n" + '""' * (n // 2) + "\n```",
-    "types": lambda n: "```ocaml\n" + "type t = A |\n" * (n // 13) + "\n```\n```ocaml\nlet f = 1\n```",
+    "types": lambda n: (
+        "```ocaml\n" + "type t = A |\n" * (n // 13) + "\n```\n```ocaml\nlet f = 1\n```"
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""Graders beside the one that judges the tasks: each its own reward for TRL; a fault of one spoils the whole reward."""
+"""Graders beside the one that judges the tasks: each its own reward for TRL; a fault of one spoils
+the whole reward."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class Opened(PromptConfig):
 class Further:
     """A further grader and everything that it told TRL and the run folder."""
 
-    def __init__(self, url: str, file: Path = Path("unwritten"), *, opened: bool = False, **service: Any) -> None:
+    def __init__(
+        self, url: str, file: Path = Path("unwritten"), *, opened: bool = False, **service: Any
+    ) -> None:
         told = {"grader": "ocaml", "rubric": "ocaml/binary@1", "name": "strict", **service}
         config = RewardConfig(grader="ocaml", urls=[url], deadline_s=5, services=[told])
         self.metrics: dict[str, float] = {}
@@ -52,7 +55,9 @@ class Further:
         judges = Judges(config, EXAMPLES, Opened() if opened else PromptConfig(), file=self.file)
         self.grader = judges.of_service(config.services[0], RewardClient(url, attempts=1))
 
-    def step(self, *completions: Any, ahead: tuple[tuple[str, str], ...] = ()) -> list[float | None]:
+    def step(
+        self, *completions: Any, ahead: tuple[tuple[str, str], ...] = ()
+    ) -> list[float | None]:
         async def asked() -> list[float | None]:
             self.grader.send_ahead(ahead)
             return await self.grader.function(
@@ -102,14 +107,18 @@ def test_what_was_sent_ahead_is_not_asked_again_and_reads_the_prompts_opening(ur
 
 
 def test_a_service_that_judges_nothing_stops_the_run_and_is_named() -> None:
-    with pytest.raises(GradingStopped, match=r"step 1: none of 2 samples could be graded.*") as raised:
+    with pytest.raises(
+        GradingStopped, match=r"step 1: none of 2 samples could be graded.*"
+    ) as raised:
         Further("http://127.0.0.1:1").step("reward 1", "reward 1")
     assert "http://127.0.0.1:1" in str(raised.value)
 
 
 def test_a_service_of_its_own_is_asked_where_it_is(url: str) -> None:
     config = RewardConfig(
-        grader="ocaml", urls="http://a:1", services=[{**STRICTER, "urls": url}, {"grader": "preference"}]
+        grader="ocaml",
+        urls="http://a:1",
+        services=[{**STRICTER, "urls": url}, {"grader": "preference"}],
     )
     elsewhere, here = map(config.for_service, config.services)
     assert (elsewhere.urls, here.urls) == ([url], ["http://a:1"])
@@ -121,23 +130,40 @@ def test_a_reward_model_is_asked_as_the_prompt_is_rendered() -> None:
     plain = preference_of("add 1\0", "x\ud800", "s1")
     assert isinstance(plain, PreferenceSubmission)
     assert (plain.prompt, plain.completion, plain.task.messages) == ("add 1\ufffd", "x\ufffd", ())
-    chat = preference_of([{"role": "system", "content": "be brief"}, {"role": "user", "content": "add 1"}], "x", "s2")
+    chat = preference_of(
+        [{"role": "system", "content": "be brief"}, {"role": "user", "content": "add 1"}], "x", "s2"
+    )
     assert isinstance(chat, PreferenceSubmission)
     assert chat.prompt == ""
-    assert [(one.role, one.content) for one in chat.task.messages] == [("system", "be brief"), ("user", "add 1")]
+    assert [(one.role, one.content) for one in chat.task.messages] == [
+        ("system", "be brief"),
+        ("user", "add 1"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
         ({"grader": "preference"}, "a reward model judges no tasks: write services"),
-        ({"grader": "ocaml", "services": [{"grader": "rust"}]}, "services: rust: the rows have no tasks for it"),
+        (
+            {"grader": "ocaml", "services": [{"grader": "rust"}]},
+            "services: rust: the rows have no tasks for it",
+        ),
         ({"services": [{"grader": "ocaml"}]}, "services: ocaml: the rows have no tasks for it"),
         ({"services": [{"grader": "Haskell"}]}, "services.0.grader"),
-        ({"services": [{"grader": "preference"}] * 2}, "two sources of reward are called preference"),
-        ({"grader": "ocaml", "services": [{**STRICTER, "name": "gradus"}]}, "two sources of reward are called gradus"),
         (
-            {"services": [{"grader": "preference"}], "models": [{"path": "x", "name": "preference"}]},
+            {"services": [{"grader": "preference"}] * 2},
+            "two sources of reward are called preference",
+        ),
+        (
+            {"grader": "ocaml", "services": [{**STRICTER, "name": "gradus"}]},
+            "two sources of reward are called gradus",
+        ),
+        (
+            {
+                "services": [{"grader": "preference"}],
+                "models": [{"path": "x", "name": "preference"}],
+            },
             "are called preference",
         ),
         ({"services": [{"grader": "preference", "weight": float("nan")}]}, "weight"),
@@ -151,21 +177,23 @@ def test_a_reward_model_is_asked_as_the_prompt_is_rendered() -> None:
 def test_a_service_that_cannot_be_asked_is_refused(told: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as raised:
         RewardConfig.model_validate(told)
-    assert said in str(raised.value) or said in str([error["loc"] for error in raised.value.errors()]).replace(
-        "', ", "."
-    )
+    assert said in str(raised.value) or said in str(
+        [error["loc"] for error in raised.value.errors()]
+    ).replace("', ", ".")
 
 
 def test_a_service_alone_earns_something() -> None:
     assert RewardConfig.model_validate({"services": [{"grader": "preference"}]}).grader is None
 
 
-# -------------------------------------------------------------------------------------------------- completions.jsonl
+# ---------------------------------------------------------------------- completions.jsonl
 
 
 def test_what_further_graders_said_stands_in_the_line_of_its_completion(tmp_path: Path) -> None:
     file = CompletionsFile(tmp_path / "completions.jsonl")
-    file.add_extra_results("strict", [{"reward": 0.1}, {"reward": None}])  # before the grader's, or after
+    file.add_extra_results(
+        "strict", [{"reward": 0.1}, {"reward": None}]
+    )  # before the grader's, or after
     file.take([{"completion": "a"}, {"completion": "b"}])
     file.add_extra_results("judge", [{"reward": 0.3}, {"reward": 0.4}])
     file.settle([0.5, -0.5])
@@ -185,4 +213,7 @@ def test_what_belongs_to_no_completion_is_left_out_and_not_carried_over(tmp_path
     file.settle([0.5])
     file.take([{"completion": "b"}])
     file.settle([0.5])
-    assert [line.get("services") for line in read_lines(tmp_path / "completions.jsonl")] == [None, None]
+    assert [line.get("services") for line in read_lines(tmp_path / "completions.jsonl")] == [
+        None,
+        None,
+    ]

@@ -1,4 +1,5 @@
-"""What of a generation server's answers is believed: nothing that is short, foreign, infinite or of another shape."""
+"""What of a generation server's answers is believed: nothing that is short, foreign, infinite or of
+another shape."""
 
 from __future__ import annotations
 
@@ -54,16 +55,36 @@ def test_completions_come_in_the_order_of_their_indices() -> None:
         ({"choices": [choice(0), choice(1, prompt_token_ids=None)]}, "no prompt_token_ids"),
         ({"choices": [choice(0), choice(1, token_ids=[])]}, "0 tokens"),
         ({"choices": [choice(0), choice(1, token_ids=[1])]}, "1 tokens, 2 log-probabilities"),
-        ({"choices": [choice(0), choice(1, token_ids=[1] * 4, logprobs={"token_logprobs": [-1] * 4})]}, "of 1 to 3"),
+        (
+            {
+                "choices": [
+                    choice(0),
+                    choice(1, token_ids=[1] * 4, logprobs={"token_logprobs": [-1] * 4}),
+                ]
+            },
+            "of 1 to 3",
+        ),
         ({"choices": [choice(0), choice(1, token_ids=[1, 10])]}, "outside of 0 to 9"),
         ({"choices": [choice(0), choice(1, token_ids=[1, -1])]}, "outside of 0 to 9"),
         ({"choices": [choice(0), choice(1, token_ids=[1, True])]}, "outside of 0 to 9"),
         ({"choices": [choice(0), choice(1, token_ids=[1, 2.0])]}, "outside of 0 to 9"),
         ({"choices": [choice(0), choice(1, logprobs=None)]}, "no logprobs"),
-        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, None]})]}, "no log-probability"),
-        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, "-1"]})]}, "no log-probability"),
-        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, False]})]}, "no log-probability"),
-        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, 0.5]})]}, "no log-probability"),
+        (
+            {"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, None]})]},
+            "no log-probability",
+        ),
+        (
+            {"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, "-1"]})]},
+            "no log-probability",
+        ),
+        (
+            {"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, False]})]},
+            "no log-probability",
+        ),
+        (
+            {"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, 0.5]})]},
+            "no log-probability",
+        ),
     ],
 )
 def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint: str) -> None:
@@ -73,7 +94,11 @@ def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint:
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
 def test_a_log_probability_that_json_should_not_know_is_trouble(word: str) -> None:
-    said = json.loads(json.dumps({"choices": [choice(0, logprobs={"token_logprobs": [-1, "X"]})]}).replace('"X"', word))
+    said = json.loads(
+        json.dumps({"choices": [choice(0, logprobs={"token_logprobs": [-1, "X"]})]}).replace(
+            '"X"', word
+        )
+    )
     with pytest.raises(TransientServerError, match="no log-probability"):
         group_of(said, PROMPT, 1, BOUNDS)
 
@@ -101,7 +126,7 @@ def test_a_prompt_without_all_its_log_probabilities_is_trouble(said: Any) -> Non
         logprobs_of(said, PROMPT)
 
 
-# ------------------------------------------------------------------------------------------------- probe and parity
+# ---------------------------------------------------------------------- probe and parity
 
 
 def test_what_is_compared_has_two_tokens_at_least_and_not_many() -> None:
@@ -118,7 +143,13 @@ def model() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(1)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8, "vocab_size": 10}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "head_dim": 8,
+        "vocab_size": 10,
+    }
     return Qwen3ForCausalLM(Qwen3Config(**sizes, num_attention_heads=2, num_key_value_heads=1))
 
 
@@ -143,21 +174,32 @@ def test_the_model_gives_each_token_its_log_probability_and_training_goes_on(mod
     assert (found.mean, found.largest) == (pytest.approx(0.25), pytest.approx(0.5))
 
 
-@pytest.mark.parametrize("served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]])
+@pytest.mark.parametrize(
+    "served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]]
+)
 def test_what_cannot_be_compared_differs_without_end(served: list[float]) -> None:
     from trainer.generation.parity import difference
 
     assert difference([-1.0] * 3, served).mean == float("inf")
 
 
-def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_update_are_not() -> None:
+def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_update_are_not() -> (
+    None
+):
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     from trainer.generation.parity import difference, logprobs_of_model, mean_bound
 
-    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "vocab_size": 2048}
-    config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "vocab_size": 2048,
+    }
+    config = Qwen2Config(
+        **sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False
+    )
     with torch.random.fork_rng():
         torch.manual_seed(1)
         ours = AutoModelForCausalLM.from_config(config).bfloat16()
@@ -175,7 +217,8 @@ def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_up
 
 
 def as_vllm_holds(model: Any, rows: int) -> dict[str, str]:
-    """Sums as vLLM gives them of a Qwen model: fused projections, a padded vocabulary; written down apart from ours."""
+    """Sums as vLLM gives them of a Qwen model: fused projections, a padded vocabulary; written down
+    apart from ours."""
     import hashlib
 
     import torch
@@ -190,11 +233,16 @@ def as_vllm_holds(model: Any, rows: int) -> dict[str, str]:
             data = [tensors[name.replace("q_proj", one)] for one in ("q_proj", "k_proj", "v_proj")]
             whole = name.replace("q_proj", "qkv_proj")
         elif "gate_proj" in name:
-            data, whole = [tensor, tensors[name.replace("gate", "up")]], name.replace("gate_proj", "gate_up_proj")
+            data, whole = (
+                [tensor, tensors[name.replace("gate", "up")]],
+                name.replace("gate_proj", "gate_up_proj"),
+            )
         elif "embed_tokens" in name or "lm_head" in name:
             data = [tensor, torch.zeros(rows - len(tensor), tensor.shape[1])]
         packed = torch.cat(data).to(torch.bfloat16).view(torch.uint8)
-        found[whole.replace("o_proj.", "o_proj.base_layer.")] = hashlib.sha256(packed.detach().numpy()).hexdigest()
+        found[whole.replace("o_proj.", "o_proj.base_layer.")] = hashlib.sha256(
+            packed.detach().numpy()
+        ).hexdigest()
     return found
 
 
@@ -209,13 +257,22 @@ def test_sums_are_those_of_the_parameters_that_vllm_fuses_and_pads(model: Any) -
     assert unlike(own, served) == []
     name = "model.layers.0.self_attn.qkv_proj.weight"
     spoiled = served | {name: "other", "model.norm.weight": "other"}
-    assert unlike(own, spoiled) == ["model.norm.weight"], "no other layer shows how the server lays out this matrix"
-    second = {one.replace("layers.0", "layers.1"): digest for one, digest in own.items() if "layers.0" in one}
-    assert unlike(own | second, spoiled | second) == ["model.layers.0.self_attn.qkv_proj.weight", "model.norm.weight"]
+    assert unlike(own, spoiled) == ["model.norm.weight"], (
+        "no other layer shows how the server lays out this matrix"
+    )
+    second = {
+        one.replace("layers.0", "layers.1"): digest
+        for one, digest in own.items()
+        if "layers.0" in one
+    }
+    assert unlike(own | second, spoiled | second) == [
+        "model.layers.0.self_attn.qkv_proj.weight",
+        "model.norm.weight",
+    ]
     assert unlike(own | second, served | second | {name: NOTHING}) == [], "packed away on a CPU"
 
 
-# --------------------------------------------------------------------------------------------------------- versions
+# ---------------------------------------------------------------------------------------- versions
 
 
 def test_the_pairs_that_were_tried_are_let_through() -> None:
@@ -227,7 +284,9 @@ def test_the_pairs_that_were_tried_are_let_through() -> None:
 
 @pytest.mark.parametrize("version", ["0.31.0", "0.32.1", "0.32.0rc1", "1.0", "", "+cpu"])
 def test_another_server_is_refused_with_what_was_tried(version: str) -> None:
-    with pytest.raises(GenerationStopped, match=r"never tried together \(tried: TRL 1\.16\.0 with vLLM 0\.32\.0\)"):
+    with pytest.raises(
+        GenerationStopped, match=r"never tried together \(tried: TRL 1\.16\.0 with vLLM 0\.32\.0\)"
+    ):
         refuse_untested(version, allowed=False)
     refuse_untested(version, allowed=True)
 

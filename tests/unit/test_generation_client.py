@@ -1,4 +1,5 @@
-"""One run and its generation server: what is refused, tried again, sent again, and when it is given up."""
+"""One run and its generation server: what is refused, tried again, sent again, and when it is given
+up."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def like() -> Iterator[VllmLike]:
 
 
 class Run:
-    """A client with the rest of a run around it: weights to send, what was said, which groups came early."""
+    """A client with the rest of a run around it: weights to send, what was said, which groups came
+    early."""
 
     def __init__(self, url: str, folder: Path, difference: float = 0.0, **options: Any) -> None:
         from trainer.generation.client import Client, GenerationState, Model
@@ -50,7 +52,9 @@ class Run:
             self.compared.append(ids)
             return [LOGPROB - difference] * (len(ids) - 1)
 
-        own = Model(logprobs, lambda dtype: dict(self.checksums), vocab_size=10, dtype="torch.float32")
+        own = Model(
+            logprobs, lambda dtype: dict(self.checksums), vocab_size=10, dtype="torch.float32"
+        )
         self.folder = written
         self.client = Client(self.served, self._write, own)
 
@@ -82,13 +86,22 @@ def start(like: VllmLike, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         run.client.close()
 
 
-@pytest.mark.parametrize(("ends", "finish_reason"), [(frozenset({2}), "stop"), (frozenset(), "length")])
+@pytest.mark.parametrize(
+    ("ends", "finish_reason"), [(frozenset({2}), "stop"), (frozenset(), "length")]
+)
 def test_held_out_completions_come_from_the_server_too(
     start: Callable[..., Run], like: VllmLike, ends: frozenset[int], finish_reason: str
 ) -> None:
     from trainer.config.run import FreshModel, PromptConfig
     from trainer.evaluate.held_out import GenerationServer
-    from trainer.evaluate.plan import ErrorKind, GeneratedCompletion, GenerationError, Problem, asks_of, make_plan
+    from trainer.evaluate.plan import (
+        ErrorKind,
+        GeneratedCompletion,
+        GenerationError,
+        Problem,
+        asks_of,
+        make_plan,
+    )
     from trainer.models.fresh import train_tokenizer
 
     like.settings["model_config"]["max_model_len"] = 100
@@ -96,14 +109,24 @@ def test_held_out_completions_come_from_the_server_too(
     run.step()
     tokenizer = train_tokenizer(["let f x = 1"], FreshModel())
     problems = [Problem("a", "let f", None), Problem("b", "let f x = " * 200, None)]
-    fields: dict[str, Any] = {"model": "m", "served": True, "samples": 1, "temperature": 0.7, "greedy": True}
+    fields: dict[str, Any] = {
+        "model": "m",
+        "served": True,
+        "samples": 1,
+        "temperature": 0.7,
+        "greedy": True,
+    }
     plan = make_plan(problems, PromptConfig(), tasks="t", max_new_tokens=2, **fields)
-    trainer = SimpleNamespace(vllm_generation=SimpleNamespace(vllm_client=run.client), served=run.served)
+    trainer = SimpleNamespace(
+        vllm_generation=SimpleNamespace(vllm_client=run.client), served=run.served
+    )
     source = GenerationServer(trainer, ends, tokenizer, plan, 64)
 
     async def all_of() -> dict[Any, Any]:
         asks = asks_of(problems, plan)
-        return {ask.key: found async for ask, found in source.write(asks, {ask.key for ask in asks})}
+        return {
+            ask.key: found async for ask, found in source.write(asks, {ask.key for ask in asks})
+        }
 
     found = asyncio.run(all_of())
     for mode in ("sampled", "greedy"):
@@ -119,10 +142,12 @@ def test_held_out_completions_come_from_the_server_too(
     assert sorted(run.groups) == [0, 1], "they are no completions of a training step"
 
 
-# ----------------------------------------------------------------------------------------------------- one good step
+# ---------------------------------------------------------------------- one good step
 
 
-def test_a_step_sends_weights_proves_them_and_hands_over_every_group(start: Callable[..., Run], like: VllmLike) -> None:
+def test_a_step_sends_weights_proves_them_and_hands_over_every_group(
+    start: Callable[..., Run], like: VllmLike
+) -> None:
     run = start()
     made = run.step()
     assert made["completion_ids"] == [[1, 2]] * 4
@@ -146,7 +171,10 @@ def test_sampling_is_what_the_trainer_says_and_what_is_ours_stays_ours(
     run.client.new_version()
     run.generate(generation_kwargs={"min_tokens": 1, "n": 7}, structured_outputs_regex="a+")
     asked = [body for path, body in like.log if path == "/v1/completions"]
-    assert all(body["temperature"] == 0.7 and body["max_tokens"] == 4 and body["min_tokens"] == 1 for body in asked)
+    assert all(
+        body["temperature"] == 0.7 and body["max_tokens"] == 4 and body["min_tokens"] == 1
+        for body in asked
+    )
     assert all(body["n"] == 2 and body["structured_outputs"] == {"regex": "a+"} for body in asked)
     assert all("seed" not in body for body in asked)
     assert run.compared == []
@@ -157,7 +185,9 @@ def test_images_are_refused(start: Callable[..., Run]) -> None:
         start().client.generate(PROMPTS, [{}], n=1, max_tokens=1)
 
 
-def test_the_first_sync_alone_is_proved_unless_every_one_is_asked_for(start: Callable[..., Run]) -> None:
+def test_the_first_sync_alone_is_proved_unless_every_one_is_asked_for(
+    start: Callable[..., Run],
+) -> None:
     first, always = start(verify_sync="first"), start(verify_sync="always")
     for run in (first, always):
         run.step()
@@ -175,7 +205,9 @@ def test_a_server_that_disagrees_ends_the_run_before_a_completion(
     assert run.groups == []
 
 
-def test_bfloat16_may_differ_by_more_than_float32(start: Callable[..., Run], like: VllmLike) -> None:
+def test_bfloat16_may_differ_by_more_than_float32(
+    start: Callable[..., Run], like: VllmLike
+) -> None:
     like.settings["model_config"]["dtype"] = "torch.bfloat16"
     run = start(difference=0.06)
     run.step()
@@ -187,17 +219,25 @@ def test_a_server_whose_weights_have_other_bytes_ends_the_run(
     start: Callable[..., Run], like: VllmLike, spoiled: bool
 ) -> None:
     run = start()
-    run.checksums = {"model.layers.0.mlp.down_proj.weight": "a", "model.layers.1.mlp.down_proj.weight": "b"}
-    like.checksums = {**run.checksums, "model.layers.1.mlp.down_proj.weight": "c" if spoiled else "b"}
+    run.checksums = {
+        "model.layers.0.mlp.down_proj.weight": "a",
+        "model.layers.1.mlp.down_proj.weight": "b",
+    }
+    like.checksums = {
+        **run.checksums,
+        "model.layers.1.mlp.down_proj.weight": "c" if spoiled else "b",
+    }
     if not spoiled:
         run.step()
         return
-    with pytest.raises(GenerationStopped, match=r"other bytes for 1 parameters, model\.layers\.1\.mlp"):
+    with pytest.raises(
+        GenerationStopped, match=r"other bytes for 1 parameters, model\.layers\.1\.mlp"
+    ):
         run.step()
     assert run.groups == []
 
 
-# ---------------------------------------------------------------------------------------------- other weights than ours
+# ---------------------------------------------------------------------- other weights than ours
 
 
 def test_a_server_that_was_started_again_gets_the_weights_again_and_is_proved_again(
@@ -241,7 +281,9 @@ def test_completions_written_while_the_weights_changed_are_thrown_away(
     assert any("was given other weights" in text for text in run.said)
 
 
-def test_two_runs_on_one_server_stop_instead_of_taking_turns(start: Callable[..., Run], like: VllmLike) -> None:
+def test_two_runs_on_one_server_stop_instead_of_taking_turns(
+    start: Callable[..., Run], like: VllmLike
+) -> None:
     run = start(verify_sync="never")
     run.client.new_version()
 
@@ -270,7 +312,9 @@ def test_adapters_come_and_go_by_name_and_none_is_left(like: VllmLike, tmp_path:
     assert like.adapters == []
 
 
-def test_adapters_are_refused_on_a_base_that_was_changed(like: VllmLike, start: Callable[..., Run]) -> None:
+def test_adapters_are_refused_on_a_base_that_was_changed(
+    like: VllmLike, start: Callable[..., Run]
+) -> None:
     like.settings["lora_config"] = {"max_lora_rank": 16}
     like.weight_version = "another run's"
     with pytest.raises(GenerationStopped, match="no longer holds its base model"):
@@ -283,7 +327,7 @@ def test_adapters_are_refused_on_a_base_that_was_changed(like: VllmLike, start: 
         run.generate()
 
 
-# ------------------------------------------------------------------------------------------------------- the unfit
+# --------------------------------------------------------------------------------------- the unfit
 
 
 @pytest.mark.parametrize(
@@ -319,7 +363,9 @@ def test_a_server_that_was_started_otherwise_is_refused_with_how_to_start_it(
     assert "gradus vllm MODEL" in str(refused.value)
 
 
-def test_a_server_without_its_development_endpoints_is_refused(like: VllmLike, start: Callable[..., Run]) -> None:
+def test_a_server_without_its_development_endpoints_is_refused(
+    like: VllmLike, start: Callable[..., Run]
+) -> None:
     like.before = lambda path, body: (404, b"Not Found") if path == "/server_info" else None
     with pytest.raises(GenerationStopped, match="VLLM_SERVER_DEV_MODE=1"):
         start()
@@ -334,14 +380,16 @@ def test_a_server_of_an_untested_version_is_refused_unless_that_is_allowed(
     start(allow_untested_versions=True).step()
 
 
-# ---------------------------------------------------------------------------------------------- away, late, nonsense
+# ---------------------------------------------------------------------- away, late, nonsense
 
 
 def test_a_server_that_never_comes_is_waited_for_aloud_and_given_up(tmp_path: Path) -> None:
     with socket.socket() as taken:  # bound and deaf
         taken.bind(("127.0.0.1", 0))
         run = Run(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, restart_wait_s=0.5)
-        with pytest.raises(GenerationStopped, match=r"no vLLM server at .* after 0\.5 s: .*\n.*gradus vllm MODEL"):
+        with pytest.raises(
+            GenerationStopped, match=r"no vLLM server at .* after 0\.5 s: .*\n.*gradus vllm MODEL"
+        ):
             run.client.connect(wants_adapter=False)
         run.client.close()
     assert any("waiting for the vLLM server" in text for text in run.said)
@@ -375,10 +423,14 @@ def test_nonsense_is_asked_for_again_and_given_up_after_a_few_tries(
         run.generate()
 
 
-def test_what_no_other_try_will_mend_is_not_tried_again(like: VllmLike, start: Callable[..., Run]) -> None:
+def test_what_no_other_try_will_mend_is_not_tried_again(
+    like: VllmLike, start: Callable[..., Run]
+) -> None:
     run = start(verify_sync="never")
     run.client.new_version()
-    like.before = lambda path, body: (400, b"prompt too long") if path == "/v1/completions" else None
+    like.before = lambda path, body: (
+        (400, b"prompt too long") if path == "/v1/completions" else None
+    )
     with pytest.raises(GenerationStopped, match="status 400: prompt too long"):
         run.generate()
     assert like.paths().count("/v1/completions") == len(PROMPTS)
@@ -396,28 +448,34 @@ def test_only_what_is_missing_is_asked_for_again(like: VllmLike, start: Callable
 
     like.before = before
     run.generate()
-    assert sorted(body["prompt"][0] for path, body in like.log if path == "/v1/completions") == sorted(
-        [PROMPTS[0], PROMPTS[1], PROMPTS[1]]
-    )
+    assert sorted(
+        body["prompt"][0] for path, body in like.log if path == "/v1/completions"
+    ) == sorted([PROMPTS[0], PROMPTS[1], PROMPTS[1]])
 
 
 def test_a_late_answer_is_not_waited_for(like: VllmLike, start: Callable[..., Run]) -> None:
     run = start(verify_sync="never", request_timeout_s=0.2, tries=2)
     run.client.new_version()
     like.before = slow(1.0, on="/v1/completions")
-    with pytest.raises(GenerationStopped, match=r"no answer after 0\.2 s \(generation\.request_timeout_s\)"):
+    with pytest.raises(
+        GenerationStopped, match=r"no answer after 0\.2 s \(generation\.request_timeout_s\)"
+    ):
         run.generate()
 
 
 def test_a_sync_over_its_deadline_is_a_message(like: VllmLike, start: Callable[..., Run]) -> None:
     run = start(sync_deadline_s=0.2, tries=2)
     like.before = slow(1.0, on="/update_weights")
-    with pytest.raises(GenerationStopped, match=r"did not take new weights in 2 tries[^\n]*\n.*start it again"):
+    with pytest.raises(
+        GenerationStopped, match=r"did not take new weights in 2 tries[^\n]*\n.*start it again"
+    ):
         run.client.new_version()
     assert like.paused, "it has half of the weights"
 
 
-def test_an_update_that_somebody_broke_off_is_ended_first(like: VllmLike, start: Callable[..., Run]) -> None:
+def test_an_update_that_somebody_broke_off_is_ended_first(
+    like: VllmLike, start: Callable[..., Run]
+) -> None:
     like.updating = like.paused = like.engine_ready = True
     run = start()
     run.step()
@@ -425,7 +483,9 @@ def test_an_update_that_somebody_broke_off_is_ended_first(like: VllmLike, start:
     assert not like.paused
 
 
-def test_weights_that_were_lost_on_the_way_are_sent_again(like: VllmLike, start: Callable[..., Run]) -> None:
+def test_weights_that_were_lost_on_the_way_are_sent_again(
+    like: VllmLike, start: Callable[..., Run]
+) -> None:
     run = start()
     lost = iter([(500, b"IncompleteRead")])
     like.before = lambda path, body: next(lost, None) if path == "/update_weights" else None
@@ -484,13 +544,17 @@ def test_a_disk_that_takes_no_weights_stops_the_run(like: VllmLike, tmp_path: Pa
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("rank", [None, 16])
-def test_a_server_as_documented_suits_a_trainer_as_documented(like: VllmLike, device: str, rank: int | None) -> None:
+def test_a_server_as_documented_suits_a_trainer_as_documented(
+    like: VllmLike, device: str, rank: int | None
+) -> None:
     from services.generation.serve import VllmServerOptions, command_of
     from trainer.generation.client import way_of_weights
     from trainer.generation.server import VllmServer
 
     command = command_of(VllmServerOptions("m", lora_rank=rank), device)
-    like.settings["weight_transfer_config"] = json.loads(command[command.index("--weight-transfer-config") + 1])
+    like.settings["weight_transfer_config"] = json.loads(
+        command[command.index("--weight-transfer-config") + 1]
+    )
     like.settings["lora_config"] = {"max_lora_rank": rank} if rank else None
     config = GenerationConfig(backend="vllm", url=like.url)
     for wants_adapter in (False, True):
@@ -510,7 +574,12 @@ def test_a_server_as_documented_suits_a_trainer_as_documented(like: VllmLike, de
     ],
 )
 def test_the_way_is_the_first_of_the_table_that_both_sides_have(
-    like: VllmLike, server_sync: str, adapters: bool, has_nccl: bool, wants_adapter: bool, way: str | None
+    like: VllmLike,
+    server_sync: str,
+    adapters: bool,
+    has_nccl: bool,
+    wants_adapter: bool,
+    way: str | None,
 ) -> None:
     from trainer.generation.client import way_of_weights
     from trainer.generation.server import VllmServer
@@ -523,7 +592,9 @@ def test_the_way_is_the_first_of_the_table_that_both_sides_have(
     if way is not None:
         assert way_of_weights(VllmServer(config), config, wants_adapter, has_nccl=has_nccl) == way
         return
-    with pytest.raises(GenerationStopped, match=r"takes weights by nccl.*gradus vllm MODEL --sync file"):
+    with pytest.raises(
+        GenerationStopped, match=r"takes weights by nccl.*gradus vllm MODEL --sync file"
+    ):
         way_of_weights(VllmServer(config), config, wants_adapter, has_nccl=has_nccl)
 
 

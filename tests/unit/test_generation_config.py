@@ -21,7 +21,8 @@ from trainer.runs.folder import RunFolder
 
 @pytest.fixture(scope="module")
 def backend() -> Any:
-    """The module under test. It loads torch and TRL, so it is imported when a test runs, not when pytest collects."""
+    """The module under test. It loads torch and TRL, so it is imported when a test runs, not when
+    pytest collects."""
     return import_module("trainer.generation.backend")
 
 
@@ -61,34 +62,45 @@ def test_what_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
     assert [error["loc"] for error in refused.value.errors()] == [(name,)]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8001", "https://vllm.example/behind/a/path", "http://[::1]:8001/"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8001", "https://vllm.example/behind/a/path", "http://[::1]:8001/"]
+)
 def test_addresses_of_servers_are_taken_as_they_are(url: str) -> None:
     assert GenerationConfig(url=url).url == url
 
 
-# ------------------------------------------------------------------------------------------------- what TRL is told
+# ---------------------------------------------------------------------- what TRL is told
 
 
 def test_trl_is_told_of_a_server_only_when_there_is_one(backend: Any) -> None:
     assert backend.vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
-    told = backend.vllm_options(GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7})
+    told = backend.vllm_options(
+        GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7}
+    )
     assert told == {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://h:1"}
 
 
 @pytest.mark.parametrize(
-    "name", ["use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"]
+    "name",
+    ["use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"],
 )
 def test_two_words_on_the_server_are_one_too_many(backend: Any, name: str) -> None:
     with pytest.raises(Misuse, match=f"grpo.{name}"):
         backend.vllm_options(GenerationConfig(backend="vllm"), {name: True})
 
 
-@pytest.mark.parametrize("name", ["seed", "n", "max_tokens", "model", "prompt", "stream", "logprobs", "echo"])
+@pytest.mark.parametrize(
+    "name", ["seed", "n", "max_tokens", "model", "prompt", "stream", "logprobs", "echo"]
+)
 def test_options_of_requests_that_would_break_them_are_refused(backend: Any, name: str) -> None:
     with pytest.raises(Misuse, match=f"generation_kwargs: {name}"):
-        backend.vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, name: 1}})
+        backend.vllm_options(
+            GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, name: 1}}
+        )
     assert backend.vllm_options(GenerationConfig(), {"generation_kwargs": {name: 1}}) == {}
-    backend.vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}})
+    backend.vllm_options(
+        GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}}
+    )
 
 
 COLOCATE, SERVER = GenerationConfig(), GenerationConfig(backend="vllm")
@@ -108,20 +120,33 @@ def test_sampling_whose_probabilities_would_take_the_weight_of_long_completions_
 ) -> None:
     ((name, value),) = asked.get("generation_kwargs", asked).items()
     for config, more in ((SERVER, {}), (COLOCATE, {"use_vllm": True})):
-        with pytest.raises(Misuse, match=f"grpo: {name} {value} with vLLM.*vllm_importance_sampling_mode"):
+        with pytest.raises(
+            Misuse, match=f"grpo: {name} {value} with vLLM.*vllm_importance_sampling_mode"
+        ):
             backend.vllm_options(config, asked | more)
         for mended in (
             {"vllm_importance_sampling_mode": "token_truncate"},
             {"vllm_importance_sampling_correction": False},
         ):
             backend.vllm_options(config, asked | more | mended)
-    assert backend.vllm_options(COLOCATE, asked) == {}, "transformers' probabilities are asked of nobody"
+    assert backend.vllm_options(COLOCATE, asked) == {}, (
+        "transformers' probabilities are asked of nobody"
+    )
     backend.vllm_options(SERVER, asked, "rloo")
 
 
 def test_sampling_that_changes_no_probability_goes_with_vllm(backend: Any) -> None:
-    neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "temperature": 0.7}
-    assert backend.vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"] is True
+    neutral = {
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": None,
+        "repetition_penalty": 1.0,
+        "temperature": 0.7,
+    }
+    assert (
+        backend.vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"]
+        is True
+    )
 
 
 CPU, CUDA = (Device(kind, has_bf16=False, has_eight_bit=False) for kind in ("cpu", "cuda"))
@@ -132,8 +157,13 @@ def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for config, options in ((COLOCATE, {"use_vllm": True}), (NCCL, {"use_vllm": True, "vllm_mode": "server"})):
-        with pytest.raises(Misuse, match=r"needs vLLM in the trainer's environment.*gradus-rl\[train,vllm\]"):
+    for config, options in (
+        (COLOCATE, {"use_vllm": True}),
+        (NCCL, {"use_vllm": True, "vllm_mode": "server"}),
+    ):
+        with pytest.raises(
+            Misuse, match=r"needs vLLM in the trainer's environment.*gradus-rl\[train,vllm\]"
+        ):
             backend.refuse_without_vllm(config, options, CUDA)
     for config in (COLOCATE, SERVER):
         backend.refuse_without_vllm(config, backend.vllm_options(config, {}), CPU)
@@ -148,7 +178,9 @@ def test_what_trl_asks_of_vllm_itself_is_let_through_where_there_is_one(
 
 
 def test_nccl_without_cuda_is_refused(backend: Any) -> None:
-    with pytest.raises(Misuse, match="generation.sync: nccl moves weights between GPUs, and this trains on cpu"):
+    with pytest.raises(
+        Misuse, match="generation.sync: nccl moves weights between GPUs, and this trains on cpu"
+    ):
         backend.refuse_without_vllm(NCCL, backend.vllm_options(NCCL, {}), CPU)
 
 
@@ -182,13 +214,15 @@ def test_the_demo_with_vllm_learns_the_same_in_the_same_way() -> None:
     assert served["generation"]["max_logprob_difference"] <= 1e-4
 
 
-# ------------------------------------------------------------------------------------------------ how vLLM is started
+# ---------------------------------------------------------------------- how vLLM is started
 
 
 def options_of(command: list[str]) -> dict[str, str]:
     """Those that have values."""
     pairs = zip(command, command[1:], strict=False)
-    return {name: value for name, value in pairs if name.startswith("--") and not value.startswith("--")}
+    return {
+        name: value for name, value in pairs if name.startswith("--") and not value.startswith("--")
+    }
 
 
 def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
@@ -199,22 +233,29 @@ def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
     assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "file"}
     assert options["--dtype"] == "float32"
     assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= {*command}
-    assert options["--generation-config"] == "vllm", "not the model's own top_k and repetition_penalty"
+    assert options["--generation-config"] == "vllm", (
+        "not the model's own top_k and repetition_penalty"
+    )
     assert "--enable-lora" not in command
 
 
 def test_a_server_on_cuda_is_left_its_own_settings() -> None:
     command = command_of(
-        VllmServerOptions(model="m", lora_rank=16, max_model_len=512, extra=("--dtype", "half")), "cuda"
+        VllmServerOptions(model="m", lora_rank=16, max_model_len=512, extra=("--dtype", "half")),
+        "cuda",
     )
     options = options_of(command)
-    assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "file"}, "what every run can send"
+    assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "file"}, (
+        "what every run can send"
+    )
     assert (options["--max-lora-rank"], options["--max-model-len"]) == ("16", "512")
     assert not {"--enforce-eager", "--kv-cache-memory-bytes"} & {*command}
     assert command[-2:] == ["--dtype", "half"], "what is said last counts"
 
 
-def test_a_server_on_a_machines_only_card_leaves_room_for_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_a_machines_only_card_leaves_room_for_the_trainer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     options = VllmServerOptions(model="m")
     assert options_of(command_of(options, "cuda", cards=1))["--gpu-memory-utilization"] == "0.35"
@@ -222,10 +263,14 @@ def test_a_server_on_a_machines_only_card_leaves_room_for_the_trainer(monkeypatc
     asked = VllmServerOptions(model="m", extra=("--gpu-memory-utilization", "0.8"))
     assert options_of(command_of(asked, "cuda", cards=1))["--gpu-memory-utilization"] == "0.8"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=1), "a card of its own"
+    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=1), (
+        "a card of its own"
+    )
 
 
-def test_development_endpoints_cannot_be_switched_off_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_endpoints_cannot_be_switched_off_from_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "0")
     monkeypatch.setenv("VLLM_NO_USAGE_STATS", "0")
     environment = environment_of()
@@ -242,6 +287,8 @@ def test_development_endpoints_cannot_be_switched_off_from_outside(monkeypatch: 
         (VllmServerOptions(model="m"), "make vllm"),
     ],
 )
-def test_what_cannot_be_started_is_told_before_anything_is(wish: VllmServerOptions, complaint: str) -> None:
+def test_what_cannot_be_started_is_told_before_anything_is(
+    wish: VllmServerOptions, complaint: str
+) -> None:
     with pytest.raises(Misuse, match=complaint):
         serve(wish, print)

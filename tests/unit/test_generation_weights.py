@@ -17,7 +17,8 @@ from gradus.errors import Misuse
 
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
-    """The module under test. It loads torch, so it is imported when a test runs, not when pytest collects."""
+    """The module under test. It loads torch, so it is imported when a test runs, not when pytest
+    collects."""
     return import_module("trainer.generation.weights")
 
 
@@ -43,7 +44,10 @@ def test_a_version_holds_every_tensor_as_it_is(folder: Any) -> None:
 
     file = folder.weights("run-1", tensors())
     found = read(file)
-    assert {name: tensor.dtype for name, tensor in found.items()} == {"a": torch.float32, "b": torch.bfloat16}
+    assert {name: tensor.dtype for name, tensor in found.items()} == {
+        "a": torch.float32,
+        "b": torch.bfloat16,
+    }
     assert torch.equal(found["a"], tensors()[0][1])
     assert [path.name for path in file.parent.iterdir()] == ["run-1.safetensors"]
 
@@ -52,7 +56,9 @@ def test_tied_and_transposed_tensors_are_written_in_full(folder: Any) -> None:
     import torch
 
     shared = torch.arange(6.0).reshape(2, 3)
-    found = read(folder.weights("run-1", [("embed", shared), ("head", shared), ("turned", shared.T)]))
+    found = read(
+        folder.weights("run-1", [("embed", shared), ("head", shared), ("turned", shared.T)])
+    )
     assert torch.equal(found["embed"], found["head"])
     assert torch.equal(found["turned"], shared.T)
 
@@ -77,7 +83,9 @@ def test_a_folder_with_nothing_else_in_it_goes_with_the_run(folder: Any) -> None
     assert not folder.path.exists()
 
 
-def test_every_tensor_is_asked_for_before_a_full_or_foreign_disk_is_noticed(module: Any, tmp_path: Path) -> None:
+def test_every_tensor_is_asked_for_before_a_full_or_foreign_disk_is_noticed(
+    module: Any, tmp_path: Path
+) -> None:
     (tmp_path / "weights").write_text("a file where the folder should be")
     asked = []
 
@@ -96,7 +104,7 @@ def test_a_shared_folder_is_told_as_an_absolute_path(module: Any, folder: Any) -
     assert module.SharedFolder().info(file) == {"path": str(file.resolve())}
 
 
-# ------------------------------------------------------------------------------------------------------- over HTTP
+# --------------------------------------------------------------------------------------- over HTTP
 
 
 @pytest.fixture
@@ -156,7 +164,9 @@ def status_of(channel: Any, path: str, method: str = "GET") -> int:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_everybody_else_and_every_other_path_gets_nothing(served: tuple[Any, Path], path: str, method: str) -> None:
+def test_everybody_else_and_every_other_path_gets_nothing(
+    served: tuple[Any, Path], path: str, method: str
+) -> None:
     channel, file = served
     secret = channel.info(file)["url"].split("/")[3]
     sent = path.format(secret=secret).encode().decode("latin-1")
@@ -166,7 +176,9 @@ def test_everybody_else_and_every_other_path_gets_nothing(served: tuple[Any, Pat
         assert status_of(channel, sent, method) == 404
 
 
-def test_two_runs_have_two_secrets_and_the_port_is_free_afterwards(module: Any, folder: Any) -> None:
+def test_two_runs_have_two_secrets_and_the_port_is_free_afterwards(
+    module: Any, folder: Any
+) -> None:
     file = folder.weights("run-1", tensors())
     one, other = (
         module.HttpWeightServer("127.0.0.1:0", folder.path),
@@ -181,8 +193,20 @@ def test_two_runs_have_two_secrets_and_the_port_is_free_afterwards(module: Any, 
 
 @pytest.mark.parametrize(
     "address",
-    ["", "9000", ":9000", "0.0.0.0:0", "[::]:0", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "203.0.113.9:0"],
+    [
+        "",
+        "9000",
+        ":9000",
+        "0.0.0.0:0",
+        "[::]:0",
+        "127.0.0.1",
+        "127.0.0.1:x",
+        "127.0.0.1:70000",
+        "203.0.113.9:0",
+    ],
 )
-def test_an_address_that_the_server_could_not_use_is_refused(module: Any, address: str, tmp_path: Path) -> None:
+def test_an_address_that_the_server_could_not_use_is_refused(
+    module: Any, address: str, tmp_path: Path
+) -> None:
     with pytest.raises(Misuse, match=r"generation\.serve_weights_at"):
         module.HttpWeightServer(address, tmp_path)

@@ -1,4 +1,5 @@
-"""`gradus gpus`: the commands that split GPUs, those of the guide among them, and batches that do not come out even."""
+"""`gradus gpus`: the commands that split GPUs, those of the guide among them, and batches that do
+not come out even."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ def test_the_guide_shows_what_its_command_prints() -> None:
     [asked] = re.findall(r"`gradus gpus \S+ --train (\d) --vllm (\d) --batch (\d+)`", text)
     [shown] = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     printed = split_commands(Path(os.path.relpath(CONFIG)), *map(int, asked))
-    assert [line.replace(os.path.relpath(CONFIG), "configs/train/story_cot.yaml") for line in printed] == (
-        shown.splitlines()
-    )
+    assert [
+        line.replace(os.path.relpath(CONFIG), "configs/train/story_cot.yaml") for line in printed
+    ] == (shown.splitlines())
 
 
 @pytest.mark.parametrize("train", [1, 2, 4])

@@ -12,7 +12,9 @@ from trainer.config.run import FreshModel, ModelConfig
 from trainer.models.fresh import build_model, train_tokenizer
 from trainer.models.loading import load_tokenizer
 
-SMALL = FreshModel(hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab_size=300)
+SMALL = FreshModel(
+    hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab_size=300
+)
 TEXTS = ["let f x = x + 1", "(* add 1 *)"]
 
 pytestmark = pytest.mark.training
@@ -20,7 +22,8 @@ pytestmark = pytest.mark.training
 
 @pytest.fixture(scope="module")
 def bench() -> Any:
-    """The module under test. It loads torch, so it is imported when a test runs, not when pytest collects."""
+    """The module under test. It loads torch, so it is imported when a test runs, not when pytest
+    collects."""
     return import_module("tests.bench.grading_overhead_models")
 
 
@@ -38,7 +41,8 @@ def small() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "neurons", "heads", "layers"), [(32, 48, 4, 5), (32, 100, 8, 2), (128, 64, 6, 3), (96, 48, 4, 2)]
+    ("hidden", "neurons", "heads", "layers"),
+    [(32, 48, 4, 5), (32, 100, 8, 2), (128, 64, 6, 3), (96, 48, 4, 2)],
 )
 def test_a_grown_model_has_the_same_logits(
     bench: Any, small: Any, hidden: int, neurons: int, heads: int, layers: int
@@ -76,7 +80,15 @@ def test_a_grown_model_is_written_with_its_tokenizer(bench: Any, tmp_path: Path)
     tokenizer = train_tokenizer(TEXTS, SMALL)
     build_model("qwen3", SMALL, tokenizer, seed=1).save_pretrained(tmp_path / "small")
     tokenizer.save_pretrained(tmp_path / "small")
-    bench.grow(tmp_path / "small", tmp_path / "large", bench.Size(hidden=64, neurons=64, heads=4, layers=3))
-    assert load_tokenizer(str(tmp_path / "large"), ModelConfig(name="large")).decode([5]) == tokenizer.decode([5])
+    bench.grow(
+        tmp_path / "small", tmp_path / "large", bench.Size(hidden=64, neurons=64, heads=4, layers=3)
+    )
+    assert load_tokenizer(str(tmp_path / "large"), ModelConfig(name="large")).decode(
+        [5]
+    ) == tokenizer.decode([5])
     with pytest.raises(ValueError, match="smaller than the model"):
-        bench.grow(tmp_path / "large", tmp_path / "none", bench.Size(hidden=32, neurons=64, heads=4, layers=3))
+        bench.grow(
+            tmp_path / "large",
+            tmp_path / "none",
+            bench.Size(hidden=32, neurons=64, heads=4, layers=3),
+        )

@@ -1,4 +1,5 @@
-"""What counts as proof: whole lines with the run's secret. Everything else a program writes proves nothing."""
+"""What counts as proof: whole lines with the run's secret. Everything else a program writes proves
+nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ ALL_PASSED = report("start", "ok 0", "ok 1", "ok 2", "done")
 
 
 def test_tests_that_were_reported_as_passed_have_passed() -> None:
-    assert parse_test_report(ALL_PASSED, SECRET, 3) == HarnessReport(True, True, TestCount(passed=3, total=3), ())
+    assert parse_test_report(ALL_PASSED, SECRET, 3) == HarnessReport(
+        True, True, TestCount(passed=3, total=3), ()
+    )
 
 
 def test_a_test_that_was_not_reported_has_not_passed() -> None:
@@ -34,7 +37,10 @@ def test_a_test_that_was_not_reported_has_not_passed() -> None:
 
 def test_a_test_that_failed_once_has_failed_whatever_else_was_said_of_it() -> None:
     assert counts(parse_test_report(report("start", "ok 0", "fail 0", "done"), SECRET, 1)) == (0, 1)
-    assert counts(parse_test_report(report("start", "raise 0", "ok 0", "done"), SECRET, 1)) == (0, 1)
+    assert counts(parse_test_report(report("start", "raise 0", "ok 0", "done"), SECRET, 1)) == (
+        0,
+        1,
+    )
 
 
 def test_a_test_that_was_not_expected_earns_nothing() -> None:
@@ -63,16 +69,24 @@ def test_a_line_that_was_cut_off_does_not_count() -> None:
 
 
 def test_a_suite_announces_how_many_tests_it_has() -> None:
-    assert counts(parse_test_report(report("start", "plan 3", "ok 0", "ok 1", "fail 2", "done"), SECRET, 1)) == (2, 3)
-    assert counts(parse_test_report(report("start", "plan 1", "ok 0", "plan 2", "ok 1", "done"), SECRET, 1)) == (2, 2)
+    assert counts(
+        parse_test_report(report("start", "plan 3", "ok 0", "ok 1", "fail 2", "done"), SECRET, 1)
+    ) == (2, 3)
+    assert counts(
+        parse_test_report(report("start", "plan 1", "ok 0", "plan 2", "ok 1", "done"), SECRET, 1)
+    ) == (2, 2)
 
 
 def test_skipped_tests_are_not_counted() -> None:
-    assert counts(parse_test_report(report("start", "plan 3", "ok 0", "skip 1", "ok 2", "done"), SECRET, 1)) == (2, 2)
+    assert counts(
+        parse_test_report(report("start", "plan 3", "ok 0", "skip 1", "ok 2", "done"), SECRET, 1)
+    ) == (2, 2)
 
 
 def test_how_tests_ended_is_told_in_numbers() -> None:
-    proof = parse_test_report(report("start", "fail 0", "raise 1", "stack 2", "raise 3", "done"), SECRET, 5)
+    proof = parse_test_report(
+        report("start", "fail 0", "raise 1", "stack 2", "raise 3", "done"), SECRET, 5
+    )
     assert proof.reasons == (
         "1 of 5 tests failed an assertion",
         "2 of 5 tests ended with an exception",
@@ -87,7 +101,18 @@ def test_the_secret_of_another_run_proves_nothing() -> None:
 
 
 WORDS = st.sampled_from(
-    ["start", "ok 0", "ok 1", "fail 0", "done", "plan 9", "skip 1", "ok -1", "ok 1.5", "ok 99999999999"]
+    [
+        "start",
+        "ok 0",
+        "ok 1",
+        "fail 0",
+        "done",
+        "plan 9",
+        "skip 1",
+        "ok -1",
+        "ok 1.5",
+        "ok 99999999999",
+    ]
 )
 FORGED = st.one_of(
     st.binary(max_size=120),

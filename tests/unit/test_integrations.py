@@ -1,4 +1,5 @@
-"""The core of the integrations: tasks from rows, single calls that are sent together, faults that stay faults."""
+"""The core of the integrations: tasks from rows, single calls that are sent together, faults that
+stay faults."""
 
 from __future__ import annotations
 
@@ -17,7 +18,15 @@ from datasets import Dataset
 
 from gradus.coalescing import CoalescingClient
 from gradus.contract import Faulted, Graded
-from gradus.errors import DeadlineFault, Fault, FaultKind, Misuse, QueueFault, SandboxFault, TooLarge
+from gradus.errors import (
+    DeadlineFault,
+    Fault,
+    FaultKind,
+    Misuse,
+    QueueFault,
+    SandboxFault,
+    TooLarge,
+)
 from gradus.integrations import areal, core, openrlhf, slime, trl, verl
 from gradus.integrations.core import Completion, grade_blocking, settings, task_of
 from gradus.integrations.openrlhf_query import completion_of
@@ -42,11 +51,15 @@ def _environment(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
 def requests_at(service: Service) -> int:
     """Requests for grades that the service has answered."""
     text = httpx.get(f"{service.url}/metrics").text
-    lines = [line for line in text.splitlines() if line.startswith("gradus_api_requests_total") and "/stream" in line]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith("gradus_api_requests_total") and "/stream" in line
+    ]
     return int(sum(float(line.rpartition(" ")[2]) for line in lines))
 
 
-# -------------------------------------------------------------------------------------------------------------- tasks
+# ------------------------------------------------------------------------------------------- tasks
 
 
 @pytest.mark.parametrize(
@@ -56,7 +69,10 @@ def requests_at(service: Service) -> int:
         (json.dumps(TASK), TASK),
         (json.dumps(TASK).encode(), TASK),
         ({"id": "row", "task": json.dumps(TASK)}, TASK),
-        (TASK | {"signature": None, "limits": {"cpu_s": None, "memory_mb": 64}}, TASK | {"limits": {"memory_mb": 64}}),
+        (
+            TASK | {"signature": None, "limits": {"cpu_s": None, "memory_mb": 64}},
+            TASK | {"limits": {"memory_mb": 64}},
+        ),
         (TASK | {"packages": np.array(["str"])}, TASK | {"packages": ["str"]}),
         (json.dumps(TASK | {"signature": None}), TASK),
         ("row-7", {"tests": "seven"}),
@@ -83,7 +99,15 @@ def test_fields_that_arrow_fills_with_null_count_as_absent() -> None:
 
 def test_a_row_of_a_file_of_tasks_is_named_by_its_id(tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
-    row = {"id": "a", "prompt": "p", "solution": "s", "stub": "x", "difficulty": 3, "signature": None, **TASK}
+    row = {
+        "id": "a",
+        "prompt": "p",
+        "solution": "s",
+        "stub": "x",
+        "difficulty": 3,
+        "signature": None,
+        **TASK,
+    }
     file.write_text(json.dumps(row) + "\n")
     chosen = settings(tasks=str(file))
     assert core.submission("ocaml", Completion("a", "x"), chosen)["task"] == TASK
@@ -105,7 +129,18 @@ def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
         ("plain", "plain"),
         ({"role": "assistant", "content": "one"}, "one"),
         ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "last"}], "last"),
-        ([{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}], "ab"),
+        (
+            [
+                {
+                    "content": [
+                        {"type": "text", "text": "a"},
+                        {"type": "image"},
+                        {"type": "text", "text": "b"},
+                    ]
+                }
+            ],
+            "ab",
+        ),
         ([{"content": None}], ""),
         ([], ""),
     ],
@@ -118,7 +153,9 @@ def test_prompts_are_sent_to_graders_that_read_them() -> None:
     chosen, messages = settings(), [{"role": "user", "content": "p"}]
     assert "prompt" not in core.submission("ocaml", Completion(TASK, "x", "p"), chosen)
     assert core.submission("preference", Completion({}, "x", "p"), chosen)["prompt"] == "p"
-    assert core.submission("preference", Completion({}, "x", messages), chosen)["task"] == {"messages": messages}
+    assert core.submission("preference", Completion({}, "x", messages), chosen)["task"] == {
+        "messages": messages
+    }
 
 
 def test_text_that_no_contract_takes_is_no_misuse_of_the_trainer() -> None:
@@ -127,7 +164,10 @@ def test_text_that_no_contract_takes_is_no_misuse_of_the_trainer() -> None:
 
 
 def test_the_prefix_stands_before_each_completion() -> None:
-    assert core.submission("ocaml", Completion(TASK, "x"), settings(prefix="<think>"))["completion"] == "<think>x"
+    assert (
+        core.submission("ocaml", Completion(TASK, "x"), settings(prefix="<think>"))["completion"]
+        == "<think>x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +180,9 @@ def test_the_prefix_stands_before_each_completion() -> None:
         ("<s><|user|>p<|assistant|>answer</s>", (), "answer"),
     ],
 )
-def test_a_query_of_openrlhf_holds_the_completion(query: str, more: tuple[str, ...], expected: str) -> None:
+def test_a_query_of_openrlhf_holds_the_completion(
+    query: str, more: tuple[str, ...], expected: str
+) -> None:
     assert completion_of(query, "<|user|>p<|assistant|>", more) == expected
 
 
@@ -149,20 +191,24 @@ def test_a_query_without_its_prompt_is_refused() -> None:
         completion_of("something else", "<|user|>p<|assistant|>")
 
 
-# ------------------------------------------------------------------------------------------------- sent together
+# ---------------------------------------------------------------------- sent together
 
 
 async def test_single_calls_are_sent_together(service: Service) -> None:
     before = requests_at(service)
     chosen = settings()
-    calls = (core.grade([Completion(TASK, f"reward 0.{number:03}")], chosen) for number in range(60))
+    calls = (
+        core.grade([Completion(TASK, f"reward 0.{number:03}")], chosen) for number in range(60)
+    )
     results = await asyncio.gather(*calls)
     rewards = [result.reward if isinstance(result, Graded) else None for [result] in results]
     assert rewards == [number / 1000 for number in range(60)]
     assert requests_at(service) - before == 1
 
 
-async def test_a_call_does_not_wait_for_the_slowest_of_those_it_is_sent_with(service: Service) -> None:
+async def test_a_call_does_not_wait_for_the_slowest_of_those_it_is_sent_with(
+    service: Service,
+) -> None:
     client = CoalescingClient(service.url)
     slow, fast = (
         asyncio.create_task(client.grade("ocaml", [{"id": text, "completion": text, "task": TASK}]))
@@ -179,7 +225,9 @@ async def test_a_refused_submission_harms_no_neighbour(service: Service) -> None
     client = CoalescingClient(service.url)
 
     async def reward(name: str, task: dict[str, Any]) -> Any:
-        [result] = await client.grade("ocaml", [{"id": name, "completion": f"reward 1 {name}", "task": task}])
+        [result] = await client.grade(
+            "ocaml", [{"id": name, "completion": f"reward 1 {name}", "task": task}]
+        )
         return result.status
 
     found = await asyncio.gather(
@@ -193,7 +241,10 @@ async def test_what_the_service_refuses_is_the_misuse_of_one_call() -> None:
     with Service(max_body_bytes=10_000).running() as small:
         client = CoalescingClient(small.url)
         completions = ["reward 1 a", "reward 1 " + "b" * 10_000, "reward 1 c"]
-        calls = (client.grade("ocaml", [{"id": one[:10], "completion": one, "task": TASK}]) for one in completions)
+        calls = (
+            client.grade("ocaml", [{"id": one[:10], "completion": one, "task": TASK}])
+            for one in completions
+        )
         found = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in found] == [list, TooLarge, list]
 
@@ -201,15 +252,21 @@ async def test_what_the_service_refuses_is_the_misuse_of_one_call() -> None:
 async def test_calls_with_the_same_id_are_both_graded(service: Service) -> None:
     client = CoalescingClient(service.url)
     one = {"id": "same", "task": TASK}
-    calls = [client.grade("ocaml", [one | {"completion": f"reward {reward}"}]) for reward in (0.25, 0.5)]
-    results = [result.reward for [result] in await asyncio.gather(*calls) if isinstance(result, Graded)]
+    calls = [
+        client.grade("ocaml", [one | {"completion": f"reward {reward}"}]) for reward in (0.25, 0.5)
+    ]
+    results = [
+        result.reward for [result] in await asyncio.gather(*calls) if isinstance(result, Graded)
+    ]
     assert results == [0.25, 0.5]
 
 
 async def test_a_call_that_is_cancelled_leaves_the_others(service: Service) -> None:
     client = CoalescingClient(service.url)
     calls = [
-        asyncio.create_task(client.grade("ocaml", [{"id": name, "completion": f"reward 1 {name}", "task": TASK}]))
+        asyncio.create_task(
+            client.grade("ocaml", [{"id": name, "completion": f"reward 1 {name}", "task": TASK}])
+        )
         for name in "ab"
     ]
     await asyncio.sleep(0)
@@ -221,8 +278,12 @@ async def test_a_call_that_is_cancelled_leaves_the_others(service: Service) -> N
 
 async def test_work_that_no_call_waits_for_is_withdrawn(service: Service) -> None:
     client = CoalescingClient(service.url)
-    call = asyncio.create_task(client.grade("ocaml", [{"id": "a", "completion": "hold cancelled", "task": TASK}]))
-    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(service.worker.holding.wait(), service.loop))
+    call = asyncio.create_task(
+        client.grade("ocaml", [{"id": "a", "completion": "hold cancelled", "task": TASK}])
+    )
+    await asyncio.wrap_future(
+        asyncio.run_coroutine_threadsafe(service.worker.holding.wait(), service.loop)
+    )
     call.cancel()
     await asyncio.wait([call])
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -231,7 +292,7 @@ async def test_work_that_no_call_waits_for_is_withdrawn(service: Service) -> Non
     assert not client._windows
 
 
-# ------------------------------------------------------------------------------------------- faults and clients
+# ---------------------------------------------------------------------- faults and clients
 
 
 def in_pool(completion: str) -> float:
@@ -288,7 +349,9 @@ async def test_verl_names_the_grader_in_four_ways(monkeypatch: pytest.MonkeyPatc
         {"data_source": "x", "extra_info": {"grader": "ocaml"}},
         {"data_source": "gradus/story", "grader": "ocaml"},
     ):
-        found = await verl.compute_score(solution_str="reward 1", ground_truth=ground_truth, **given)
+        found = await verl.compute_score(
+            solution_str="reward 1", ground_truth=ground_truth, **given
+        )
         assert {name: found[name] for name in keys} == keys
     with pytest.raises(Misuse, match="no grader is named"):
         await verl.compute_score("x", "reward 1", ground_truth)
@@ -299,23 +362,36 @@ async def test_verl_names_the_grader_in_four_ways(monkeypatch: pytest.MonkeyPatc
 def test_openrlhf_gets_numbers_for_one_sample_and_lists_for_several() -> None:
     task = json.dumps(TASK)
     assert openrlhf.reward_func(["preward 1</s>"], ["p"], [task])["rewards"] == 1.0
-    assert openrlhf.reward_func(["preward 1", "preward 0"], ["p", "p"], [task] * 2)["scores"] == [1.0, 0.0]
+    assert openrlhf.reward_func(["preward 1", "preward 0"], ["p", "p"], [task] * 2)["scores"] == [
+        1.0,
+        0.0,
+    ]
     with pytest.raises(Fault):
         openrlhf.reward_func(["preward 1", "pfault"], ["p", "p"], [task] * 2)
 
 
 def sample(response: str, group: int = 0) -> SimpleNamespace:
-    found = SimpleNamespace(prompt="p", response=response, label=json.dumps(TASK), metadata={}, group_index=group)
+    found = SimpleNamespace(
+        prompt="p", response=response, label=json.dumps(TASK), metadata={}, group_index=group
+    )
     found.remove_sample = False
     found.get_reward_value = lambda args: found.reward
     return found
 
 
 async def test_slime_normalizes_without_the_samples_that_have_a_fault() -> None:
-    samples = [sample("reward 1"), sample("fault"), sample("reward 0.5"), sample("reward 0", 1), sample("reward 1", 1)]
+    samples = [
+        sample("reward 1"),
+        sample("fault"),
+        sample("reward 0.5"),
+        sample("reward 0", 1),
+        sample("reward 1", 1),
+    ]
     for one in samples:
         one.reward = await slime.masking_reward(None, one)
-    args = SimpleNamespace(advantage_estimator="grpo", rewards_normalization=True, grpo_std_normalization=False)
+    args = SimpleNamespace(
+        advantage_estimator="grpo", rewards_normalization=True, grpo_std_normalization=False
+    )
     raw, rewards = slime.post_process(args, samples)
     assert [one.remove_sample for one in samples] == [False, True, False, False, False]
     assert raw[1] != raw[1]

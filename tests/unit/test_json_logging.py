@@ -10,12 +10,19 @@ import pytest
 from services.json_logging import json_lines
 
 
-def test_every_record_is_one_json_object_on_one_line_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_record_is_one_json_object_on_one_line_whatever_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with json_lines():
         logging.getLogger("gradus.worker").warning("submission %s", 'a"\n{"event": "forged"}\u2028')
-        logging.getLogger("services.broker").info("told", extra={"fields": {"grader": "ocaml", "ms": 1.5}})
+        logging.getLogger("services.broker").info(
+            "told", extra={"fields": {"grader": "ocaml", "ms": 1.5}}
+        )
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
-    assert (first["level"], first["event"]) == ("warning", 'submission a"\n{"event": "forged"}\u2028')
+    assert (first["level"], first["event"]) == (
+        "warning",
+        'submission a"\n{"event": "forged"}\u2028',
+    )
     assert (second["event"], second["grader"], second["ms"]) == ("told", "ocaml", 1.5)
 
 

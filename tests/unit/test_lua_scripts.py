@@ -1,4 +1,5 @@
-"""The broker's Lua scripts are files: documented, each used, and free of values that Python has filled in."""
+"""The broker's Lua scripts are files: documented, each used, and free of values that Python has
+filled in."""
 
 from __future__ import annotations
 
@@ -22,12 +23,18 @@ def test_every_file_is_a_script_or_joined_in_front_of_one() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_every_script_is_used(script: Script) -> None:
-    sources = [file for file in Path(scripts.__file__).parent.glob("*.py") if file.name != "scripts.py"]
-    assert any(re.search(rf"\b{script.name.upper()}\b", file.read_text("utf-8")) for file in sources)
+    sources = [
+        file for file in Path(scripts.__file__).parent.glob("*.py") if file.name != "scripts.py"
+    ]
+    assert any(
+        re.search(rf"\b{script.name.upper()}\b", file.read_text("utf-8")) for file in sources
+    )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_the_header_lists_the_keys_and_arguments_that_the_script_uses_and_its_reply(script: Script) -> None:
+def test_the_header_lists_the_keys_and_arguments_that_the_script_uses_and_its_reply(
+    script: Script,
+) -> None:
     text = (LUA / f"{script.name}.lua").read_text("utf-8")
     header, _, code = text.partition("\n\n")
     listed: dict[str, set[int]] = {"KEYS": set(), "ARGV": set()}
@@ -37,7 +44,10 @@ def test_the_header_lists_the_keys_and_arguments_that_the_script_uses_and_its_re
         named, colon, _ = line[3:].partition(":")
         of = named if colon and re.fullmatch("[A-Z][A-Za-z]+", named) else of
         if of in listed:
-            listed[of] |= {int(number) for number in re.findall(r"(?:^-- (?:KEYS|ARGV)?:? *|  |, )(\d+)\b", line)}
+            listed[of] |= {
+                int(number)
+                for number in re.findall(r"(?:^-- (?:KEYS|ARGV)?:? *|  |, )(\d+)\b", line)
+            }
     assert "-- Reply: " in header
     for table, numbers in listed.items():
         assert {int(number) for number in re.findall(rf"{table}\[(\d+)\]", code)} <= numbers, table

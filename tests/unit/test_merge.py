@@ -1,4 +1,5 @@
-"""`gradus merge` and `gradus model`: what is written is the model that was meant, and what cannot be is refused."""
+"""`gradus merge` and `gradus model`: what is written is the model that was meant, and what cannot
+be is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.training
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("models")
-    return lambda name: folder / name if (folder / name).exists() else make_model(name, folder / name)
+    return lambda name: (
+        folder / name if (folder / name).exists() else make_model(name, folder / name)
+    )
 
 
 def adapter_on(base: Path, folder: Path, scores: bool = False, targets: Any = "all-linear") -> Path:
@@ -54,14 +57,19 @@ def merged(adapter: Path, **named: Any) -> tuple[Path, list[str]]:
     return main(adapter, told["out"], told["gguf"], told["dtype"], said.append), said
 
 
-# ------------------------------------------------------------------------------------------------------------ merging
+# ----------------------------------------------------------------------------------------- merging
 
 EXPERTS = ["q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
 
 @pytest.mark.parametrize(
     ("architecture", "targets"),
-    [("qwen3", "all-linear"), ("gemma3_text", "all-linear"), ("gpt2", "all-linear"), ("qwen3_moe", EXPERTS)],
+    [
+        ("qwen3", "all-linear"),
+        ("gemma3_text", "all-linear"),
+        ("gpt2", "all-linear"),
+        ("qwen3_moe", EXPERTS),
+    ],
 )
 def test_the_merged_model_gives_the_adapters_logits_and_not_the_bases(
     architecture: str, targets: Any, models: Any, tmp_path: Path
@@ -73,8 +81,13 @@ def test_the_merged_model_gives_the_adapters_logits_and_not_the_bases(
     adapter = adapter_on(models(architecture), tmp_path / "final", targets=targets)
     target, said = merged(adapter)
     assert target == tmp_path / "merged"
-    assert re.match(r"logits of the merged model differ from the adapter's by .*e-0[5-9] of the largest", said[0])
-    whole, base = (AutoModelForCausalLM.from_pretrained(path).eval() for path in (target, models(architecture)))
+    assert re.match(
+        r"logits of the merged model differ from the adapter's by .*e-0[5-9] of the largest",
+        said[0],
+    )
+    whole, base = (
+        AutoModelForCausalLM.from_pretrained(path).eval() for path in (target, models(architecture))
+    )
     assert apart(logits_of(base), logits_of(whole)) > 0.01
     assert AutoTokenizer.from_pretrained(target)("let f").input_ids
     assert not (target / "adapter_config.json").exists()
@@ -87,7 +100,9 @@ def test_a_reward_models_adapter_is_merged_with_its_head(models: Any, tmp_path: 
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-def test_a_run_folder_stands_for_the_adapter_that_it_ended_with(models: Any, tmp_path: Path) -> None:
+def test_a_run_folder_stands_for_the_adapter_that_it_ended_with(
+    models: Any, tmp_path: Path
+) -> None:
     adapter_on(models("qwen3"), tmp_path / "run" / "final")
     assert merged(tmp_path / "run")[0] == tmp_path / "run" / "merged"
 
@@ -97,8 +112,12 @@ def test_a_merge_that_does_not_give_the_same_logits_is_refused(
 ) -> None:
     from peft.tuners.lora import layer
 
-    monkeypatch.setattr(layer.Linear, "get_delta_weight", lambda self, adapter: self.weight.data * 0.5)
-    with pytest.raises(Misuse, match=r"merged in float32, logits differ by .* and rounding explains 1e-04"):
+    monkeypatch.setattr(
+        layer.Linear, "get_delta_weight", lambda self, adapter: self.weight.data * 0.5
+    )
+    with pytest.raises(
+        Misuse, match=r"merged in float32, logits differ by .* and rounding explains 1e-04"
+    ):
         merged(adapter_on(models("qwen3"), tmp_path / "final"))
     assert not (tmp_path / "merged").exists()
 
@@ -131,7 +150,7 @@ def test_an_adapter_of_another_model_is_refused(models: Any, tmp_path: Path) -> 
         merged(adapter)
 
 
-# --------------------------------------------------------------------------------------------------------------- GGUF
+# -------------------------------------------------------------------------------------------- GGUF
 
 CONVERTER = """#!/bin/sh
 [ "$4" = --outtype ] || exit 9
@@ -165,7 +184,9 @@ def test_without_llama_cpp_nothing_is_merged_and_it_is_said_how_to_get_it(
     assert not (tmp_path / "run" / "merged").exists()
 
 
-def test_the_converter_is_given_the_merged_model_and_the_type(models: Any, tmp_path: Path, converter: Any) -> None:
+def test_the_converter_is_given_the_merged_model_and_the_type(
+    models: Any, tmp_path: Path, converter: Any
+) -> None:
     converter('[ -f "$1/config.json" ] && echo "$5" > "$3"')
     target, said = merged(adapter_on(models("qwen3"), tmp_path / "run" / "final"), gguf="q8_0")
     assert (target / "run-q8_0.gguf").read_text() == "q8_0\n"
@@ -178,7 +199,7 @@ def test_a_converter_that_fails_is_quoted(models: Any, tmp_path: Path, converter
         merged(adapter_on(models("qwen3"), tmp_path / "run" / "final"), gguf="f16")
 
 
-# --------------------------------------------------------------------------------------------------------- new models
+# ---------------------------------------------------------------------- new models
 
 SIZES = {
     "hidden_size": 64,
@@ -199,11 +220,15 @@ def asked(tmp_path: Path, **changed: Any) -> Path:
         **changed,
     }
     path = tmp_path / "model.yaml"
-    path.write_text(yaml.safe_dump({name: value for name, value in told.items() if value is not None}))
+    path.write_text(
+        yaml.safe_dump({name: value for name, value in told.items() if value is not None})
+    )
     return path
 
 
-def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(tmp_path: Path) -> None:
+def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(
+    tmp_path: Path,
+) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from trainer.models.fresh import main
@@ -224,7 +249,11 @@ def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path)
     from trainer.models.fresh import main
 
     apart = main(asked(tmp_path), tmp_path / "made", dry_run=True)
-    tied = main(asked(tmp_path, sizes={**SIZES, "tie_word_embeddings": True}), tmp_path / "made", dry_run=True)
+    tied = main(
+        asked(tmp_path, sizes={**SIZES, "tie_word_embeddings": True}),
+        tmp_path / "made",
+        dry_run=True,
+    )
     assert apart - tied == 64 * 280
     assert not (tmp_path / "made").exists()
 
@@ -247,9 +276,15 @@ def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -
     [
         ({"architecture": "lama"}, "architecture: transformers has no lama; did you mean llama?"),
         ({"sizes": {"hiden_size": 3}}, "sizes.hiden_size: unknown key; did you mean hidden_size?"),
-        ({"sizes": {**SIZES, "hidden_size": "wide"}}, "sizes: TypeError: Field 'hidden_size' expected int"),
+        (
+            {"sizes": {**SIZES, "hidden_size": "wide"}},
+            "sizes: TypeError: Field 'hidden_size' expected int",
+        ),
         ({"sizes": {**SIZES, "num_attention_heads": 0}}, "sizes: "),
-        ({"sizes": {**SIZES, "vocab_size": 20}}, "sizes.vocab_size: 20 is less than the 280 tokens of the tokenizer"),
+        (
+            {"sizes": {**SIZES, "vocab_size": 20}},
+            "sizes.vocab_size: 20 is less than the 280 tokens of the tokenizer",
+        ),
         ({"tokenizer": {"name": "a", "train_on": "b"}}, "give either name or train_on"),
         ({"tokenizer": {}}, "give either name or train_on"),
         ({"tokenizer": None}, "tokenizer: Field required"),
@@ -257,7 +292,9 @@ def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -
         ({"tokenizer": {"train_on": "nowhere.txt"}}, "nowhere.txt: cannot be read"),
     ],
 )
-def test_a_file_that_describes_no_model_is_refused(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_a_file_that_describes_no_model_is_refused(
+    changed: dict[str, Any], says: str, tmp_path: Path
+) -> None:
     from trainer.models.fresh import main
 
     with pytest.raises(Misuse, match=re.escape(says)):

@@ -14,9 +14,20 @@ from trainer.evaluate.pairs import Answer, Counts, PairingRules, main, pairs_of
 
 
 def answer(
-    reward: float, text: str = "", task: str = "t", *, passed: bool | None = None, prompt: Any = "Do it."
+    reward: float,
+    text: str = "",
+    task: str = "t",
+    *,
+    passed: bool | None = None,
+    prompt: Any = "Do it.",
 ) -> Answer:
-    return Answer(task, prompt, text or f"answer worth {reward}", reward, reward == 1 if passed is None else passed)
+    return Answer(
+        task,
+        prompt,
+        text or f"answer worth {reward}",
+        reward,
+        reward == 1 if passed is None else passed,
+    )
 
 
 def made(*answers: Answer, **choice: Any) -> list[dict[str, Any]]:
@@ -59,7 +70,10 @@ def test_alike_rewards_make_no_pair_even_without_a_margin() -> None:
 
 def test_only_what_passed_against_what_did_not() -> None:
     some = [answer(1.0, "a"), answer(0.9, "b", passed=True), answer(0.3), answer(0.2)]
-    assert rewards(made(*some, max_per_task=2, passed_against_failed=True)) == [(1.0, 0.2), (0.9, 0.3)]
+    assert rewards(made(*some, max_per_task=2, passed_against_failed=True)) == [
+        (1.0, 0.2),
+        (0.9, 0.3),
+    ]
     assert made(answer(0.5), answer(0.1), passed_against_failed=True) == []
     assert made(answer(1.0, "a"), answer(0.9, "b", passed=True), passed_against_failed=True) == []
 
@@ -71,7 +85,14 @@ def test_what_passed_goes_before_what_did_not() -> None:
 
 def test_a_completion_counts_once_and_prompts_are_kept_apart() -> None:
     counts = Counts()
-    some = [answer(1.0), answer(1.0), answer(0.0), answer(0.2, task="u"), answer(1.0, prompt="Do that."), answer(0.0)]
+    some = [
+        answer(1.0),
+        answer(1.0),
+        answer(0.0),
+        answer(0.2, task="u"),
+        answer(1.0, prompt="Do that."),
+        answer(0.0),
+    ]
     rows = list(pairs_of(some, PairingRules(), counts))
     assert len(rows) == 1
     assert (counts.duplicates, counts.prompts, counts.without_pair, counts.pairs) == (2, 3, 2, 1)
@@ -89,14 +110,15 @@ def test_chats_are_rows_of_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"min_margin": -0.1}, {"min_margin": 1.1}, {"min_margin": float("nan")}, {"max_per_task": 0}]
+    "given",
+    [{"min_margin": -0.1}, {"min_margin": 1.1}, {"min_margin": float("nan")}, {"max_per_task": 0}],
 )
 def test_choices_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
         PairingRules(**given)
 
 
-# ----------------------------------------------------------------------------------------------------------- the file
+# ---------------------------------------------------------------------------------------- the file
 
 
 def record(reward: float | None, completion: Any = None, **changed: Any) -> dict[str, Any]:
@@ -112,7 +134,9 @@ def record(reward: float | None, completion: Any = None, **changed: Any) -> dict
     return base | changed
 
 
-def test_faults_and_what_was_never_written_are_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_and_what_was_never_written_are_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fault = record(None, "a fault", fault={"kind": "worker", "message": "gone"})
     lost = record(None, "", status="generation_error", error={"kind": "timeout", "message": "late"})
     write_lines(tmp_path / "completions.jsonl", [record(0.5), fault, lost, record(1.0)])
@@ -133,17 +157,32 @@ def test_no_pair_at_all_is_status_one_and_an_empty_file(tmp_path: Path) -> None:
 
 def test_several_inputs_are_one(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [record(0.5)])
-    write_lines(tmp_path / "b.jsonl", [record(1.0, [{"role": "assistant", "content": "in a chat"}]), record(0.5)])
-    assert main([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "pairs.jsonl", PairingRules()) == 0
+    write_lines(
+        tmp_path / "b.jsonl",
+        [record(1.0, [{"role": "assistant", "content": "in a chat"}]), record(0.5)],
+    )
+    assert (
+        main([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "pairs.jsonl", PairingRules())
+        == 0
+    )
     assert json.loads((tmp_path / "pairs.jsonl").read_text())["chosen"] == "in a chat"
 
 
 @pytest.mark.parametrize(
     "broken",
-    [{}, {"prompt": "x"}, record(1.0, 7), record(1.0, prompt=""), record(1.0, prompt=[]), record(1.0, prompt=[1])]
+    [
+        {},
+        {"prompt": "x"},
+        record(1.0, 7),
+        record(1.0, prompt=""),
+        record(1.0, prompt=[]),
+        record(1.0, prompt=[1]),
+    ]
     + [record(1.0) | {"reward": "1"}, record(1.0) | {"reward": True}],
 )
-def test_what_is_no_graded_completion_is_refused_with_its_line(tmp_path: Path, broken: dict[str, Any]) -> None:
+def test_what_is_no_graded_completion_is_refused_with_its_line(
+    tmp_path: Path, broken: dict[str, Any]
+) -> None:
     write_lines(tmp_path / "x.jsonl", [record(1.0), broken])
     with pytest.raises(Misuse, match=r"x\.jsonl:2"):
         main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules())
@@ -162,12 +201,17 @@ def test_trls_dpo_reads_them(tmp_path: Path, form: Any) -> None:
     write_lines(tmp_path / "x.jsonl", [record(1.0), record(0.0)])
     main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules(form=form))
     rows = load_dataset(
-        "json", data_files=str(tmp_path / "pairs.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
+        "json",
+        data_files=str(tmp_path / "pairs.jsonl"),
+        split="train",
+        cache_dir=str(tmp_path / "cache"),
     )
     settings = ModelConfig(name=str(make_model("qwen3", tmp_path / "model")), device="cpu")
     made = DPOTrainer(
         model=load_model(settings.name, settings, "float32"),
-        args=DPOConfig(output_dir=str(tmp_path / "out"), max_steps=1, report_to=[], use_cpu=True, bf16=False),
+        args=DPOConfig(
+            output_dir=str(tmp_path / "out"), max_steps=1, report_to=[], use_cpu=True, bf16=False
+        ),
         train_dataset=rows,
         processing_class=load_tokenizer(settings.name, settings),
     )

@@ -1,4 +1,5 @@
-"""Hashes that decide whether a stage runs again: of contents, not of dates; nothing is read twice or missed."""
+"""Hashes that decide whether a stage runs again: of contents, not of dates; nothing is read twice
+or missed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def test_a_file_s_hash_is_the_one_that_everybody_computes(tmp_path: Path) -> Non
     assert Digests().of(file) == hashlib.sha256(b"abc").hexdigest()
 
 
-def test_a_folder_changes_with_the_names_and_contents_in_it_and_with_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_changes_with_the_names_and_contents_in_it_and_with_nothing_else(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "m"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a").write_text("1")
@@ -60,7 +63,9 @@ def test_of_a_run_only_its_records_are_read(tmp_path: Path) -> None:
     assert digests.shallow(str(tmp_path / "no")) is None
 
 
-@pytest.mark.parametrize("text", ["", "no/such/file", "Qwen/Qwen2.5-0.5B", "demo:ocaml", "a\0b", "x" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "no/such/file", "Qwen/Qwen2.5-0.5B", "demo:ocaml", "a\0b", "x" * 5000]
+)
 def test_what_is_no_file_has_no_hash(text: str) -> None:
     assert Digests().named(text) is None
 

@@ -1,4 +1,5 @@
-"""Gates: the worse end of an interval decides, nothing missing passes, several p-values are corrected together."""
+"""Gates: the worse end of an interval decides, nothing missing passes, several p-values are
+corrected together."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ RATE = {"value": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "wi
 
 @pytest.fixture(scope="module", autouse=True)
 def little_garbage() -> Iterator[None]:
-    """statsmodels 0.14 collects garbage in each call of `multipletests`: 0.2 s with all that tests have imported."""
+    """statsmodels 0.14 collects garbage in each call of `multipletests`: 0.2 s with all that tests
+    have imported."""
     holm([0.5])
     gc.freeze()
     yield
@@ -42,7 +44,7 @@ def judged(*gates: dict[str, Any], significance: float = 0.05) -> list[Judged]:
     return judge([Gate.model_validate({"name": "it", **gate}) for gate in gates], significance)
 
 
-# ---------------------------------------------------------------------------------------------------------- thresholds
+# ---------------------------------------------------------------------- thresholds
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,10 @@ def test_the_worse_end_of_the_interval_is_held_against_a_threshold(
 
 
 def test_a_baseline_is_taken_off_first(tmp_path: Path) -> None:
-    of, against = written(tmp_path, {"rate": RATE}), written(tmp_path, {"rate": RATE | {"value": 0.45}}, "before.json")
+    of, against = (
+        written(tmp_path, {"rate": RATE}),
+        written(tmp_path, {"rate": RATE | {"value": 0.45}}, "before.json"),
+    )
     for margin, passed in ((0.0, False), (-0.05, True), (-0.04, False)):
         (found,) = judged({"of": of, "metric": "rate", "against": against, "at_least": margin})
         assert found.passed is passed
@@ -93,7 +98,9 @@ def test_a_figure_without_an_interval_passes_only_where_the_gate_says_so(tmp_pat
 def test_the_ends_may_stand_elsewhere(tmp_path: Path) -> None:
     of = written(tmp_path, {"perplexity": 12.0, "interval": [11.0, 14.0]})
     for most, passed in ((15, True), (13, False)):
-        (found,) = judged({"of": of, "metric": "perplexity", "interval": "interval", "at_most": most})
+        (found,) = judged(
+            {"of": of, "metric": "perplexity", "interval": "interval", "at_most": most}
+        )
         assert found.passed is passed
 
 
@@ -115,9 +122,13 @@ MISSING: dict[str, Any] = {
 
 @pytest.mark.parametrize("content", MISSING.values(), ids=MISSING)
 @pytest.mark.parametrize("bound", ["confidence", "value"])
-def test_what_is_missing_or_not_finite_fails_its_gate_by_name(tmp_path: Path, content: Any, bound: str) -> None:
+def test_what_is_missing_or_not_finite_fails_its_gate_by_name(
+    tmp_path: Path, content: Any, bound: str
+) -> None:
     of = written(tmp_path, content)
-    (found,) = judged({"name": "tests", "of": of, "metric": "rate", "at_least": -1e9, "bound": bound})
+    (found,) = judged(
+        {"name": "tests", "of": of, "metric": "rate", "at_least": -1e9, "bound": bound}
+    )
     assert (found.name, found.passed) == ("tests", False)
     assert found.why
 
@@ -135,15 +146,28 @@ def test_a_file_that_is_not_there_fails_its_gate(tmp_path: Path) -> None:
     assert "no.json cannot be read" in found.why
 
 
-# -------------------------------------------------------------------------------------------------------------- metrics
+# ----------------------------------------------------------------------------------------- metrics
 
 
 def test_paths_lead_through_lists_by_a_key_or_a_number(tmp_path: Path) -> None:
-    tree = {"measurements": [{"mode": "sampled", "pass_at": {"1": 0.5}}, {"mode": "a.b", "pass_at": {"1": 0.25}}]}
+    tree = {
+        "measurements": [
+            {"mode": "sampled", "pass_at": {"1": 0.5}},
+            {"mode": "a.b", "pass_at": {"1": 0.25}},
+        ]
+    }
     assert at(tree, "measurements[mode=sampled].pass_at.1") == 0.5
     assert at(tree, "measurements[mode=a.b].pass_at.1") == 0.25
     assert at(tree, "measurements[1].pass_at.1") == 0.25
-    for path in ("", ".", "measurements[mode=greedy].x", "measurements[2]", "measurements[mode=", "a..b", "[0]x"):
+    for path in (
+        "",
+        ".",
+        "measurements[mode=greedy].x",
+        "measurements[2]",
+        "measurements[mode=",
+        "a..b",
+        "[0]x",
+    ):
         with pytest.raises(NoFigure):
             at(tree, path)
 
@@ -153,10 +177,16 @@ def test_one_of_a_list_must_be_the_only_one() -> None:
         at({"m": [{"mode": "x", "v": 1}, {"mode": "x", "v": 2}]}, "m[mode=x].v")
 
 
-@pytest.mark.parametrize(("take", "value"), [("last", 2.0), ("max", 3.0), ("min", 1.0), ("mean", 2.0)])
-def test_a_run_s_metrics_are_read_over_all_lines_that_have_them(tmp_path: Path, take: Any, value: float) -> None:
+@pytest.mark.parametrize(
+    ("take", "value"), [("last", 2.0), ("max", 3.0), ("min", 1.0), ("mean", 2.0)]
+)
+def test_a_run_s_metrics_are_read_over_all_lines_that_have_them(
+    tmp_path: Path, take: Any, value: float
+) -> None:
     lines = [{"loss": 1.0}, {"other": 7}, {"loss": 3.0}, {"loss": 2.0}]
-    file = written(tmp_path, "".join(json.dumps(line) + "\n" for line in lines) + '{"loss": 9', "metrics.jsonl")
+    file = written(
+        tmp_path, "".join(json.dumps(line) + "\n" for line in lines) + '{"loss": 9', "metrics.jsonl"
+    )
     assert read_figure(Path(file), "loss", take=take) == Figure(value)
 
 
@@ -167,11 +197,12 @@ def test_one_line_that_is_not_finite_spoils_a_run_s_metric(tmp_path: Path, value
         read_figure(Path(file), "loss")
 
 
-# ------------------------------------------------------------------------------------------------------------ p-values
+# ---------------------------------------------------------------------------------------- p-values
 
 
 def stepwise(p_values: list[float], level: float) -> list[bool]:
-    """Holm's procedure as he wrote it: step down from the smallest, stop at the first that does not count."""
+    """Holm's procedure as he wrote it: step down from the smallest, stop at the first that does not
+    count."""
     counts = [False] * len(p_values)
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
         if p_values[place] > level / (len(p_values) - rank):
@@ -180,8 +211,13 @@ def stepwise(p_values: list[float], level: float) -> list[bool]:
     return counts
 
 
-@given(st.lists(st.integers(0, 1000).map(lambda n: n / 1000), max_size=8), st.sampled_from([0.01, 0.05, 0.1]))
-def test_adjusted_p_values_decide_as_the_stepwise_procedure_does(p_values: list[float], level: float) -> None:
+@given(
+    st.lists(st.integers(0, 1000).map(lambda n: n / 1000), max_size=8),
+    st.sampled_from([0.01, 0.05, 0.1]),
+)
+def test_adjusted_p_values_decide_as_the_stepwise_procedure_does(
+    p_values: list[float], level: float
+) -> None:
     by_steps = stepwise(p_values, level)
     for p, adjusted, counts in zip(p_values, holm(p_values), by_steps, strict=True):
         if abs(adjusted - level) > 1e-12:
@@ -220,38 +256,52 @@ def test_several_p_values_are_corrected_together_and_one_alone_is_not(tmp_path: 
 
 
 def test_a_p_value_that_is_missing_makes_the_others_no_easier(tmp_path: Path) -> None:
-    there, gone = written(tmp_path, comparison(0.1, 0.03)), written(tmp_path, comparison(0.1, None), "gone.json")
-    gates = [{"name": file, "of": file, "metric": "change", "p_value": "p"} for file in (there, gone)]
+    there, gone = (
+        written(tmp_path, comparison(0.1, 0.03)),
+        written(tmp_path, comparison(0.1, None), "gone.json"),
+    )
+    gates = [
+        {"name": file, "of": file, "metric": "change", "p_value": "p"} for file in (there, gone)
+    ]
     assert [found.passed for found in judged(*gates)] == [False, False]
 
 
 def test_a_significant_change_for_the_worse_is_refused(tmp_path: Path) -> None:
     of = written(tmp_path, comparison(-0.1, 0.001))
     gate = {"of": of, "metric": "change", "p_value": "p"}
-    assert [judged(gate | {"better": way})[0].passed for way in ("higher", "lower")] == [False, True]
+    assert [judged(gate | {"better": way})[0].passed for way in ("higher", "lower")] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("p_value", [-0.1, 1.1, None, "0.01", True])
 def test_what_is_no_p_value_fails(tmp_path: Path, p_value: Any) -> None:
-    (found,) = judged({"of": written(tmp_path, comparison(0.1, p_value)), "metric": "change", "p_value": "p"})
+    (found,) = judged(
+        {"of": written(tmp_path, comparison(0.1, p_value)), "metric": "change", "p_value": "p"}
+    )
     assert not found.passed
 
 
-# --------------------------------------------------------------------------------------------------------- the command
+# ---------------------------------------------------------------------- the command
 
 
 def gates_file(tmp_path: Path, **changes: Any) -> Path:
     model = tmp_path / "model"
     model.mkdir(exist_ok=True)
     (model / "weights").write_bytes(b"1")
-    of = written(tmp_path, {"rate": RATE, "model": str(model), "graders": ["ocaml@1"], "tasks_sha256": "ab"})
+    of = written(
+        tmp_path, {"rate": RATE, "model": str(model), "graders": ["ocaml@1"], "tasks_sha256": "ab"}
+    )
     gate = {"name": "rate", "of": of, "metric": "rate", "at_least": 0.3}
     path = tmp_path / "gates.yaml"
     path.write_text(json.dumps({"model": str(model), "gates": [gate]} | changes))
     return path
 
 
-def test_a_model_that_passes_is_promoted_with_a_record_of_what_that_rests_on(gradus: Cli, tmp_path: Path) -> None:
+def test_a_model_that_passes_is_promoted_with_a_record_of_what_that_rests_on(
+    gradus: Cli, tmp_path: Path
+) -> None:
     ended = gradus("gate", gates_file(tmp_path))
     assert ended.status == 0
     record = json.loads(Path(ended.out.splitlines()[-1]).read_text())
@@ -266,7 +316,12 @@ def test_a_model_that_passes_is_promoted_with_a_record_of_what_that_rests_on(gra
 
 def test_a_refusal_has_status_1_and_says_why(gradus: Cli, tmp_path: Path) -> None:
     of = written(tmp_path, {"rate": RATE}, "other.json")
-    ended = gradus("gate", gates_file(tmp_path, gates=[{"name": "rate", "of": of, "metric": "rate", "at_least": 0.45}]))
+    ended = gradus(
+        "gate",
+        gates_file(
+            tmp_path, gates=[{"name": "rate", "of": of, "metric": "rate", "at_least": 0.45}]
+        ),
+    )
     assert ended.status == 1
     assert "refused: rate (lower end 0.4)" in ended.out
     assert json.loads((tmp_path / "promotion.json").read_text())["promoted"] is False
@@ -315,7 +370,9 @@ MISUSE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", MISUSE.values(), ids=MISUSE)
-def test_a_gates_file_that_makes_no_sense_is_misuse(gradus: Cli, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_gates_file_that_makes_no_sense_is_misuse(
+    gradus: Cli, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     ended = gradus("gate", gates_file(tmp_path, **changes))
     assert ended.status == 2
     assert "gates.yaml" in ended.err
@@ -333,12 +390,15 @@ def test_every_order_of_gates_gives_the_same_verdicts(tmp_path: Path) -> None:
     files = [written(tmp_path, comparison(0.1, p), f"{p}.json") for p in (0.01, 0.02, 0.04)]
     gates = [{"name": file, "of": file, "metric": "change", "p_value": "p"} for file in files]
     verdicts = {
-        tuple(sorted((found.name, found.passed) for found in judged(*some))) for some in itertools.permutations(gates)
+        tuple(sorted((found.name, found.passed) for found in judged(*some)))
+        for some in itertools.permutations(gates)
     }
     assert len(verdicts) == 1
 
 
-def test_a_file_too_large_to_be_figures_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_too_large_to_be_figures_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainer.pipeline.metrics.MAX_FILE_MB", 0)
     (found,) = judged({"of": written(tmp_path, {"rate": RATE}), "metric": "rate", "at_least": 0})
     assert not found.passed

@@ -20,7 +20,9 @@ SAMPLED = "measurements[mode=sampled]"
 def stages(**options: Any) -> dict[str, Stage]:
     given: dict[str, Any] = {"kind": "eval", "model": "m"}
     return {
-        "rust": EvalStage(**given, tasks="t.jsonl", grader="rust", options={"turns": 3, "samples": 8, **options}),
+        "rust": EvalStage(
+            **given, tasks="t.jsonl", grader="rust", options={"turns": 3, "samples": 8, **options}
+        ),
         "plain": EvalStage(**given, tasks="t.jsonl", grader="ocaml"),
         "calls": EvalStage(**given, calls="t.jsonl"),
         "declines": EvalStage(**given, declines="t.jsonl"),
@@ -32,7 +34,12 @@ def stages(**options: Any) -> dict[str, Stage]:
 
 
 def mistakes(of: str, metric: str, **more: Any) -> list[str]:
-    gate = {"name": "g", "of": f"{{{of}}}", "metric": metric, **({"at_least": 0.5} if "p_value" not in more else {})}
+    gate = {
+        "name": "g",
+        "of": f"{{{of}}}",
+        "metric": metric,
+        **({"at_least": 0.5} if "p_value" not in more else {}),
+    }
     return list(mistakes_in(GateStage(kind="gate", gates=[gate | more]), stages()))
 
 
@@ -79,7 +86,12 @@ def test_what_a_stage_writes_is_accepted(of: str, metric: str, more: dict[str, A
         ("rust.results", f"{SAMPLED}.turns.green_by.4", {}, "asked for 3 times"),
         ("plain.results", f"{SAMPLED}.turns.green_by.1", {}, "asked for once"),
         ("rust.results", f"{SAMPLED}.turns.median_turns", {}, "has no interval"),
-        ("rust.results", f"{SAMPLED}.pass_at.2", {"against": "{plain.results}"}, "there are 1 samples"),
+        (
+            "rust.results",
+            f"{SAMPLED}.pass_at.2",
+            {"against": "{plain.results}"},
+            "there are 1 samples",
+        ),
         ("calls.results", f"{SAMPLED}.pass_at.1", {}, "there is no measurements"),
         ("calls.results", "tool_call_format_accuracy", {}, "there is no tool_call_format_accuracy"),
         ("declines.results", "neither", {}, "has no interval"),
@@ -87,13 +99,17 @@ def test_what_a_stage_writes_is_accepted(of: str, metric: str, more: dict[str, A
         ("text.results", "perplexity", {"interval": "ends"}, "there is no ends"),
     ],
 )
-def test_what_no_stage_writes_is_told_with_the_reason(of: str, metric: str, more: dict[str, Any], why: str) -> None:
+def test_what_no_stage_writes_is_told_with_the_reason(
+    of: str, metric: str, more: dict[str, Any], why: str
+) -> None:
     (mistake,) = mistakes(of, metric, **more)
     assert mistake.startswith("g: ")
     assert why in mistake
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (configs() / "pipelines").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in (configs() / "pipelines").glob("*.yaml"))
+)
 def test_the_presets_gates_ask_for_what_is_written(name: str) -> None:
     pipeline = load_pipeline(configs() / "pipelines" / name)
     for stage in pipeline.stages.values():
@@ -105,7 +121,11 @@ def test_the_presets_gates_ask_for_what_is_written(name: str) -> None:
 def test_a_dry_run_refuses_a_metric_that_nobody_writes_and_tasks_that_need_what_the_grader_lacks(
     gradus: Cli, tmp_path: Path, rust_grader: RustGrader
 ) -> None:
-    text = (configs() / "pipelines" / "rust.yaml").read_text().replace("turns.green_by.3", "turns.green_by.9")
+    text = (
+        (configs() / "pipelines" / "rust.yaml")
+        .read_text()
+        .replace("turns.green_by.3", "turns.green_by.9")
+    )
     text = text.replace("tasks/rust.jsonl", "tasks/rust_crates.jsonl")
     beside = configs() / "pipelines"
     file = tmp_path / "wrong.yaml"
@@ -115,5 +135,8 @@ def test_a_dry_run_refuses_a_metric_that_nobody_writes_and_tasks_that_need_what_
     assert "stages.production: iterations" in ended.err
     assert "answers are asked for 5 times" in ended.err
     for name in ("itertools", "serde_json", "regex"):
-        assert f" needs {name}: the task needs the crates {name}, and this worker has none" in ended.err
+        assert (
+            f" needs {name}: the task needs the crates {name}, and this worker has none"
+            in ended.err
+        )
     assert ended.out == ""

@@ -1,4 +1,5 @@
-"""The pipelines that ship with Gradus: every stage's settings hold, and every gate asks for a figure that there is."""
+"""The pipelines that ship with Gradus: every stage's settings hold, and every gate asks for a
+figure that there is."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_the_presets_are_there() -> None:
 @pytest.mark.training
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_dry_run_accepts_every_stage(gradus: Cli, name: str, tmp_path: Path) -> None:
-    ended = gradus("pipeline", "run", FOLDER / name, "--dry-run", "--set", f"folder={tmp_path / 'out'}")
+    ended = gradus(
+        "pipeline", "run", FOLDER / name, "--dry-run", "--set", f"folder={tmp_path / 'out'}"
+    )
     assert ended.status == 0, ended.err
     assert ended.err.count("runs\n") == len(load_pipeline(FOLDER / name).stages)
     assert not (tmp_path / "out").exists()
@@ -52,9 +55,19 @@ def test_a_dry_run_accepts_every_stage(gradus: Cli, name: str, tmp_path: Path) -
 
 def perfect(grader: str, name: str) -> Evaluation:
     """Eight right answers to each of sixteen tasks."""
-    right = verdict(1.0, passed=True, grader=f"{grader}@1", components=PARTS[grader], stage=Stage.TESTS)
+    right = verdict(
+        1.0, passed=True, grader=f"{grader}@1", components=PARTS[grader], stage=Stage.TESTS
+    )
     records = [
-        record_of(right, mode="sampled", task_id=f"t{task}", kind=None, sample=sample, prompt="p", completion="c")
+        record_of(
+            right,
+            mode="sampled",
+            task_id=f"t{task}",
+            kind=None,
+            sample=sample,
+            prompt="p",
+            completion="c",
+        )
         | {"finish_reason": "stop"}
         for task in range(16)
         for sample in range(8)
@@ -75,20 +88,28 @@ def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
         path.write_text(json.dumps({"format": CERTAIN, "selection": CERTAIN, "accuracy": CERTAIN}))
         return path
     first, last = perfect(grader, "before"), perfect(grader, "after")
-    path.write_text((last if isinstance(stage, EvalStage) else compare(first, last)).model_dump_json(by_alias=True))
+    path.write_text(
+        (last if isinstance(stage, EvalStage) else compare(first, last)).model_dump_json(
+            by_alias=True
+        )
+    )
     return path
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path: Path) -> None:
     pipeline = load_pipeline(FOLDER / name)
-    grader = next(stage.grader for stage in pipeline.stages.values() if isinstance(stage, EvalStage))
+    grader = next(
+        stage.grader for stage in pipeline.stages.values() if isinstance(stage, EvalStage)
+    )
     asked = 0
     for stage in pipeline.stages.values():
         for gate in stage.gates if isinstance(stage, GateStage) else ():
             asked += 1
             places = {
-                key: str(left_by(pipeline.stages[text.strip("{}").partition(".")[0]], grader, tmp_path))
+                key: str(
+                    left_by(pipeline.stages[text.strip("{}").partition(".")[0]], grader, tmp_path)
+                )
                 for key in ("of", "against")
                 if (text := getattr(gate, key)) is not None
             }
@@ -99,7 +120,11 @@ def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_model_is_promoted_only_past_gates_on_confidence_bounds(name: str) -> None:
-    promoting = [s for s in load_pipeline(FOLDER / name).stages.values() if isinstance(s, GateStage) and s.model]
+    promoting = [
+        s
+        for s in load_pipeline(FOLDER / name).stages.values()
+        if isinstance(s, GateStage) and s.model
+    ]
     assert promoting
     for stage in promoting:
         assert any(gate.bound == "confidence" and not gate.soft for gate in stage.gates)

@@ -1,4 +1,5 @@
-"""preference/sigmoid@1: the chance to be preferred, whatever a model scores, with the score beside it."""
+"""preference/sigmoid@1: the chance to be preferred, whatever a model scores, with the score beside
+it."""
 
 from __future__ import annotations
 
@@ -42,9 +43,9 @@ def test_every_finite_score_has_a_reward_from_0_to_1_that_its_components_add_up_
 
 @given(st.floats(-1e6, 1e6))
 def test_the_score_is_told_as_it_is(given_score: float) -> None:
-    assert score(PreferenceFacts(given_score, 0.0, 1.0), SIGMOID).components["score"] == pytest.approx(
-        given_score, abs=1e-6
-    )
+    assert score(PreferenceFacts(given_score, 0.0, 1.0), SIGMOID).components[
+        "score"
+    ] == pytest.approx(given_score, abs=1e-6)
 
 
 @given(FINITE, FINITE)

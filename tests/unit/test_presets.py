@@ -1,6 +1,8 @@
-"""Presets and options: each of TRL's options is reached, each preset builds its trainer, each loss takes a step.
+"""Presets and options: each of TRL's options is reached, each preset builds its trainer, each loss
+takes a step.
 
-Models are tiny, of the architecture that the preset names; what needs a GPU is checked as far as a CPU can.
+Models are tiny, of the architecture that the preset names; what needs a GPU is checked as far as a
+CPU can.
 """
 
 from __future__ import annotations
@@ -40,11 +42,17 @@ def grpo_fields() -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(GRPOConfig) if field.init}
 
 
-# --------------------------------------------------------------------------------------------------- TRL's options
+# ---------------------------------------------------------------------- TRL's options
 
 
-def test_every_option_of_trl_is_taken_from_the_file_but_those_that_say_where_they_are_set(tmp_path: Path) -> None:
-    options = {name: example_for(name, hint) for name, hint in grpo_fields().items() if name not in OWN_NAMES}
+def test_every_option_of_trl_is_taken_from_the_file_but_those_that_say_where_they_are_set(
+    tmp_path: Path,
+) -> None:
+    options = {
+        name: example_for(name, hint)
+        for name, hint in grpo_fields().items()
+        if name not in OWN_NAMES
+    }
     assert len(options) > 150
     path = tmp_path / "run.yaml"
     path.write_text(MINIMAL + yaml.safe_dump({"grpo": options}))
@@ -64,7 +72,9 @@ def test_an_option_that_is_set_elsewhere_says_where(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     assert set(OWN_NAMES) <= set(grpo_fields())
     for name, where in OWN_NAMES.items():
-        path.write_text(MINIMAL + yaml.safe_dump({"grpo": {name: example_for(name, grpo_fields()[name])}}))
+        path.write_text(
+            MINIMAL + yaml.safe_dump({"grpo": {name: example_for(name, grpo_fields()[name])}})
+        )
         with pytest.raises(Misuse, match=re.escape(f"grpo.{name}: not set here: {where}")):
             load_stage(path)
         for field in re.findall(r"`([a-z_]+\.[a-z0-9_]+)`", where):
@@ -72,7 +82,7 @@ def test_an_option_that_is_set_elsewhere_says_where(tmp_path: Path) -> None:
             assert key in TrainConfig.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
 
 
-# ------------------------------------------------------------------------------------------------------ loss types
+# ---------------------------------------------------------------------- loss types
 
 LOSSES: dict[str, dict[str, Any]] = {
     "grpo": {"beta": 0.04},
@@ -97,7 +107,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> typing.Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("models")
-    return lambda name: folder / name if (folder / name).exists() else make_model(name, folder / name)
+    return lambda name: (
+        folder / name if (folder / name).exists() else make_model(name, folder / name)
+    )
 
 
 def test_the_losses_tried_here_are_all_that_trl_has() -> None:
@@ -105,7 +117,9 @@ def test_the_losses_tried_here_are_all_that_trl_has() -> None:
 
     source = Path(grpo_trainer.__file__).read_text(encoding="utf-8")
     compared = re.findall(r"self\.loss_type (?:==|in) (.+):", source)
-    assert {name for line in compared for name in re.findall(r'"(\w+)"', line.partition(" and ")[0])} == set(LOSSES)
+    assert {
+        name for line in compared for name in re.findall(r'"(\w+)"', line.partition(" and ")[0])
+    } == set(LOSSES)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +140,7 @@ def test_a_step_with_each_loss_moves_the_weights_and_leaves_them_finite(
     assert any(not after[name].equal(before[name]) for name in before)
 
 
-# --------------------------------------------------------------------------------------------------------- presets
+# ----------------------------------------------------------------------------------------- presets
 
 PRESETS = sorted(
     path.name
@@ -141,7 +155,10 @@ MODEL_TYPES = {
     r"openai/gpt-oss-.*": "gpt_oss",
 }
 NEEDS = {
-    "vllm": "vLLM writes its completions: trained in tests/vllm_server/test_vllm_with_presets.py (make test-vllm)",
+    "vllm": (
+        "vLLM writes its completions: trained in tests/vllm_server/test_vllm_with_presets.py (make"
+        " test-vllm)"
+    ),
     "bitsandbytes": "bitsandbytes is not installed (extra `quantized`); its options were checked",
 }
 
@@ -171,13 +188,16 @@ def what_is_missing(config: TrainConfig) -> str | None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str, tmp_path: Path) -> None:
+def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(
+    preset: str, tmp_path: Path
+) -> None:
     from trainer.config.device import Device
     from trainer.stages.rl import Rl
 
     config = load_stage(configs() / "train" / preset)
     kind = "mps" if config.model.device == "mps" else "cuda"
-    # Without bfloat16, as on older cards: transformers asks the machine itself whether it can, and a CPU cannot.
+    # Without bfloat16, as on older cards: transformers asks the machine itself whether it can, and
+    # a CPU cannot.
     device = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda")
     said: list[str] = []
     stage = Rl(config)
@@ -190,7 +210,10 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str
 @pytest.mark.parametrize(
     "preset",
     # `make test-slow` installs what quantized weights need
-    [pytest.param(name, marks=[pytest.mark.slow] if is_quantized(name) else []) for name in PRESETS],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if is_quantized(name) else [])
+        for name in PRESETS
+    ],
 )
 def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     preset: str, models: Any, tmp_path: Path
@@ -206,8 +229,12 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
     whole = len(list(trainer.model.parameters()))
     assert len(trained) == whole if config.lora is None else 0 < len(trained) < whole
-    assert any("experts" in name for name in trained) is (model_type_of(shipped.model.name) in ("qwen3_moe", "gpt_oss"))
-    assert len(trainer.train_dataset) * trainer.num_generations >= trainer.args.generation_batch_size
+    assert any("experts" in name for name in trained) is (
+        model_type_of(shipped.model.name) in ("qwen3_moe", "gpt_oss")
+    )
+    assert (
+        len(trainer.train_dataset) * trainer.num_generations >= trainer.args.generation_batch_size
+    )
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -216,7 +243,9 @@ def test_a_preset_samples_from_the_distribution_that_its_loss_is_of(preset: str)
     from trainer.stages.rl import Rl
 
     config = load_stage(configs() / "train" / preset)
-    options = Rl(config).options(Device("cuda", has_bf16=False, has_eight_bit=True), lambda text: None)
+    options = Rl(config).options(
+        Device("cuda", has_bf16=False, has_eight_bit=True), lambda text: None
+    )
     assert options["temperature"] == 1
     assert not {"top_p", "top_k", "min_p", "repetition_penalty"} & set(options)
     assert options["disable_dropout"] is True
@@ -228,12 +257,17 @@ def test_a_preset_samples_from_the_distribution_that_its_loss_is_of(preset: str)
 
 def test_every_preset_writes_to_a_run_folder_of_its_own_name() -> None:
     for preset in PRESETS:
-        assert load_stage(configs() / "train" / preset).output_dir == Path("runs") / preset.removesuffix(".yaml")
+        assert load_stage(configs() / "train" / preset).output_dir == Path(
+            "runs"
+        ) / preset.removesuffix(".yaml")
 
 
-# ------------------------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- what is refused
 
-QUANTIZED = "model: {name: m, load_in_4bit: true}\ndata: {dataset: t}\nreward: {grader: ocaml}\noutput_dir: r\n"
+QUANTIZED = (
+    "model: {name: m, load_in_4bit: true}\ndata: {dataset: t}\nreward: {grader:"
+    " ocaml}\noutput_dir: r\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -241,18 +275,32 @@ QUANTIZED = "model: {name: m, load_in_4bit: true}\ndata: {dataset: t}\nreward: {
     [
         (QUANTIZED, "model.load_in_4bit needs lora"),
         (QUANTIZED.replace("4bit", "8bit"), "model.load_in_8bit needs lora"),
-        (QUANTIZED.replace("true", "true, load_in_8bit: true"), "give either load_in_4bit or load_in_8bit, not both"),
+        (
+            QUANTIZED.replace("true", "true, load_in_8bit: true"),
+            "give either load_in_4bit or load_in_8bit, not both",
+        ),
         (QUANTIZED.replace("true", "maybe"), "model.load_in_4bit: Input should be a valid boolean"),
-        (QUANTIZED + "lora: {}\ngrpo: {use_vllm: true}", "with vLLM needs generation: {backend: vllm, sync: lora}"),
+        (
+            QUANTIZED + "lora: {}\ngrpo: {use_vllm: true}",
+            "with vLLM needs generation: {backend: vllm, sync: lora}",
+        ),
         (QUANTIZED + "lora: {}\ngeneration: {backend: vllm}", "with vLLM needs generation"),
-        (QUANTIZED + "lora: {}\ngeneration: {backend: vllm, sync: nccl}", "with vLLM needs generation"),
+        (
+            QUANTIZED + "lora: {}\ngeneration: {backend: vllm, sync: nccl}",
+            "with vLLM needs generation",
+        ),
         (MINIMAL + "lora: {targets: []}", "lora.targets"),
         (MINIMAL + "lora: {targets: [3]}", "lora.targets"),
         (MINIMAL + "lora: {targets: everything}", "lora.targets"),
-        (MINIMAL + "lora: {allow_frozen_expert: true}", "unknown key; did you mean allow_frozen_experts?"),
+        (
+            MINIMAL + "lora: {allow_frozen_expert: true}",
+            "unknown key; did you mean allow_frozen_experts?",
+        ),
     ],
 )
-def test_weights_that_could_not_be_trained_are_refused(text: str, says: str, tmp_path: Path) -> None:
+def test_weights_that_could_not_be_trained_are_refused(
+    text: str, says: str, tmp_path: Path
+) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(Misuse, match=re.escape(says)):
@@ -262,11 +310,13 @@ def test_weights_that_could_not_be_trained_are_refused(text: str, says: str, tmp
 def test_quantized_weights_go_with_vllm_by_adapters(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     # use_vllm is what a resolved config says beside it
-    path.write_text(QUANTIZED + "lora: {}\ngeneration: {backend: vllm, sync: lora}\ngrpo: {use_vllm: true}")
+    path.write_text(
+        QUANTIZED + "lora: {}\ngeneration: {backend: vllm, sync: lora}\ngrpo: {use_vllm: true}"
+    )
     assert load_stage(path).model.is_quantized
 
 
-# ------------------------------------------------------------------------------------------------- several processes
+# ---------------------------------------------------------------------- several processes
 
 LAUNCHES = sorted(path.name for path in (configs() / "accelerate").glob("*.yaml"))
 
@@ -276,10 +326,14 @@ def test_accelerate_takes_a_launch_config_with_the_command_in_its_comment(file: 
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
     path = configs() / "accelerate" / file
-    comment = "".join(line.lstrip("# ").replace("\\\n", "") for line in path.read_text().splitlines(keepends=True))
+    comment = "".join(
+        line.lstrip("# ").replace("\\\n", "") for line in path.read_text().splitlines(keepends=True)
+    )
     command = re.search(r"^accelerate launch (.+)$", comment, re.MULTILINE)
     assert command
-    words = [str(path) if word.endswith(f"accelerate/{file}") else word for word in command[1].split()]
+    words = [
+        str(path) if word.endswith(f"accelerate/{file}") else word for word in command[1].split()
+    ]
     asked = launch_command_parser().parse_args(words)
     arguments, _, _ = _validate_launch_command(asked)
     stage = re.search(r"stage(\d)", file)
@@ -293,11 +347,15 @@ def test_accelerate_takes_a_launch_config_with_the_command_in_its_comment(file: 
     load_stage(configs() / "train" / Path(preset).name, overrides)
 
 
-@pytest.mark.parametrize("preset", ["story_full_deepspeed.yaml", "ocaml_qwen_1.5b.yaml", "ocaml_qwen_1.5b_full.yaml"])
+@pytest.mark.parametrize(
+    "preset", ["story_full_deepspeed.yaml", "ocaml_qwen_1.5b.yaml", "ocaml_qwen_1.5b_full.yaml"]
+)
 def test_batches_of_presets_for_several_processes_come_out_even(preset: str) -> None:
     grpo = load_stage(configs() / "train" / preset).grpo
     for processes in (2, 4):
         at_once = grpo["per_device_train_batch_size"] * processes
-        round_of_generation = grpo.get("generation_batch_size") or at_once * grpo["gradient_accumulation_steps"]
+        round_of_generation = (
+            grpo.get("generation_batch_size") or at_once * grpo["gradient_accumulation_steps"]
+        )
         assert round_of_generation % at_once == 0
         assert round_of_generation % grpo["num_generations"] == 0

@@ -1,7 +1,8 @@
-"""Steps that the graders take over completions of one repeated piece: twice the text, twice the steps.
+"""Steps that the graders take over completions of one repeated piece: twice the text, twice the
+steps.
 
-Steps are lines of Python, which are the same on every machine; `tests.bench.repetition` measures CPU, regular
-expressions included.
+Steps are lines of Python, which are the same on every machine; `tests.bench.repetition` measures
+CPU, regular expressions included.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from services.graders.rust.signature import parse_signature
 from tests.bench.repeated_texts import PIECES
 
 SMALL, FACTOR, FIXED = 2_000, 2, 3_000
-"""Characters of the smaller text, how much longer the other is, and steps that do not depend on the text."""
+"""Characters of the smaller text, how much longer the other is, and steps that do not depend on the
+text."""
 
 
 def rust(completion: str) -> None:
@@ -35,7 +37,11 @@ def rust(completion: str) -> None:
     try:
         uncommented = without_comments(answer.form.text)
         _ = answer.forbidden, answer.items, names_to_import(task, answer)
-        list(refused([Place(answer.entry, line, 1, False) for line in range(1, 50)], answer.tokens, ()))
+        list(
+            refused(
+                [Place(answer.entry, line, 1, False) for line in range(1, 50)], answer.tokens, ()
+            )
+        )
         degenerate_flags(answer.form, uncommented=uncommented, tests_passed=0, passed=False)
     except TooManyTokens:
         pass

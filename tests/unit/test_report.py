@@ -1,4 +1,5 @@
-"""The data of reports against runs made by hand: exact figures, hostile texts, missing files; what stands around it.
+"""The data of reports against runs made by hand: exact figures, hostile texts, missing files; what
+stands around it.
 
 What the page makes of them is in tests/e2e/test_report_browser.py.
 """
@@ -82,12 +83,13 @@ def test_the_comparison_that_a_run_leaves_at_its_end_is_that_of_its_report(tiny:
     assert detail_of(run, 0.0)["comparisons"] == told(tiny)["comparisons"] != []
 
 
-# ------------------------------------------------------------------------------------------------------ exact figures
+# ---------------------------------------------------------------------- exact figures
 
 
 def test_the_change_is_the_paired_difference_over_tasks(tiny: Path) -> None:
-    # Before: 1, 1/2, 0, 0 (of one verdict: the other is a fault). After: 1, 1, 1/2, 1. Changes: 0, 1/2, 1/2, 1.
-    # The mean of four draws from the changes is Binomial(8, 1/2) / 8, whose 2.5 % and 97.5 % quantiles are 1/8 and 7/8.
+    # Before: 1, 1/2, 0, 0 (of one verdict: the other is a fault). After: 1, 1, 1/2, 1. Changes: 0,
+    # 1/2, 1/2, 1. The mean of four draws from the changes is Binomial(8, 1/2) / 8, whose 2.5 % and
+    # 97.5 % quantiles are 1/8 and 7/8.
     [found] = told(tiny)["comparisons"]
     rates = found["pass_rate"]
     assert (found["tasks"], rates["before"], rates["after"]) == (4, 0.375, 0.875)
@@ -96,10 +98,16 @@ def test_the_change_is_the_paired_difference_over_tasks(tiny: Path) -> None:
 
 def test_each_rate_has_its_interval_and_its_basis(tiny: Path) -> None:
     before, after = (one["measurements"][0] for one in told(tiny)["measured"])
-    # The sum of four draws from 1, 1/2, 0, 0: P(0) = 1/16 > 2.5 %; P(>= 3.5) = 5/256 < 2.5 % < P(>= 3) = 19/256.
+    # The sum of four draws from 1, 1/2, 0, 0: P(0) = 1/16 > 2.5 %; P(>= 3.5) = 5/256 < 2.5 % < P(>=
+    # 3) = 19/256.
     assert [before["pass_at"]["1"][name] for name in ("value", "low", "high")] == [0.375, 0.0, 0.75]
     assert (before["passed"], before["graded"], before["faulted"], before["tasks"]) == (3, 7, 1, 4)
-    assert (after["pass_at"]["1"]["value"], after["passed"], after["graded"], after["faulted"]) == (0.875, 7, 8, 0)
+    assert (after["pass_at"]["1"]["value"], after["passed"], after["graded"], after["faulted"]) == (
+        0.875,
+        7,
+        8,
+        0,
+    )
     # pass@2 leaves task d out before: it has one verdict.
     assert before["pass_at"]["2"]["value"] == pytest.approx(2 / 3)
     assert after["pass_at"]["2"]["value"] == 1.0
@@ -107,8 +115,18 @@ def test_each_rate_has_its_interval_and_its_basis(tiny: Path) -> None:
 
 def test_what_the_run_card_needs_is_told(tiny: Path) -> None:
     run = told(tiny)
-    assert (run["model"], run["step"], run["max_steps"], run["evaluation_s"]) == ("fresh:qwen3", 3, 3, 3.0)
-    assert (run["completions"], run["passed"], run["faulted"], run["graders"]) == (6, 2, 1, ["ocaml@7"])
+    assert (run["model"], run["step"], run["max_steps"], run["evaluation_s"]) == (
+        "fresh:qwen3",
+        3,
+        3,
+        3.0,
+    )
+    assert (run["completions"], run["passed"], run["faulted"], run["graders"]) == (
+        6,
+        2,
+        1,
+        ["ocaml@7"],
+    )
     assert dict(run["settings"])["seed"] == "7"
     assert run["measured"][1]["machine"]["memory_gib"] == 8
 
@@ -117,7 +135,10 @@ def test_the_curves_are_the_metrics_and_the_parts_the_completions(tiny: Path) ->
     run = told(tiny)
     assert run["metrics"]["values"]["reward"] == [0.25, 0.5, 0.75]
     # Step 1: 0.25 and 0; step 2: one verdict of 1, its neighbour is a fault; step 3: 1 and 0.25.
-    assert run["parts"] == {"steps": [1, 2, 3], "values": {"types": [0.125, 0.25, 0.25], "tests": [0, 0.75, 0.375]}}
+    assert run["parts"] == {
+        "steps": [1, 2, 3],
+        "values": {"types": [0.125, 0.25, 0.25], "tests": [0, 0.75, 0.375]},
+    }
     assert run["outcomes"]["counts"] == {
         "stopped at tests": [1, 0, 1],
         "stopped at types": [1, 0, 0],
@@ -127,7 +148,10 @@ def test_the_curves_are_the_metrics_and_the_parts_the_completions(tiny: Path) ->
 
 
 def test_times_are_told_from_the_first_step_on(tmp_path: Path) -> None:
-    lines(tmp_path / "metrics.jsonl", [{"step": n, "reward": 0.5, "time": 1.8e9 + 7.5 * n} for n in (1, 2, 3)])
+    lines(
+        tmp_path / "metrics.jsonl",
+        [{"step": n, "reward": 0.5, "time": 1.8e9 + 7.5 * n} for n in (1, 2, 3)],
+    )
     assert told(tmp_path)["metrics"]["values"]["time"] == [0.0, 7.5, 15.0]
 
 
@@ -143,7 +167,12 @@ def test_faults_stand_apart_with_their_place_and_message(tiny: Path) -> None:
     [measured] = samples(tiny)["faults"]
     expected = {"kind": "worker", "message": message, "count": 1}
     assert training == {"where": "training", "first_step": 2, "last_step": 2, **expected}
-    assert measured == {"where": "evaluation “before”", "first_step": None, "last_step": None, **expected}
+    assert measured == {
+        "where": "evaluation “before”",
+        "first_step": None,
+        "last_step": None,
+        **expected,
+    }
 
 
 def test_completions_of_one_task_stand_side_by_side(tiny: Path) -> None:
@@ -155,7 +184,12 @@ def test_completions_of_one_task_stand_side_by_side(tiny: Path) -> None:
         "Right both times": ["a"],
     }
     before, after = groups["Wrong before, right after"][1]["sides"]
-    assert (before["name"], before["stage"], before["reward"], before["passed"]) == ("before", "types", 0, False)
+    assert (before["name"], before["stage"], before["reward"], before["passed"]) == (
+        "before",
+        "types",
+        0,
+        False,
+    )
     assert before["diagnostics"] == [{"stage": "types", "line": 1, "message": "Error: no"}]
     assert (before["completion"], after["completion"]) == ("let f x = x - 1", "let f x = x + 1")
 
@@ -172,11 +206,15 @@ def test_repeats_within_a_step_are_no_hits_of_the_cache(tmp_path: Path) -> None:
     }
 
 
-# ---------------------------------------------------------------------------------------------------- what it concludes
+# ---------------------------------------------------------------------- what it concludes
 
 
-@pytest.mark.parametrize(("first", "last", "sign"), [(WRONG, RIGHT, 1), (RIGHT, WRONG, -1), (WRONG, WRONG, 0)])
-def test_the_interval_tells_whether_anything_changed(tmp_path: Path, first: Graded, last: Graded, sign: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "last", "sign"), [(WRONG, RIGHT, 1), (RIGHT, WRONG, -1), (WRONG, WRONG, 0)]
+)
+def test_the_interval_tells_whether_anything_changed(
+    tmp_path: Path, first: Graded, last: Graded, sign: int
+) -> None:
     for name, result in (("before", first), ("after", last)):
         evaluation(tmp_path, name, {f"t{n}": (result,) for n in range(20)}, mode="greedy")
     change = told(tmp_path)["comparisons"][0]["pass_rate"]["change"]
@@ -186,7 +224,12 @@ def test_the_interval_tells_whether_anything_changed(tmp_path: Path, first: Grad
 def test_one_task_more_is_no_measurable_change(tmp_path: Path) -> None:
     tasks = [f"t{n}" for n in range(20)]
     evaluation(tmp_path, "before", {task: (WRONG,) for task in tasks}, mode="greedy")
-    evaluation(tmp_path, "after", {task: (RIGHT if task == "t3" else WRONG,) for task in tasks}, mode="greedy")
+    evaluation(
+        tmp_path,
+        "after",
+        {task: (RIGHT if task == "t3" else WRONG,) for task in tasks},
+        mode="greedy",
+    )
     [found] = told(tmp_path)["comparisons"]
     assert found["pass_rate"]["change"]["low"] <= 0 <= found["pass_rate"]["change"]["high"]
     assert (found["test"]["gained"], found["test"]["lost"], found["test"]["p_value"]) == (1, 0, 1.0)
@@ -206,7 +249,10 @@ def test_a_lone_evaluation_is_reported_without_a_comparison(tmp_path: Path) -> N
     assert found["comparisons"] == []
     assert [one["measurements"][0]["pass_at"]["1"]["value"] for one in found["measured"]] == [0.75]
     assert any("nothing to compare" in text for text in found["missing"])
-    groups = {group["title"]: [card["task"] for card in group["cards"]] for group in samples(tmp_path)["groups"]}
+    groups = {
+        group["title"]: [card["task"] for card in group["cards"]]
+        for group in samples(tmp_path)["groups"]
+    }
     assert groups == {"Did not pass": ["a"], "Passed": ["b"]}
 
 
@@ -224,16 +270,20 @@ def test_an_evaluation_with_nothing_but_faults_is_reported(tmp_path: Path) -> No
     assert [one["count"] for one in samples(tmp_path)["faults"]] == [2, 2]
 
 
-def test_what_was_compared_stays_in_the_folder_for_the_dashboard(tiny: Path, tmp_path: Path) -> None:
+def test_what_was_compared_stays_in_the_folder_for_the_dashboard(
+    tiny: Path, tmp_path: Path
+) -> None:
     compared = told(tiny)["comparisons"]
     assert json.loads((tiny / "comparison.json").read_text())["comparisons"] == compared
     evaluation(tiny, "after", {"a": (RIGHT,)}, created="2026-02-02T00:00:00+00:00")
     elsewhere = write_report(tiny, tmp_path / "elsewhere.html")
     assert answer_in(elsewhere, "/api/run")["comparisons"] != compared
-    assert json.loads((tiny / "comparison.json").read_text())["comparisons"] == compared, "only beside its report"
+    assert json.loads((tiny / "comparison.json").read_text())["comparisons"] == compared, (
+        "only beside its report"
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- what is missing
+# ---------------------------------------------------------------------- what is missing
 
 
 def test_an_empty_folder_still_makes_a_report_that_names_what_is_missing(tmp_path: Path) -> None:
@@ -243,7 +293,9 @@ def test_an_empty_folder_still_makes_a_report_that_names_what_is_missing(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["config.resolved.json", "metrics.jsonl", "completions.jsonl"])
-@pytest.mark.parametrize("content", [None, "", "not json\n", "[1, 2]\n", "\x00\xff\n", '{"step": "x"}\n{"torn": '])
+@pytest.mark.parametrize(
+    "content", [None, "", "not json\n", "[1, 2]\n", "\x00\xff\n", '{"step": "x"}\n{"torn": ']
+)
 def test_any_file_may_be_missing_or_torn(tiny: Path, name: str, content: str | None) -> None:
     if content is None:
         (tiny / name).unlink()
@@ -262,21 +314,31 @@ def test_a_torn_evaluation_is_named_and_the_rest_is_reported(tiny: Path) -> None
 
 
 def test_numbers_that_are_none_are_gaps_and_not_zeros(tmp_path: Path) -> None:
-    text = '{"step": 1, "reward": 0.5}\n{"step": 2, "reward": NaN, "entropy": Infinity}\n{"step": 3, "reward": null}\n'
-    (tmp_path / "metrics.jsonl").write_text(text + '{"step": 4, "reward": 0.5, "reward_std": 1e999}\n')
+    text = (
+        '{"step": 1, "reward": 0.5}\n{"step": 2, "reward": NaN, "entropy": Infinity}\n{"step": 3,'
+        ' "reward": null}\n'
+    )
+    (tmp_path / "metrics.jsonl").write_text(
+        text + '{"step": 4, "reward": 0.5, "reward_std": 1e999}\n'
+    )
     assert told(tmp_path)["metrics"]["values"] == {"reward": [0.5, None, None, 0.5]}
     assert "NaN" not in (tmp_path / "report.html").read_text()
 
 
 def test_a_record_without_reward_and_fault_is_no_verdict(tmp_path: Path) -> None:
-    lines(tmp_path / "completions.jsonl", [{"step": 1, "reward": None}, {"step": 1, "reward": "1.0"}])
+    lines(
+        tmp_path / "completions.jsonl", [{"step": 1, "reward": None}, {"step": 1, "reward": "1.0"}]
+    )
     found = told(tmp_path)
     assert (found["completions"], found["faulted"]) == (2, 2)
     assert found["faults"][0]["message"] == "it has neither a reward nor a fault"
 
 
 def test_a_resumed_run_counts_each_step_once(tmp_path: Path) -> None:
-    lines(tmp_path / "metrics.jsonl", [{"step": n, "reward": r} for n, r in ((1, 0.1), (2, 0.2), (1, 0.1), (2, 0.3))])
+    lines(
+        tmp_path / "metrics.jsonl",
+        [{"step": n, "reward": r} for n, r in ((1, 0.1), (2, 0.2), (1, 0.1), (2, 0.3))],
+    )
     assert told(tmp_path)["metrics"]["values"]["reward"] == [0.1, 0.3]
 
 
@@ -285,7 +347,7 @@ def test_there_must_be_a_folder(tmp_path: Path) -> None:
         write_report(tmp_path / "nowhere", tmp_path / "report.html")
 
 
-# ------------------------------------------------------------------------------------------------------- hostile texts
+# ---------------------------------------------------------------------- hostile texts
 
 
 def hostile_page(kind: str, folder: Path) -> Path:
@@ -313,12 +375,19 @@ def test_no_text_of_a_run_becomes_markup(tmp_path: Path, kind: str) -> None:
     assert XSS in json.dumps(report_data(page)).replace('\\"', '"')
 
 
-STRUCTURE = "html head meta title style link script body header main h1 p a label span select option noscript"
+STRUCTURE = (
+    "html head meta title style link script body header main h1 p a label span select option"
+    " noscript"
+)
 ALLOWED = frozenset(STRUCTURE.split())
 
 
 def test_only_our_own_script_may_run(tmp_path: Path) -> None:
-    policy = next(m["content"] for m in Parsed(written(tmp_path).read_text()).named("meta") if "http-equiv" in m)
+    policy = next(
+        m["content"]
+        for m in Parsed(written(tmp_path).read_text()).named("meta")
+        if "http-equiv" in m
+    )
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     for what in ("script", "style"):
@@ -340,7 +409,7 @@ def test_half_a_surrogate_pair_is_an_escape(tmp_path: Path) -> None:
     assert told(tmp_path)["flags"] == {"\ud800": 1}
 
 
-# -------------------------------------------------------------------------------------------------- a page of its own
+# ---------------------------------------------------------------------- a page of its own
 
 
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
@@ -355,7 +424,10 @@ def test_the_page_loads_nothing(tmp_path: Path) -> None:
 
 
 def test_a_long_run_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
-    many = [{"step": n, "reward": n / 20_000, "reward_std": 0.1, "entropy": 1 / n} for n in range(1, 20_001)]
+    many = [
+        {"step": n, "reward": n / 20_000, "reward_std": 0.1, "entropy": 1 / n}
+        for n in range(1, 20_001)
+    ]
     lines(tmp_path / "metrics.jsonl", many)
     assert len(written(tmp_path).read_text()) < 300_000
 

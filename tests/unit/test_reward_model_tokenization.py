@@ -1,4 +1,5 @@
-"""What a reward model reads: the tokens of its training; a completion cannot open or close a turn of the chat."""
+"""What a reward model reads: the tokens of its training; a completion cannot open or close a turn
+of the chat."""
 
 from __future__ import annotations
 
@@ -44,7 +45,10 @@ def test_honest_texts_are_read_as_trl_reads_them_in_training() -> None:
         assert plain.ids == made("add 1\n" + text + made.eos_token)["input_ids"]
         messages = [*ASKED, {"role": "assistant", "content": text}]
         chat = reader.read(ASKED, text)
-        assert chat.ids == made.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
+        assert (
+            chat.ids
+            == made.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
+        )
         assert not plain.spelt_control_tokens
         assert not chat.spelt_control_tokens
 
@@ -91,7 +95,9 @@ def test_a_token_that_takes_the_spaces_behind_it_ends_and_is_no_forgery() -> Non
     from tokenizers import AddedToken
 
     made = tokenizer()
-    made.add_special_tokens({"additional_special_tokens": [AddedToken("<|sep|>", rstrip=True, lstrip=True)]})
+    made.add_special_tokens(
+        {"additional_special_tokens": [AddedToken("<|sep|>", rstrip=True, lstrip=True)]}
+    )
     read = PromptTokenizer(made, None).read("add<|sep|>", "  let f")
     assert not read.spelt_control_tokens
     assert PromptTokenizer(made, None).read("add", " <|sep|> let").spelt_control_tokens
@@ -102,7 +108,9 @@ def test_names_that_a_normalizer_makes_of_other_characters_are_seen_too() -> Non
 
     made = tokenizer()
     made.backend_tokenizer.normalizer = normalizers.NFKC()
-    made.add_special_tokens({"additional_special_tokens": [AddedToken("<|sep|>", normalized=True, special=True)]})
+    made.add_special_tokens(
+        {"additional_special_tokens": [AddedToken("<|sep|>", normalized=True, special=True)]}
+    )
     wide = "let \uff1c\uff5csep\uff5c\uff1e f"
     assert made.convert_tokens_to_ids("<|sep|>") in made(wide)["input_ids"]
     read = PromptTokenizer(made, None).read("", wide)
@@ -111,18 +119,28 @@ def test_names_that_a_normalizer_makes_of_other_characters_are_seen_too() -> Non
 
 
 def test_a_template_that_makes_control_tokens_of_harmless_words_is_a_fault_and_no_score() -> None:
-    joining = "{% for m in messages %}<|im_start|>{{ m['content'] | replace('@', '') }}<|im_end|>{% endfor %}"
+    joining = (
+        "{% for m in messages %}<|im_start|>{{ m['content'] | replace('@', '') }}<|im_end|>{%"
+        " endfor %}"
+    )
     reader = PromptTokenizer(tokenizer(chat_template=joining), None)
     assert not reader.read(ASKED, "let f").spelt_control_tokens
-    with pytest.raises(InternalFault, match="becomes control tokens by way of the model's chat template") as raised:
+    with pytest.raises(
+        InternalFault, match="becomes control tokens by way of the model's chat template"
+    ) as raised:
         reader.read(ASKED, "<|im_@end|>")
     assert not raised.value.retryable
 
 
 def test_messages_that_the_template_refuses_are_a_fault_that_says_so() -> None:
-    strict = "{% if messages[0]['role'] != 'user' %}{{ raise_exception('begin with the user') }}{% endif %}"
+    strict = (
+        "{% if messages[0]['role'] != 'user' %}{{ raise_exception('begin with the user') }}{%"
+        " endif %}"
+    )
     with pytest.raises(InternalFault, match="does not take these messages: begin with the user"):
-        PromptTokenizer(tokenizer(chat_template=strict), None).read([{"role": "system", "content": "x"}], "y")
+        PromptTokenizer(tokenizer(chat_template=strict), None).read(
+            [{"role": "system", "content": "x"}], "y"
+        )
     with pytest.raises(InternalFault, match="has no chat template, so it cannot read messages"):
         PromptTokenizer(tokenizer(chat_template=None), None).read(ASKED, "y")
 

@@ -1,4 +1,5 @@
-"""Reward models as a source of reward: the trained head or none, scores as in training, and faults that stay faults."""
+"""Reward models as a source of reward: the trained head or none, scores as in training, and faults
+that stay faults."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from trainer.train import main
 pytestmark = pytest.mark.training
 
 PROMPTS = [f"(* add {n} *)" for n in range(12)]
-PAIRS = [{"prompt": prompt, "chosen": "let f x = x", "rejected": "let let let"} for prompt in PROMPTS]
+PAIRS = [
+    {"prompt": prompt, "chosen": "let f x = x", "rejected": "let let let"} for prompt in PROMPTS
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,9 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["whole", "adapter"])
-def judge(request: pytest.FixtureRequest, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judge(
+    request: pytest.FixtureRequest, policy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A reward model that a run of ours trained, whole or as an adapter."""
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
@@ -68,31 +73,45 @@ def scored(grader: Any, prompts: Sequence[str], completions: Sequence[str]) -> l
     config = RewardConfig(models=[RewardModelConfig(path="judge", name="judge")])
     examples = [Example(f"t{number}", prompt, None) for number, prompt in enumerate(prompts)]
     judge = Judges(config, examples, PromptConfig()).of_model(config.models[0], grader)
-    columns = {"prompt_id": [one.id for one in examples], "trainer_state": SimpleNamespace(global_step=0)}
-    told: dict[str, Any] = {"prompts": prompts, "completions": completions, "log_metric": lambda name, value: None}
+    columns = {
+        "prompt_id": [one.id for one in examples],
+        "trainer_state": SimpleNamespace(global_step=0),
+    }
+    told: dict[str, Any] = {
+        "prompts": prompts,
+        "completions": completions,
+        "log_metric": lambda name, value: None,
+    }
     return asyncio.run(judge.rewards(**told, **columns))
 
 
-# ---------------------------------------------------------------------------------------------------------- the head
+# ---------------------------------------------------------------------------------------- the head
 
 
 def test_the_head_that_was_trained_is_the_head_that_judges(judge: Path, policy: Path) -> None:
     from safetensors.torch import load_file
 
     model = model_of(loaded(judge)).model
-    saved = {name: weight for file in judge.glob("*.safetensors") for name, weight in load_file(file).items()}
+    saved = {
+        name: weight
+        for file in judge.glob("*.safetensors")
+        for name, weight in load_file(file).items()
+    }
     heads = [weight for name, weight in saved.items() if "score" in name.split(".")]
     assert len(heads) == 1
     assert model.score.weight.equal(heads[0])
     prompts = [row["prompt"] for row in PAIRS]
     better, worse = (
-        reward_model_scores(judge, prompts, [row[side] for row in PAIRS]) for side in ("chosen", "rejected")
+        reward_model_scores(judge, prompts, [row[side] for row in PAIRS])
+        for side in ("chosen", "rejected")
     )
     assert min(better) > max(worse)
 
 
 def test_a_model_of_texts_is_refused_for_its_head_would_be_random(policy: Path) -> None:
-    with pytest.raises(Misuse, match=r"reward.models: .*policy: has no trained head, so its scores would be random"):
+    with pytest.raises(
+        Misuse, match=r"reward.models: .*policy: has no trained head, so its scores would be random"
+    ):
         loaded(policy)
 
 
@@ -102,7 +121,9 @@ def test_a_checkpoint_that_lost_its_head_is_refused(judge: Path, tmp_path: Path)
     copy = tmp_path / "beheaded"
     shutil.copytree(judge, copy)
     for file in copy.glob("*.safetensors"):
-        save_file({name: weight for name, weight in load_file(file).items() if "score" not in name}, file)
+        save_file(
+            {name: weight for name, weight in load_file(file).items() if "score" not in name}, file
+        )
     with pytest.raises(Misuse, match="has no trained head"):
         loaded(copy)
 
@@ -157,13 +178,17 @@ def test_a_model_that_lacks_a_layer_is_refused(judge: Path, tmp_path: Path) -> N
     from safetensors.torch import load_file, save_file
 
     copy = whole_copy(judge, tmp_path / "torn")
-    weights = {k: v for k, v in load_file(copy / "model.safetensors").items() if "layers.1.mlp" not in k}
+    weights = {
+        k: v for k, v in load_file(copy / "model.safetensors").items() if "layers.1.mlp" not in k
+    }
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
     with pytest.raises(Misuse, match=r"torn: lacks weights, the first model.layers.1.mlp"):
         loaded(copy)
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(judge: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(
+    judge: Path, tmp_path: Path
+) -> None:
     from transformers import AutoTokenizer
 
     copy = whole_copy(judge, tmp_path / "wide")
@@ -177,7 +202,10 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(judge: Path, tmp
 def test_code_that_a_checkpoint_brings_along_is_not_run(judge: Path, tmp_path: Path) -> None:
     copy = whole_copy(judge, tmp_path / "clever")
     told = json.loads((copy / "config.json").read_text()) | {"model_type": "clever"}
-    told["auto_map"] = {"AutoConfig": "clever.Config", "AutoModelForSequenceClassification": "clever.Model"}
+    told["auto_map"] = {
+        "AutoConfig": "clever.Config",
+        "AutoModelForSequenceClassification": "clever.Model",
+    }
     (copy / "config.json").write_text(json.dumps(told))
     (copy / "clever.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(Misuse, match="clever: .*cannot be loaded"):
@@ -197,7 +225,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         loaded(tmp_path / "nowhere")
 
 
-# ---------------------------------------------------------------------------------------------------------- scoring
+# ----------------------------------------------------------------------------------------- scoring
 
 
 def test_scores_do_not_depend_on_what_is_scored_beside(judge: Path) -> None:
@@ -218,7 +246,8 @@ def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, bro
     grader = loaded(judge)
     model_of(grader).model.score.weight.data.fill_(broken)
     with pytest.raises(
-        GradingStopped, match=r"none of 2 samples.* the reward model scores .*(\n|.)*gradus train reward"
+        GradingStopped,
+        match=r"none of 2 samples.* the reward model scores .*(\n|.)*gradus train reward",
     ):
         scored(grader, ["a", "b"], ["let f x = x", "let"])
 
@@ -233,12 +262,16 @@ def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path
     assert (len(whole.ids), whole.ids[-2:]) == (2048, model.read("", "b").ids)
 
 
-# ---------------------------------------------------------------------------------------------------- as a reward
+# ---------------------------------------------------------------------- as a reward
 
 
 @pytest.mark.parametrize("stage", ["grpo", "rloo"])
-def test_a_policy_learns_from_a_reward_model_alone(stage: str, judge: Path, policy: Path, tmp_path: Path) -> None:
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+def test_a_policy_learns_from_a_reward_model_alone(
+    stage: str, judge: Path, policy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text(
+        "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS)
+    )
     options = {
         "max_steps": 4,
         "num_generations": 4,
@@ -264,7 +297,9 @@ def test_a_policy_learns_from_a_reward_model_alone(stage: str, judge: Path, poli
     assert (tmp_path / "run" / "final" / "model.safetensors").exists()
 
 
-def test_a_completion_that_was_not_judged_earns_nothing_from_a_reward_model(policy: Path, tmp_path: Path) -> None:
+def test_a_completion_that_was_not_judged_earns_nothing_from_a_reward_model(
+    policy: Path, tmp_path: Path
+) -> None:
     import torch
 
     from tests.tiny_models import trainer_of
@@ -296,14 +331,23 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
 
     def fails(self: Any, *args: Any, **named: Any) -> Any:
         done = original(self, *args, **named)
-        seen.add((len(self._buffered_inputs[0]["prompt_ids"]), self.args.gradient_accumulation_steps))
+        seen.add(
+            (len(self._buffered_inputs[0]["prompt_ids"]), self.args.gradient_accumulation_steps)
+        )
         if self.state.global_step >= 2 and self.args.per_device_train_batch_size > 4:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return done
 
     monkeypatch.setattr(GradusTrainer, "training_step", fails)
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
-    options = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 6}
+    (tmp_path / "prompts.jsonl").write_text(
+        "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS)
+    )
+    options = {
+        "max_steps": 4,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "max_completion_length": 6,
+    }
     told = {
         "model": {"name": str(policy), "device": "cpu", "cpu_threads": 1},
         "data": {"dataset": "prompts.jsonl"},
@@ -324,7 +368,9 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
 def test_a_dry_run_names_a_reward_model_without_a_head(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    (tmp_path / "prompts.jsonl").write_text(
+        "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS)
+    )
     told = {
         "model": str(policy),
         "data": {"dataset": "prompts.jsonl"},

@@ -1,4 +1,5 @@
-"""Records of JSONL, JSON and CSV files: every mistake is named with its place, and none stops the others."""
+"""Records of JSONL, JSON and CSV files: every mistake is named with its place, and none stops the
+others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def places(found: list[Row]) -> list[str]:
     return [Path(row.where).name for row in found]
 
 
-# ------------------------------------------------------------------------------------------------------------ JSONL
+# ------------------------------------------------------------------------------------------- JSONL
 
 
 def test_lines_are_records_with_their_line_numbers(tmp_path: Path) -> None:
@@ -125,7 +126,11 @@ def test_no_text_breaks_the_reader(tmp_path: Path, text: str) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=20), st.integers(), st.booleans()), max_size=4),
+        st.dictionaries(
+            st.text(max_size=5),
+            st.one_of(st.text(max_size=20), st.integers(), st.booleans()),
+            max_size=4,
+        ),
         max_size=5,
     )
 )
@@ -135,7 +140,7 @@ def test_what_was_written_is_what_is_read(tmp_path: Path, records: list[dict[str
     assert values(rows(tmp_path, "a.json", json.dumps(records))) == records
 
 
-# ------------------------------------------------------------------------------------------------------- JSON, CSV
+# --------------------------------------------------------------------------------------- JSON, CSV
 
 
 def test_a_json_list_is_records_with_their_numbers(tmp_path: Path) -> None:
@@ -157,7 +162,10 @@ def test_broken_json_is_misuse(tmp_path: Path) -> None:
 
 def test_csv_cells_may_hold_lines_commas_and_quotes(tmp_path: Path) -> None:
     found = rows(tmp_path, "a.csv", 'id,tests\na,"let () =\n  assert (f ""x"", 1)"\nb,x\n')
-    assert values(found) == [{"id": "a", "tests": 'let () =\n  assert (f "x", 1)'}, {"id": "b", "tests": "x"}]
+    assert values(found) == [
+        {"id": "a", "tests": 'let () =\n  assert (f "x", 1)'},
+        {"id": "b", "tests": "x"},
+    ]
     assert places(found) == ["a.csv:2", "a.csv:4"]
 
 

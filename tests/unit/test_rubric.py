@@ -31,26 +31,36 @@ ALL_FACTS = st.builds(
     tests=st.one_of(
         st.none(),
         st.integers(0, 50).flatmap(
-            lambda total: st.integers(0, total).map(lambda passed: TestCount(passed=passed, total=total))
+            lambda total: st.integers(0, total).map(
+                lambda passed: TestCount(passed=passed, total=total)
+            )
         ),
     ),
-    flags=st.lists(st.sampled_from(["degenerate:prose", "degenerate:stub", "limit:cpu"]), max_size=3).map(tuple),
+    flags=st.lists(
+        st.sampled_from(["degenerate:prose", "degenerate:stub", "limit:cpu"]), max_size=3
+    ).map(tuple),
     blocks=st.integers(0, 100),
     trailing_chars=st.integers(0, 10_000),
 )
 
 
 def test_full_marks_are_one() -> None:
-    assert score(facts(5, 5), GRADUATED) == Score(1.0, {"types": 0.25, "compile": 0.1, "tests": 0.65})
+    assert score(facts(5, 5), GRADUATED) == Score(
+        1.0, {"types": 0.25, "compile": 0.1, "tests": 0.65}
+    )
 
 
-@pytest.mark.parametrize(("passed", "reward"), [(0, 0.35), (1, 0.48), (2, 0.61), (3, 0.74), (4, 0.87)])
+@pytest.mark.parametrize(
+    ("passed", "reward"), [(0, 0.35), (1, 0.48), (2, 0.61), (3, 0.74), (4, 0.87)]
+)
 def test_tests_earn_their_share(passed: int, reward: float) -> None:
     assert score(facts(passed, 5), GRADUATED).reward == pytest.approx(reward)
 
 
 @pytest.mark.parametrize(("typed_share", "reward"), [(0.0, 0.0), (0.5, 0.125), (1.0, 0.25)])
-def test_what_does_not_compile_earns_the_share_that_types(typed_share: float, reward: float) -> None:
+def test_what_does_not_compile_earns_the_share_that_types(
+    typed_share: float, reward: float
+) -> None:
     assert score(Facts(Stage.TYPES, typed_share), GRADUATED).reward == pytest.approx(reward)
 
 
@@ -67,7 +77,9 @@ def test_degenerate_answers_keep_three_tenths() -> None:
 
 
 def test_two_signs_are_no_worse_than_one() -> None:
-    assert score(facts(5, 5, "degenerate:prose", "degenerate:code_spam"), GRADUATED).reward == pytest.approx(0.3)
+    assert score(
+        facts(5, 5, "degenerate:prose", "degenerate:code_spam"), GRADUATED
+    ).reward == pytest.approx(0.3)
 
 
 def test_other_flags_cost_nothing() -> None:
@@ -76,7 +88,15 @@ def test_other_flags_cost_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("blocks", "trailing_chars", "style"),
-    [(0, 0, 0.0), (1, 30, 0.0), (1, 31, 0.03), (2, 0, 0.02), (2, 31, 0.05), (4, 31, 0.09), (50, 10_000, 0.10)],
+    [
+        (0, 0, 0.0),
+        (1, 30, 0.0),
+        (1, 31, 0.03),
+        (2, 0, 0.02),
+        (2, 31, 0.05),
+        (4, 31, 0.09),
+        (50, 10_000, 0.10),
+    ],
 )
 def test_style_takes_at_most_a_tenth(blocks: int, trailing_chars: int, style: float) -> None:
     found = score(facts(5, 5, blocks=blocks, trailing_chars=trailing_chars), GRADUATED)
@@ -129,7 +149,8 @@ def test_bad_style_never_makes_a_right_answer_cheaper_than_one_that_fails_a_fift
     facts: Facts,
 ) -> None:
     worst_right = score(
-        Facts(Stage.TESTS, 1.0, True, TestCount(passed=1, total=1), blocks=99, trailing_chars=99), GRADUATED
+        Facts(Stage.TESTS, 1.0, True, TestCount(passed=1, total=1), blocks=99, trailing_chars=99),
+        GRADUATED,
     )
     if not facts.passed and facts.tests_share <= 0.8:
         assert score(facts, GRADUATED).reward < worst_right.reward

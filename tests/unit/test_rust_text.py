@@ -1,4 +1,5 @@
-"""Rust as text: tokens, items, signatures, and the tests file around an answer. No compiler here."""
+"""Rust as text: tokens, items, signatures, and the tests file around an answer. No compiler
+here."""
 
 from __future__ import annotations
 
@@ -37,8 +38,47 @@ from tests.attack.fuzz_rust import differences, first_line_differences
 
 PIECES = st.sampled_from(
     [
-        *('"', "'", 'r#"', '"#', "b'", 'c"', "\\", "//", "/*", "*/", "\n", " ", "{", "}", "(", ")", "<", ">", "r#fn"),
-        *("fn", "pub", "'a", "'a'", "impl", "struct", "use", "x", "::", "->", ";", ",", "#", "!", "[", "]", "1.5", "é"),
+        *(
+            '"',
+            "'",
+            'r#"',
+            '"#',
+            "b'",
+            'c"',
+            "\\",
+            "//",
+            "/*",
+            "*/",
+            "\n",
+            " ",
+            "{",
+            "}",
+            "(",
+            ")",
+            "<",
+            ">",
+            "r#fn",
+        ),
+        *(
+            "fn",
+            "pub",
+            "'a",
+            "'a'",
+            "impl",
+            "struct",
+            "use",
+            "x",
+            "::",
+            "->",
+            ";",
+            ",",
+            "#",
+            "!",
+            "[",
+            "]",
+            "1.5",
+            "é",
+        ),
     ]
 )
 TEXTS = st.lists(PIECES, max_size=60).map("".join) | st.text(max_size=60)
@@ -71,7 +111,10 @@ as &[u8]
 """
 
 
-@given(st.lists(st.sampled_from(STATEMENTS.splitlines()), max_size=12).map("\n".join), st.integers(0, 30))
+@given(
+    st.lists(st.sampled_from(STATEMENTS.splitlines()), max_size=12).map("\n".join),
+    st.integers(0, 30),
+)
 def test_taking_data_out_of_tests_keeps_every_line(body: str, cut: int) -> None:
     tests = f"#[test] fn a() {{ {body[cut:]} }} mod m {{ #[test] fn b() {{ {body} }} }}"
     taken_out = split(RustTask(tests=tests), {"f"})
@@ -117,9 +160,15 @@ def test_tokens_have_the_kinds_that_rust_gives_them(text: str, kinds: list[Kind]
         ('pub(crate) async unsafe extern "C" fn f() {}', [("fn", "f")]),
         ("const fn f() {} const X: S = S { a: 1 };", [("fn", "f"), ("const", "X")]),
         ("static mut X: [u8; 2] = [1, { 2 }];", [("static", "X")]),
-        ("use a::{b, c}; struct S; struct T(u8); struct U { a: u8 }", [("use", ""), *(("struct", n) for n in "STU")]),
+        (
+            "use a::{b, c}; struct S; struct T(u8); struct U { a: u8 }",
+            [("use", ""), *(("struct", n) for n in "STU")],
+        ),
         ("#![allow(x)] #[derive(Debug)] enum E { A }", [("enum", "E")]),
-        ("macro_rules! m { () => {} } m! { x } m!(y);", [("macro_rules", "m"), ("m", ""), ("m", "")]),
+        (
+            "macro_rules! m { () => {} } m! { x } m!(y);",
+            [("macro_rules", "m"), ("m", ""), ("m", "")],
+        ),
         ("impl<T> Trait for S<T> where T: X { fn f() {} }", [("impl", "")]),
         (
             "mod a { fn b() {} } type T = u8; trait Q {} union V { a: u8 }",
@@ -163,9 +212,39 @@ def test_names_are_found_where_the_compiler_finds_them(text: str, names: list[st
 
 
 REPEATED = (
-    *("fn g<", "macro_rules!a{", "a ", "#", '"', "/*", "//\n", 'r#"', "'", "{", "}", "const A:u8={}", "#;", "'\\u{"),
-    *("{}", "# [", "pub (", "r###", "x;", "fn a<'a,'b>(x:&'a &'b u8,y:&'b u8)->&'a u8{y}", "<&'a &'b x as ", "|->'a"),
-    *("#[macro_export]macro_rules!a{fn $a<'a,'b", "impl PartialEq for A{", "é", "struct A(B);", "fn g<" * 130 + ";"),
+    *(
+        "fn g<",
+        "macro_rules!a{",
+        "a ",
+        "#",
+        '"',
+        "/*",
+        "//\n",
+        'r#"',
+        "'",
+        "{",
+        "}",
+        "const A:u8={}",
+        "#;",
+        "'\\u{",
+    ),
+    *(
+        "{}",
+        "# [",
+        "pub (",
+        "r###",
+        "x;",
+        "fn a<'a,'b>(x:&'a &'b u8,y:&'b u8)->&'a u8{y}",
+        "<&'a &'b x as ",
+        "|->'a",
+    ),
+    *(
+        "#[macro_export]macro_rules!a{fn $a<'a,'b",
+        "impl PartialEq for A{",
+        "é",
+        "struct A(B);",
+        "fn g<" * 130 + ";",
+    ),
 )
 
 
@@ -207,7 +286,9 @@ def test_comments_leave_lines_and_texts_alone() -> None:
 
 
 def pins(signature: str) -> dict[str, str]:
-    return {pin.name: "".join(pin.source.split()) for pin in parse_signature(signature, "solution").pins}
+    return {
+        pin.name: "".join(pin.source.split()) for pin in parse_signature(signature, "solution").pins
+    }
 
 
 @pytest.mark.parametrize(
@@ -216,8 +297,14 @@ def pins(signature: str) -> dict[str, str]:
         ("pub fn f(x: i64) -> i64;", "let_:fn(i64)->i64=::solution::f;"),
         ("pub fn f();", "let_:fn()=::solution::f;"),
         ("fn f(mut a: Vec<u8>, (b, c): (u8, u8));", "let_:fn(Vec<u8>,(u8,u8))=::solution::f;"),
-        ("pub fn f<'a>(a: &'a str, b: &str) -> &'a str;", "let_:for<'a>fn(&'astr,&str)->&'astr=::solution::f;"),
-        ("pub fn f<T, F: Fn(&T) -> bool>(a: &[T], f: F) -> usize;", "let_:fn(&[T],F)->usize=::solution::f;"),
+        (
+            "pub fn f<'a>(a: &'a str, b: &str) -> &'a str;",
+            "let_:for<'a>fn(&'astr,&str)->&'astr=::solution::f;",
+        ),
+        (
+            "pub fn f<T, F: Fn(&T) -> bool>(a: &[T], f: F) -> usize;",
+            "let_:fn(&[T],F)->usize=::solution::f;",
+        ),
         (
             "pub fn f(a: fn(u8) -> u8) -> Box<dyn Fn(u8) -> u8>;",
             "let_:fn(fn(u8)->u8)->Box<dynFn(u8)->u8>=::solution::f;",
@@ -237,11 +324,17 @@ def test_bounds_stand_where_the_pin_needs_them() -> None:
     ("method", "pointer"),
     [
         ("fn new() -> Self", "fn()->S<T>=<S<T>>::new"),
-        ("fn g(&self) -> Option<&T>", "for<'gradus_self>fn(&'gradus_selfS<T>)->Option<&'gradus_selfT>=<S<T>>::g"),
+        (
+            "fn g(&self) -> Option<&T>",
+            "for<'gradus_self>fn(&'gradus_selfS<T>)->Option<&'gradus_selfT>=<S<T>>::g",
+        ),
         ("fn g(&mut self, x: &str)", "for<'gradus_self>fn(&'gradus_selfmutS<T>,&str)=<S<T>>::g"),
         ("fn g(mut self) -> Self", "fn(S<T>)->S<T>=<S<T>>::g"),
         ("fn g(self: Box<Self>)", "fn(Box<S<T>>)=<S<T>>::g"),
-        ("fn g<U>(&self, u: U) -> Self", "for<'gradus_self>fn(&'gradus_selfS<T>,U)->S<T>=<S<T>>::g"),
+        (
+            "fn g<U>(&self, u: U) -> Self",
+            "for<'gradus_self>fn(&'gradus_selfS<T>,U)->S<T>=<S<T>>::g",
+        ),
     ],
 )
 def test_a_declared_method_is_pinned_to_its_exact_type(method: str, pointer: str) -> None:
@@ -250,7 +343,9 @@ def test_a_declared_method_is_pinned_to_its_exact_type(method: str, pointer: str
 
 
 def test_a_declared_trait_method_is_pinned_through_its_trait() -> None:
-    assert pins("impl Area for f64 { fn area(&self) -> f64; }")["f64::area"].endswith("=<f64asArea>::area;}")
+    assert pins("impl Area for f64 { fn area(&self) -> f64; }")["f64::area"].endswith(
+        "=<f64asArea>::area;}"
+    )
 
 
 def test_a_signature_knows_the_names_at_the_root() -> None:
@@ -285,22 +380,28 @@ def test_pins_know_their_lines() -> None:
 
 
 def test_inner_attributes_stay_in_front() -> None:
-    made = write_tests_file(RustTask(tests="//! Doc\n#![allow(x)]\n// plain\n#![deny(y)] #[test] fn a() {}"), None).text
+    made = write_tests_file(
+        RustTask(tests="//! Doc\n#![allow(x)]\n// plain\n#![deny(y)] #[test] fn a() {}"), None
+    ).text
     assert made.index("#![deny(y)]") < made.index("macro_rules! assert_eq") < made.index("#[test]")
 
 
 GLOB = RustTask(
-    tests="use solution::*; use std::fmt::Write; fn own() {} #[test] fn a() { assert!(f().is_err()); "
-    "let x: i64 = g().valid(); own(); Some(x); String::new(); m!(); Kind::A; }"
+    tests=(
+        "use solution::*; use std::fmt::Write; fn own() {} #[test] fn a() { assert!(f().is_err()); "
+        "let x: i64 = g().valid(); own(); Some(x); String::new(); m!(); Kind::A; }"
+    )
 )
 ANSWER = """
 pub fn f() {} pub fn g() {} pub fn hidden() {} pub fn own() {} pub enum Some { A } pub struct String; pub type i64 = u8;
 pub mod std {} pub trait Valid { fn valid(self); } pub trait Sneak { fn is_err(self); } pub trait Write {}
 pub enum Kind { A }
-"""
+"""  # noqa: E501
 
 
-def test_an_import_of_everything_brings_what_tests_mention_and_the_answer_defines_but_no_word_of_rust() -> None:
+def test_an_import_of_everything_brings_what_tests_mention_and_the_answer_defines_but_no_word_of_rust() -> (  # noqa: E501
+    None
+):
     assert names_to_import(GLOB, read_answer(ANSWER, GLOB, None)) == {"f", "g", "Kind"}
 
 
@@ -330,23 +431,41 @@ def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -
         ("pub trait Valid { fn valid(self); }", {"Valid"}, None),
     ],
 )
-def test_a_trait_in_scope_may_not_stand_in_for_std(answer: str, imported: set[str], method: str | None) -> None:
+def test_a_trait_in_scope_may_not_stand_in_for_std(
+    answer: str, imported: set[str], method: str | None
+) -> None:
     assert shadowed_std_method(GLOB, read_answer(answer, GLOB, None), imported) == method
 
 
 def test_what_a_module_brings_is_not_known_so_any_trait_counts() -> None:
     task = RustTask(tests=GLOB.tests.replace("*", "inner::*", 1))
-    assert shadowed_std_method(task, read_answer("pub trait T { fn is_err(self); }", task, None), set()) == "is_err"
-    assert shadowed_std_method(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set()) is None
+    assert (
+        shadowed_std_method(
+            task, read_answer("pub trait T { fn is_err(self); }", task, None), set()
+        )
+        == "is_err"
+    )
+    assert (
+        shadowed_std_method(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set())
+        is None
+    )
 
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:
     task = RustTask(tests="x")
-    text = 'macro_rules! m { () => (unsafe {}) }\n// unsafe\nconst A: &str = "no_mangle";\nlet link_section = 1;'
+    text = (
+        'macro_rules! m { () => (unsafe {}) }\n// unsafe\nconst A: &str = "no_mangle";\nlet'
+        " link_section = 1;"
+    )
     exported = "#[macro_export]\n" + text
-    found = [(diagnostic.line, diagnostic.code) for diagnostic in read_answer(exported, task, None).forbidden]
+    found = [
+        (diagnostic.line, diagnostic.code)
+        for diagnostic in read_answer(exported, task, None).forbidden
+    ]
     assert found == [(2, "unsafe")]
-    assert read_answer(text, task, None).forbidden == ()  # the compiler finds it where the answer uses the macro
+    assert (
+        read_answer(text, task, None).forbidden == ()
+    )  # the compiler finds it where the answer uses the macro
 
 
 @pytest.mark.parametrize(
@@ -371,13 +490,21 @@ def test_the_share_that_checks(signature: str | None, lines: list[int], share: f
 
 def test_a_syntax_error_leaves_no_share() -> None:
     answer = read_answer("pub fn a() {}", RustTask(tests="x"), None)
-    assert checked_share(answer, None, [CompilerMessage("src/lib.rs", 1, 1, Severity.ERROR, None, "")]) == 0.0
+    assert (
+        checked_share(answer, None, [CompilerMessage("src/lib.rs", 1, 1, Severity.ERROR, None, "")])
+        == 0.0
+    )
 
 
 def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_are_not() -> None:
     task = RustTask(tests="x")
-    text = "#[macro_export]\nmacro_rules! m { () => {\n#[test] fn a() {} } }\n#[cfg(test)] mod t { #[test] fn b() {} }"
-    assert [(one.line, one.code) for one in read_answer(text, task, None).forbidden] == [(3, "test")]
+    text = (
+        "#[macro_export]\nmacro_rules! m { () => {\n#[test] fn a() {} } }\n#[cfg(test)] mod t {"
+        " #[test] fn b() {} }"
+    )
+    assert [(one.line, one.code) for one in read_answer(text, task, None).forbidden] == [
+        (3, "test")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -386,13 +513,34 @@ def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_ar
         ("fn t<'a, 'b, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { let f = t; }", ["t"]),
         ("fn t<'a, 'b, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { t(&&(), &1); }", []),
         ("fn t<'a, 'b: 'a, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { let f = t; }", []),
-        ("fn t<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 where 'b: 'a { v } fn e() { let f = t; }", []),
+        (
+            (
+                "fn t<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 where 'b: 'a { v } fn e() { let f"
+                " = t; }"
+            ),
+            [],
+        ),
         ("fn t<'a>(v: &'a u8) -> &'a u8 { v } fn e() { let f = t; }", []),
         ("macro_rules! m { ($n:ident) => { fn $n<'a, 'b>() {} } }", []),
-        ("macro_rules! m { ($n:ident, $t:ty) => { fn $n<'a, 'b>(x: $t, y: &'b u8) -> &'a u8 { y } } }", ["fn"]),
-        ("macro_rules! m { ($n:ident) => { fn $n<'a, 'b>(x: &'a &'b u8, y: &'b u8) -> &'a u8 { y } } }", ["fn"]),
         (
-            "macro_rules! v { ($f:ident()) => { $f } } fn t<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v } v!(t())",
+            (
+                "macro_rules! m { ($n:ident, $t:ty) => { fn $n<'a, 'b>(x: $t, y: &'b u8) -> &'a u8"
+                " { y } } }"
+            ),
+            ["fn"],
+        ),
+        (
+            (
+                "macro_rules! m { ($n:ident) => { fn $n<'a, 'b>(x: &'a &'b u8, y: &'b u8) -> &'a u8"
+                " { y } } }"
+            ),
+            ["fn"],
+        ),
+        (
+            (
+                "macro_rules! v { ($f:ident()) => { $f } } fn t<'a, 'b>(_: &'a &'b (), v: &'b u8)"
+                " -> &'a u8 { v } v!(t())"
+            ),
             ["t"],
         ),
         ("fn p<'a, 'b>(a: &'a [&'b str]) -> &'a str { a[0] } fn e() { let f = p; }", []),
@@ -401,5 +549,7 @@ def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_ar
         ("macro_rules! m { ($n:ident) => { fn $n() {} } } fn f<'a>(x: &'a u8) {}", []),
     ],
 )
-def test_functions_that_take_lifetimes_for_granted_are_no_values(text: str, refused: list[str]) -> None:
+def test_functions_that_take_lifetimes_for_granted_are_no_values(
+    text: str, refused: list[str]
+) -> None:
     assert [token.text for token in assumed_bounds(code(text))] == refused

@@ -1,5 +1,5 @@
-"""Presets of the stages besides GRPO: TRL takes their options, and each builds its trainer with a tiny model of its
-architecture. What needs a GPU is checked as far as a CPU can."""
+"""Presets of the stages besides GRPO: TRL takes their options, and each builds its trainer with a
+tiny model of its architecture. What needs a GPU is checked as far as a CPU can."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ ARCHITECTURES = {
     "dpo_agent_qwen3_0.6b.yaml": "qwen3",
 }
 TALK = "\n\nHuman: What is {n} and 1?\n\nAssistant: {answer}"
-CALL = {"type": "function", "function": {"name": "run_command", "arguments": {"command": "cargo test"}}}
+CALL = {
+    "type": "function",
+    "function": {"name": "run_command", "arguments": {"command": "cargo test"}},
+}
 ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
-    "sft_ocaml_qwen_1.5b.yaml": lambda n: {"prompt": f"(* add {n} *)", "solution": f"```ocaml\nlet f x = x + {n}\n```"},
+    "sft_ocaml_qwen_1.5b.yaml": lambda n: {"prompt": f"(* add {n} *)", "solution": f"```ocaml\nlet f x = x + {n}\n```"},  # noqa: E501
     "sft_rust_gpt_oss_20b.yaml": lambda n: {
         "messages": [
             {"role": "user", "content": f"Fix test {n}."},
@@ -46,10 +49,10 @@ ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
             {"role": "tool", "name": "run_command", "content": "ok"},
             {"role": "assistant", "content": "Done."},
         ],
-        "tools": [{"type": "function", "function": {"name": "run_command", "parameters": {"type": "object"}}}],
+        "tools": [{"type": "function", "function": {"name": "run_command", "parameters": {"type": "object"}}}],  # noqa: E501
     },
-    "dpo_rust_gpt_oss_20b.yaml": lambda n: {"prompt": f"Add {n}.", "chosen": f"x + {n}", "rejected": f"x - {n}"},
-    "sft_alpaca_gpt2.yaml": lambda n: {"instruction": f"Add {n}.", "input": "x" * (n % 2), "output": f"x + {n}"},
+    "dpo_rust_gpt_oss_20b.yaml": lambda n: {"prompt": f"Add {n}.", "chosen": f"x + {n}", "rejected": f"x - {n}"},  # noqa: E501
+    "sft_alpaca_gpt2.yaml": lambda n: {"instruction": f"Add {n}.", "input": "x" * (n % 2), "output": f"x + {n}"},  # noqa: E501
     "dpo_hh_gpt2.yaml": lambda n: {
         "chosen": TALK.format(n=n, answer=f"It is {n + 1}."),
         "rejected": TALK.format(n=n, answer="No."),
@@ -69,7 +72,9 @@ ROWS["dpo_agent_qwen3_0.6b.yaml"] = ROWS["dpo_rust_gpt_oss_20b.yaml"]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("models")
-    return lambda name: folder / name if (folder / name).exists() else make_model(name, folder / name)
+    return lambda name: (
+        folder / name if (folder / name).exists() else make_model(name, folder / name)
+    )
 
 
 def test_every_preset_of_a_stage_is_built_here() -> None:
@@ -77,7 +82,9 @@ def test_every_preset_of_a_stage_is_built_here() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_says_its_stage_first_in_its_name_and_writes_to_a_folder_of_that_name(preset: str) -> None:
+def test_a_preset_says_its_stage_first_in_its_name_and_writes_to_a_folder_of_that_name(
+    preset: str,
+) -> None:
     config = load_stage(FOLDER / preset)
     assert config.output_dir == Path("runs") / preset.removesuffix(".yaml")
     assert preset.split("_")[0] == config.stage  # type: ignore[attr-defined]
@@ -103,7 +110,9 @@ def dataset_for(preset: str, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str, tmp_path: Path) -> None:
+def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(
+    preset: str, tmp_path: Path
+) -> None:
     from trainer.config.device import Device
     from trainer.stages.base import stage_for
 
@@ -123,7 +132,12 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
 ) -> None:
     model = models(ARCHITECTURES[preset])
     given = ["--model.name", str(model), "--model.device", "cpu", "--model.dtype", "float32"]
-    given += ["--data.dataset", str(dataset_for(preset, tmp_path)), "--output_dir", str(tmp_path / "run")]
+    given += [
+        "--data.dataset",
+        str(dataset_for(preset, tmp_path)),
+        "--output_dir",
+        str(tmp_path / "run"),
+    ]
     if "rloo" in preset:
         given += ["--reward.models", f"[{{path: {a_judge(model, tmp_path / 'judge')}}}]"]
     if "pretrain" in preset:
@@ -156,7 +170,9 @@ def test_the_demo_of_a_stage_needs_nothing_but_a_cpu(tmp_path: Path) -> None:
     given = ["--output_dir", str(tmp_path / "run"), "--data.limit", "640", "--max_steps", "8"]
     given += ["--logging_steps", "1", "--warmup_steps", "0"]
     assert main(FOLDER / "demo_sft.yaml", given, stage="sft") == 0
-    losses = [line["loss"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    losses = [
+        line["loss"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line
+    ]
     assert losses[-1] < losses[0]
 
 
@@ -167,6 +183,10 @@ def test_weights_that_are_published_in_four_bits_are_asked_for_as_sixteen(tmp_pa
     model = make_model("gpt_oss", tmp_path / "model")
     assert _quantization(str(model), ModelConfig(name=str(model)), "bfloat16") == {}
     told = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**told, "quantization_config": {"quant_method": "mxfp4"}}))
-    asked = _quantization(str(model), ModelConfig(name=str(model)), "bfloat16")["quantization_config"]
+    (model / "config.json").write_text(
+        json.dumps({**told, "quantization_config": {"quant_method": "mxfp4"}})
+    )
+    asked = _quantization(str(model), ModelConfig(name=str(model)), "bfloat16")[
+        "quantization_config"
+    ]
     assert (type(asked).__name__, asked.dequantize) == ("Mxfp4Config", True)

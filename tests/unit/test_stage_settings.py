@@ -1,4 +1,5 @@
-"""Stages of training: which tree of settings a file is, what each takes, and what it refuses and how it says so."""
+"""Stages of training: which tree of settings a file is, what each takes, and what it refuses and
+how it says so."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def write(tmp_path: Path):  # type: ignore[no-untyped-def]
     return written
 
 
-# -------------------------------------------------------------------------------------------------- which stage it is
+# ---------------------------------------------------------------------- which stage it is
 
 
 @pytest.mark.parametrize(
@@ -84,55 +85,119 @@ def test_no_is_a_strategy_and_not_false(write, stage: str) -> None:  # type: ign
 
 @pytest.mark.parametrize("asked", [None, "ppo"])
 def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(Misuse, match=r"PPO is no longer in TRL. Take stage: rloo or stage: grpo.*reward.models"):
+    with pytest.raises(
+        Misuse, match=r"PPO is no longer in TRL. Take stage: rloo or stage: grpo.*reward.models"
+    ):
         load_stage(write(REWARDED + ("stage: ppo" if asked is None else "")), asked=asked)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (ROWS + "stage: sftt", "'sftt' is not one of sft, dpo, reward, grpo, rloo, pretrain; did you mean sft?"),
+        (
+            ROWS + "stage: sftt",
+            "'sftt' is not one of sft, dpo, reward, grpo, rloo, pretrain; did you mean sft?",
+        ),
         (ROWS + "stage: [sft]", "stage: ['sft'] is not one of sft"),
         (ROWS + "stage: 3", "stage: 3 is not one of sft"),
         (ROWS + "stage: sft\nreward: {grader: ocaml}", "reward: unknown key"),
-        (ROWS + "stage: sft\nsft: {packin: true}", "sft.packin: unknown key; did you mean packing?"),
-        (ROWS + "stage: sft\nsft: {learning_rate: .inf}", "sft.learning_rate: inf is not a finite number"),
+        (
+            ROWS + "stage: sft\nsft: {packin: true}",
+            "sft.packin: unknown key; did you mean packing?",
+        ),
+        (
+            ROWS + "stage: sft\nsft: {learning_rate: .inf}",
+            "sft.learning_rate: inf is not a finite number",
+        ),
         (ROWS + "stage: sft\nsft: {max_steps: true}", "sft.max_steps: true is not a number"),
-        (ROWS + "stage: sft\nsft: {seed: 1}", "sft.seed: not set here: set `seed` at the top level"),
+        (
+            ROWS + "stage: sft\nsft: {seed: 1}",
+            "sft.seed: not set here: set `seed` at the top level",
+        ),
         (ROWS + "stage: sft\ngrpo: {}", "grpo: unknown key"),
         (ROWS + "stage: dpo\ndpo: {beta: much}", "dpo.beta: 'much'"),
-        (ROWS + "stage: dpo\nlora: {}\ndpo: {sync_ref_model: true}", "dpo.sync_ref_model needs all weights trained"),
-        (REWARDED + "lora: {}\ngrpo: {sync_ref_model: true}", "grpo.sync_ref_model needs all weights trained"),
-        (REWARDED + "stage: rloo\nlora: {}\nrloo: {sync_ref_model: true}", "rloo.sync_ref_model needs all weights"),
+        (
+            ROWS + "stage: dpo\nlora: {}\ndpo: {sync_ref_model: true}",
+            "dpo.sync_ref_model needs all weights trained",
+        ),
+        (
+            REWARDED + "lora: {}\ngrpo: {sync_ref_model: true}",
+            "grpo.sync_ref_model needs all weights trained",
+        ),
+        (
+            REWARDED + "stage: rloo\nlora: {}\nrloo: {sync_ref_model: true}",
+            "rloo.sync_ref_model needs all weights",
+        ),
         (
             ROWS + "stage: dpo\ndpo: {sync_ref_model: true, precompute_ref_log_probs: true}",
             "sync_ref_model moves the reference",
         ),
-        (ROWS + "stage: dpo\nstop_when: {no_spread: 0.5}", "stop_when.no_spread: unknown key; known: kl, kl_warning"),
-        (ROWS + "stage: reward\nreward_model: {margin: 1}", "(RewardConfig of TRL has no such option)"),
-        (ROWS.replace("rows.jsonl", "r, held_out: 1") + "stage: sft", "data.held_out: Input should be less than 1"),
+        (
+            ROWS + "stage: dpo\nstop_when: {no_spread: 0.5}",
+            "stop_when.no_spread: unknown key; known: kl, kl_warning",
+        ),
+        (
+            ROWS + "stage: reward\nreward_model: {margin: 1}",
+            "(RewardConfig of TRL has no such option)",
+        ),
+        (
+            ROWS.replace("rows.jsonl", "r, held_out: 1") + "stage: sft",
+            "data.held_out: Input should be less than 1",
+        ),
         (ROWS.replace("rows.jsonl", "r, held_out: .1, eval_dataset: e") + "stage: sft", "not both"),
         (ROWS + "stage: sft\nmodel_: x", "model_: unknown key; did you mean model?"),
-        (TOP.replace("some/model", "{name: m, load_in_4bit: true}") + "stage: sft\ndata: {dataset: d}", "needs lora"),
-        (TOKENS.replace("length: 8", "length: 1"), "curriculum.0.length: Input should be greater than or equal to 2"),
-        (TOKENS.replace("steps: 2", "steps: 0"), "curriculum.0.steps: Input should be greater than or equal to 1"),
-        (TOKENS.replace("[{length: 8, steps: 2}]", "[]"), "data.curriculum: List should have at least 1 item"),
-        (TOKENS + "pretrain: {max_steps: 3}", "pretrain.max_steps: not set here: set `data.curriculum`"),
-        (TOKENS + "pretrain: {learning_rat: 3}", "did you mean learning_rate? (TrainingArguments of transformers"),
-        (REWARDED + "stage: rloo\ngrpo: {beta: 0.1}", "stage: rloo takes its options from rloo:, but grpo: is given"),
-        (REWARDED + "rloo: {beta: 0.1}", "stage: grpo takes its options from grpo:, but rloo: is given"),
+        (
+            TOP.replace("some/model", "{name: m, load_in_4bit: true}")
+            + "stage: sft\ndata: {dataset: d}",
+            "needs lora",
+        ),
+        (
+            TOKENS.replace("length: 8", "length: 1"),
+            "curriculum.0.length: Input should be greater than or equal to 2",
+        ),
+        (
+            TOKENS.replace("steps: 2", "steps: 0"),
+            "curriculum.0.steps: Input should be greater than or equal to 1",
+        ),
+        (
+            TOKENS.replace("[{length: 8, steps: 2}]", "[]"),
+            "data.curriculum: List should have at least 1 item",
+        ),
+        (
+            TOKENS + "pretrain: {max_steps: 3}",
+            "pretrain.max_steps: not set here: set `data.curriculum`",
+        ),
+        (
+            TOKENS + "pretrain: {learning_rat: 3}",
+            "did you mean learning_rate? (TrainingArguments of transformers",
+        ),
+        (
+            REWARDED + "stage: rloo\ngrpo: {beta: 0.1}",
+            "stage: rloo takes its options from rloo:, but grpo: is given",
+        ),
+        (
+            REWARDED + "rloo: {beta: 0.1}",
+            "stage: grpo takes its options from grpo:, but rloo: is given",
+        ),
         (ROWS + "reward: {}", "give a grader, reward models, or both"),
         (
             ROWS + "reward: {models: [{path: a/final}, {path: b/a}]}",
             "two sources of reward are called a; give each a name",
         ),
         (
-            ROWS.replace("rows.jsonl", "rows.jsonl, held_out: 0.1") + "reward: {models: [{path: m}]}",
+            ROWS.replace("rows.jsonl", "rows.jsonl, held_out: 0.1")
+            + "reward: {models: [{path: m}]}",
             "data.eval_dataset and data.held_out need reward.grader",
         ),
-        (ROWS + "reward: {models: [{path: m, wieght: 2}]}", "reward.models.0.wieght: Extra inputs are not permitted"),
+        (
+            ROWS + "reward: {models: [{path: m, wieght: 2}]}",
+            "reward.models.0.wieght: Extra inputs are not permitted",
+        ),
         (ROWS + "reward: {models: [{path: m, weight: .nan}]}", "nan is not a finite number"),
-        (REWARDED + "on_out_of_memory: ignore", "on_out_of_memory: Input should be 'halve' or 'stop'"),
+        (
+            REWARDED + "on_out_of_memory: ignore",
+            "on_out_of_memory: Input should be 'halve' or 'stop'",
+        ),
     ],
 )
 def test_a_mistake_is_refused_by_file_and_key(write, text: str, says: str) -> None:  # type: ignore[no-untyped-def]
@@ -149,14 +214,16 @@ def test_files_of_a_curriculum_are_looked_for_beside_the_config(write, tmp_path:
     assert config.data.dataset == [str(tmp_path / "t.npy"), "elsewhere.npy"]
 
 
-# ------------------------------------------------------------------------------------------ options of the libraries
+# ---------------------------------------------------------------------- options of the libraries
 
 CLASSES = {"sft": "SFTConfig", "dpo": "DPOConfig", "reward": "RewardConfig", "rloo": "RLOOConfig"}
 
 
 @pytest.mark.training
 @pytest.mark.parametrize("stage", [*CLASSES, "pretrain"])
-def test_every_option_of_the_class_is_taken_but_those_that_say_where_they_are_set(write, stage: str) -> None:  # type: ignore[no-untyped-def]
+def test_every_option_of_the_class_is_taken_but_those_that_say_where_they_are_set(
+    write, stage: str
+) -> None:  # type: ignore[no-untyped-def]
     import transformers
     import trl
 
@@ -165,19 +232,31 @@ def test_every_option_of_the_class_is_taken_but_those_that_say_where_they_are_se
     fields = {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
     kind = STAGES[stage]
     assert set(kind.SET_ELSEWHERE) - {"eval_strategy", "reward_weights"} <= set(fields)
-    options = {name: example_for(name, hint) for name, hint in fields.items() if name not in kind.SET_ELSEWHERE}
+    options = {
+        name: example_for(name, hint)
+        for name, hint in fields.items()
+        if name not in kind.SET_ELSEWHERE
+    }
     options.pop("sync_ref_model", None)
     assert len(options) > 90
-    top = {"pretrain": TOKENS, "rloo": REWARDED + "stage: rloo\n"}.get(stage, ROWS + f"stage: {stage}\n")
+    top = {"pretrain": TOKENS, "rloo": REWARDED + "stage: rloo\n"}.get(
+        stage, ROWS + f"stage: {stage}\n"
+    )
     section = "reward_model" if stage == "reward" else stage
     taken = load_stage(write(top + yaml.safe_dump({section: options}))).options
     assert taken.pop("parallelism_config").tp_size == options.pop("parallelism_config")["tp_size"]
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in taken.items()}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in taken.items()
+    }
     assert {name: getattr(value, "value", value) for name, value in plain.items()} == options
 
 
 def test_a_resolved_config_says_the_same_again(write) -> None:  # type: ignore[no-untyped-def]
-    for text in (ROWS + "stage: sft\nsft: {packing: true}", ROWS + "stage: dpo\ndpo: {loss_type: [ipo]}", TOKENS):
+    for text in (
+        ROWS + "stage: sft\nsft: {packing: true}",
+        ROWS + "stage: dpo\ndpo: {loss_type: [ipo]}",
+        TOKENS,
+    ):
         config = load_stage(write(text))
         assert isinstance(config, StageConfig)
         assert type(config).model_validate_json(config.model_dump_json()) == config

@@ -1,4 +1,5 @@
-"""Streams of tokens and the curriculum: what is trained on in which order, and which files are refused."""
+"""Streams of tokens and the curriculum: what is trained on in which order, and which files are
+refused."""
 
 from __future__ import annotations
 
@@ -41,14 +42,18 @@ def loaded(config: TokenSource, folder: Path, tokenizer: Any) -> Tokens:
     return load_tokens(config, folder, tokenizer, VOCABULARY)
 
 
-# ------------------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("uint16", (40,)), ("uint32", (40,)), ("uint16", (5, 8))])
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("uint16", (40,)), ("uint32", (40,)), ("uint16", (5, 8))]
+)
 def test_packed_files_of_both_widths_and_shapes_are_one_stream(
     dtype: str, shape: tuple[int, ...], tmp_path: Path, tokenizer: Any
 ) -> None:
-    tokens = loaded(source(packed(tmp_path / "a.npy", np.arange(40).reshape(shape), dtype)), tmp_path, tokenizer)
+    tokens = loaded(
+        source(packed(tmp_path / "a.npy", np.arange(40).reshape(shape), dtype)), tmp_path, tokenizer
+    )
     assert tokens.train.read(0, 40).tolist() == list(range(40))
     assert tokens.train_block(8, 4).tolist() == [32, 33, 34, 35, 36, 37, 38, 39]
 
@@ -64,28 +69,46 @@ def test_files_of_a_folder_follow_each_other_by_name(tmp_path: Path, tokenizer: 
 
 
 def test_the_end_of_the_stream_is_held_out(tmp_path: Path, tokenizer: Any) -> None:
-    tokens = loaded(source(packed(tmp_path / "a.npy", range(100)), held_out=0.2), tmp_path, tokenizer)
+    tokens = loaded(
+        source(packed(tmp_path / "a.npy", range(100)), held_out=0.2), tmp_path, tokenizer
+    )
     assert (tokens.held_out_from, tokens.blocks(8)) == (80, 10)
     assert tokens.held_out.read(0, 1000).tolist() == list(range(80, 100))
 
 
 def test_what_is_measured_on_may_be_a_file_of_its_own(tmp_path: Path, tokenizer: Any) -> None:
     other = packed(tmp_path / "b.npy", range(50, 60))
-    tokens = loaded(source(packed(tmp_path / "a.npy", range(20)), eval_dataset=[str(other)]), tmp_path, tokenizer)
+    tokens = loaded(
+        source(packed(tmp_path / "a.npy", range(20)), eval_dataset=[str(other)]),
+        tmp_path,
+        tokenizer,
+    )
     assert (tokens.held_out_from, tokens.held_out.read(0, 3).tolist()) == (20, [50, 51, 52])
 
 
 def test_too_little_to_measure_on_is_refused(tmp_path: Path, tokenizer: Any) -> None:
     file = packed(tmp_path / "a.npy", range(100))
-    with pytest.raises(Misuse, match=r"data.held_out: 5 tokens to measure on are less than one block of 8"):
+    with pytest.raises(
+        Misuse, match=r"data.held_out: 5 tokens to measure on are less than one block of 8"
+    ):
         loaded(source(file, held_out=0.05), tmp_path, tokenizer)
-    with pytest.raises(Misuse, match=r"data.eval_dataset: 3 tokens to measure on are less than one block of 8"):
-        loaded(source(file, eval_dataset=[str(packed(tmp_path / "b.npy", [1, 2, 3]))]), tmp_path, tokenizer)
+    with pytest.raises(
+        Misuse, match=r"data.eval_dataset: 3 tokens to measure on are less than one block of 8"
+    ):
+        loaded(
+            source(file, eval_dataset=[str(packed(tmp_path / "b.npy", [1, 2, 3]))]),
+            tmp_path,
+            tokenizer,
+        )
 
 
-def test_texts_become_tokens_with_an_end_after_each_and_are_made_once(tmp_path: Path, tokenizer: Any) -> None:
+def test_texts_become_tokens_with_an_end_after_each_and_are_made_once(
+    tmp_path: Path, tokenizer: Any
+) -> None:
     file = tmp_path / "texts.jsonl"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("let x = 1", "let y = 2")))
+    file.write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in ("let x = 1", "let y = 2"))
+    )
     tokens = loaded(source(file), tmp_path, tokenizer)
     everything = tokens.train.read(0, len(tokens.train)).tolist()
     assert tokenizer.decode(everything) == "let x = 1<|im_end|>let y = 2<|im_end|>"
@@ -106,14 +129,14 @@ def test_a_description_reads_no_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.npy", np.arange(40, dtype="int64"), "uint16 or uint32 in one dimension or two; this is int64"),
+        ("a.npy", np.arange(40, dtype="int64"), "uint16 or uint32 in one dimension or two; this is int64"),  # noqa: E501
         ("a.npy", np.zeros((2, 2, 20), dtype="uint16"), "this is uint16 in 3 dimensions"),
         ("a.npy", np.zeros(0, dtype="uint16"), "holds no tokens"),
-        ("a.npy", np.array([1] * 30 + [300] + [2] * 30, dtype="uint16"), "token 30 is 300, and the model knows 300"),
-        ("a.npy", np.arange(7, dtype="uint16"), "7 tokens to train on are less than one block of 8"),
+        ("a.npy", np.array([1] * 30 + [300] + [2] * 30, dtype="uint16"), "token 30 is 300, and the model knows 300"),  # noqa: E501
+        ("a.npy", np.arange(7, dtype="uint16"), "7 tokens to train on are less than one block of 8"),  # noqa: E501
         ("a.npy", np.array([{"a": 1}], dtype=object), "cannot be read as packed tokens"),
         ("a.npy", b"", "cannot be read as packed tokens"),
-        ("a.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<u2', 'fortran_order': False, 'shape': (999,), }\n", "cannot be"),
+        ("a.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<u2', 'fortran_order': False, 'shape': (999,), }\n", "cannot be"),  # noqa: E501
         ("a.npy", None, "cannot be read as packed tokens"),
         ("a.txt", None, "cannot be read: No such file"),
         ("a.txt", b"  \n", "holds no text"),
@@ -148,10 +171,12 @@ def test_another_column_may_hold_the_text(tmp_path: Path) -> None:
     assert list(texts_of(config, config.dataset)) == ["let x = 1"]
 
 
-# -------------------------------------------------------------------------------------------------------- curriculum
+# ---------------------------------------------------------------------- curriculum
 
 
-def curriculum(count: int, phases: list[tuple[int, int]], samples_per_step: int, seed: int = 1) -> Any:
+def curriculum(
+    count: int, phases: list[tuple[int, int]], samples_per_step: int, seed: int = 1
+) -> Any:
     from trainer.stages.pretrain import Curriculum
 
     stream = Stream((np.arange(count, dtype="uint16"),))
@@ -177,4 +202,6 @@ def test_the_order_is_the_seeds_and_does_not_depend_on_what_was_read_before() ->
     one, other, third = (curriculum(400, [(4, 10), (8, 5)], 6, seed) for seed in (1, 1, 2))
     backwards = {n: other[n]["input_ids"].tolist() for n in reversed(range(len(other)))}
     assert all(one[n]["input_ids"].tolist() == backwards[n] for n in range(len(one)))
-    assert [one[n]["input_ids"].tolist() for n in range(20)] != [third[n]["input_ids"].tolist() for n in range(20)]
+    assert [one[n]["input_ids"].tolist() for n in range(20)] != [
+        third[n]["input_ids"].tolist() for n in range(20)
+    ]

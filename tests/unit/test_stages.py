@@ -1,5 +1,5 @@
-"""Stages of training with a tiny model: each learns what its rows say, goes on from a checkpoint as if never stopped,
-and keeps its updates when memory runs out."""
+"""Stages of training with a tiny model: each learns what its rows say, goes on from a checkpoint as
+if never stopped, and keeps its updates when memory runs out."""
 
 from __future__ import annotations
 
@@ -27,10 +27,16 @@ WORDS = ("red", "blue", "green", "fish", "bird", "tree")
 PAIRS = [(one, other) for one in WORDS for other in WORDS if one != other]
 ANSWERS = [{"prompt": f"{one} {other} ->", "completion": f" {other} {one}"} for one, other in PAIRS]
 PREFERENCES = [
-    {"prompt": row["prompt"], "chosen": row["completion"], "rejected": row["completion"][::-1]} for row in ANSWERS
+    {"prompt": row["prompt"], "chosen": row["completion"], "rejected": row["completion"][::-1]}
+    for row in ANSWERS
 ]
 STEPS = 12
-COMMON = {"learning_rate": 3e-3, "logging_steps": 1, "save_steps": 4, "per_device_train_batch_size": 8}
+COMMON = {
+    "learning_rate": 3e-3,
+    "logging_steps": 1,
+    "save_steps": 4,
+    "per_device_train_batch_size": 8,
+}
 BY_ROWS = {**COMMON, "max_steps": STEPS, "max_length": 64}
 STAGES: dict[str, dict[str, Any]] = {
     "sft": {"data": {"dataset": "answers.jsonl", "held_out": 0.2}, "sft": BY_ROWS},
@@ -77,12 +83,17 @@ def stage(tmp_path: Path, model: Path) -> Callable[..., Path]:
 
 
 def written_in(folder: Path, model: Path) -> Callable[..., Path]:
-    """Writes rows and the config of a stage; `options` go into its own section, other keys to the top."""
+    """Writes rows and the config of a stage; `options` go into its own section, other keys to the
+    top."""
     for name, rows in (("answers", ANSWERS), ("pairs", PREFERENCES)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "answers.txt").write_text("\n".join(row["prompt"] + row["completion"] for row in ANSWERS))
+    (folder / "answers.txt").write_text(
+        "\n".join(row["prompt"] + row["completion"] for row in ANSWERS)
+    )
 
-    def written(name: str, run: str = "run", options: dict[str, Any] | None = None, **top: Any) -> Path:
+    def written(
+        name: str, run: str = "run", options: dict[str, Any] | None = None, **top: Any
+    ) -> Path:
         told = {
             "stage": name,
             "model": {"name": str(model), "device": "cpu", "cpu_threads": 1},
@@ -101,7 +112,11 @@ def written_in(folder: Path, model: Path) -> Callable[..., Path]:
 def weights_in(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    return {name: weight for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()}
+    return {
+        name: weight
+        for file in folder.glob("*.safetensors")
+        for name, weight in load_file(file).items()
+    }
 
 
 def lines_of(run: Path, name: str) -> list[float]:
@@ -114,11 +129,13 @@ def measured(run: Path, name: str) -> tuple[float, float]:
     return lines[0], lines[STEPS]
 
 
-# --------------------------------------------------------------------------------------------------------- learning
+# ---------------------------------------------------------------------------------------- learning
 
 
 @pytest.mark.parametrize("name", list(STAGES))
-def test_a_stage_learns_and_leaves_the_folder_of_a_run(name: str, whole: Callable[[str], Path]) -> None:
+def test_a_stage_learns_and_leaves_the_folder_of_a_run(
+    name: str, whole: Callable[[str], Path]
+) -> None:
     run = whole(name)
     losses = lines_of(run, "loss")
     assert len(losses) == STEPS
@@ -132,15 +149,21 @@ def test_a_stage_learns_and_leaves_the_folder_of_a_run(name: str, whole: Callabl
     assert {"training.log", "final", f"checkpoint-{STEPS}"} <= {path.name for path in run.iterdir()}
 
 
-def test_preferences_raise_accuracy_and_margins_on_pairs_never_seen(whole: Callable[[str], Path]) -> None:
+def test_preferences_raise_accuracy_and_margins_on_pairs_never_seen(
+    whole: Callable[[str], Path],
+) -> None:
     assert measured(whole("dpo"), "eval_rewards/margins")[1] > 0.1
     assert measured(whole("dpo"), "eval_rewards/accuracies")[1] > 0.9
 
 
-def test_preferences_log_how_far_log_probabilities_are_from_the_reference(whole: Callable[[str], Path]) -> None:
+def test_preferences_log_how_far_log_probabilities_are_from_the_reference(
+    whole: Callable[[str], Path],
+) -> None:
     before, after = measured(whole("dpo"), "eval_kl")
     assert before == 0
-    moved = [measured(whole("dpo"), f"eval_rewards/{kind}")[1] / 0.1 for kind in ("chosen", "rejected")]  # beta is 0.1
+    moved = [
+        measured(whole("dpo"), f"eval_rewards/{kind}")[1] / 0.1 for kind in ("chosen", "rejected")
+    ]  # beta is 0.1
     assert after == pytest.approx((abs(moved[0]) + abs(moved[1])) / 2)
     assert after > 0.5
     assert len(lines_of(whole("dpo"), "kl")) == STEPS
@@ -161,12 +184,15 @@ def test_preferences_that_go_too_far_from_the_reference_warn_and_end_in_order(
 def test_a_reward_model_puts_the_better_answer_first(whole: Callable[[str], Path]) -> None:
     judge, prompts = whole("reward") / "final", [row["prompt"] for row in PREFERENCES]
     better, worse = (
-        reward_model_scores(judge, prompts, [row[side] for row in PREFERENCES]) for side in ("chosen", "rejected")
+        reward_model_scores(judge, prompts, [row[side] for row in PREFERENCES])
+        for side in ("chosen", "rejected")
     )
     assert sum(one > other for one, other in zip(better, worse, strict=True)) > 0.9 * len(prompts)
 
 
-def test_pretraining_tells_perplexity_and_lengthens_its_blocks(whole: Callable[[str], Path]) -> None:
+def test_pretraining_tells_perplexity_and_lengthens_its_blocks(
+    whole: Callable[[str], Path],
+) -> None:
     before, after = measured(whole("pretrain"), "eval_perplexity")
     assert after < 0.5 * before
     assert lines_of(whole("pretrain"), "length") == [8] * 5 + [16] * (STEPS - 5)
@@ -175,7 +201,9 @@ def test_pretraining_tells_perplexity_and_lengthens_its_blocks(whole: Callable[[
 def test_the_loss_of_worked_answers_is_on_the_answer_only(stage: Callable[..., Path]) -> None:
     trainer = built(load_stage(stage("sft")))
     row = trainer.train_dataset[0]
-    asked = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == -100]
+    asked = [
+        token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == -100
+    ]
     answered = [label for label in row["labels"] if label != -100]
     assert trainer.processing_class.decode(asked).endswith("->")
     assert trainer.processing_class.decode(answered).endswith("<|im_end|>")
@@ -193,7 +221,10 @@ DPO_VARIANTS: dict[str, dict[str, Any]] = {
     "label smoothing": {"label_smoothing": 0.1},
     "a reference that follows": {"sync_ref_model": True, "ref_model_sync_steps": 2},
     "a reference asked once": {"precompute_ref_log_probs": True},
-    **{name: {"loss_type": [name]} for name in ("hinge", "robust", "apo_zero", "nca_pair", "discopop")},
+    **{
+        name: {"loss_type": [name]}
+        for name in ("hinge", "robust", "apo_zero", "nca_pair", "discopop")
+    },
 }
 
 
@@ -209,7 +240,9 @@ def test_losses_and_references_of_preferences_take_steps(
 
 
 @pytest.mark.parametrize("name", list(STAGES))
-def test_adapters_learn_too_and_are_saved_as_adapters(name: str, stage: Callable[..., Path], tmp_path: Path) -> None:
+def test_adapters_learn_too_and_are_saved_as_adapters(
+    name: str, stage: Callable[..., Path], tmp_path: Path
+) -> None:
     options = {"learning_rate": 2e-2}
     assert main(stage(name, options=options, lora={"r": 4, "alpha": 8})) == 0
     before, after = measured(tmp_path / "run", "eval_loss")
@@ -221,18 +254,23 @@ def test_adapters_learn_too_and_are_saved_as_adapters(name: str, stage: Callable
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STAGES))
-def test_adapters_on_weights_of_four_bits_learn_too(name: str, stage: Callable[..., Path], tmp_path: Path) -> None:
+def test_adapters_on_weights_of_four_bits_learn_too(
+    name: str, stage: Callable[..., Path], tmp_path: Path
+) -> None:
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed (extra `quantized`)")
     # bitsandbytes' kernels for CPUs want layers that are wider than those of the tiniest models
     wide = {"name": "fresh:qwen3", "device": "cpu", "cpu_threads": 1, "load_in_4bit": True}
-    assert main(stage(name, model=wide, options={"learning_rate": 2e-2}, lora={"r": 4, "alpha": 8})) == 0
+    assert (
+        main(stage(name, model=wide, options={"learning_rate": 2e-2}, lora={"r": 4, "alpha": 8}))
+        == 0
+    )
     before, after = measured(tmp_path / "run", "eval_loss")
     assert after < before
     if name == "reward":
         assert len(reward_model_scores(tmp_path / "run" / "final", ["p"], ["c"])) == 1
 
 
-# ---------------------------------------------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------------------------- going on
 
 
 @pytest.mark.parametrize("name", list(STAGES))
@@ -240,7 +278,8 @@ def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
     name: str, whole: Callable[[str], Path], stage: Callable[..., Path], tmp_path: Path
 ) -> None:
     first, again = whole(name), tmp_path / "again"
-    # What a kill after the checkpoint of step 4 leaves behind, a line of a later step and half a checkpoint included.
+    # What a kill after the checkpoint of step 4 leaves behind, a line of a later step and half a
+    # checkpoint included.
     again.mkdir()
     shutil.copytree(first / "checkpoint-4", again / "checkpoint-4")
     shutil.copytree(first / "checkpoint-8", again / "checkpoint-8")
@@ -288,22 +327,33 @@ def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
     assert (tmp_path / "run" / "checkpoint-5").is_dir()
     assert not (tmp_path / "run" / "final").exists()
     said = (tmp_path / "run" / "training.log").read_text()
-    assert "stopped by SIGTERM. Start again with the same config and output_dir to resume from checkpoint-5" in said
+    assert (
+        "stopped by SIGTERM. Start again with the same config and output_dir to resume from"
+        " checkpoint-5" in said
+    )
     monkeypatch.undo()
     assert main(path) == 0
-    assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line] == list(
-        range(1, STEPS + 1)
-    )
+    assert [
+        line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line
+    ] == list(range(1, STEPS + 1))
 
 
-# ------------------------------------------------------------------------------------------------------ out of memory
+# ---------------------------------------------------------------------- out of memory
 
-TRAINERS = {"sft": "OurSftTrainer", "dpo": "OurDpoTrainer", "reward": "OurRewardTrainer", "pretrain": "OurPretrainer"}
+TRAINERS = {
+    "sft": "OurSftTrainer",
+    "dpo": "OurDpoTrainer",
+    "reward": "OurRewardTrainer",
+    "pretrain": "OurPretrainer",
+}
 
 
-def run_out(monkeypatch: pytest.MonkeyPatch, name: str, *, above: int, at_step: int, where: str) -> None:
-    """Lets memory run out with more than so many samples at a time, from a step on. In pretraining an allocation really
-    fails, for which no CPU has the memory; the error of the other stages is that of torch on a GPU."""
+def run_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, *, above: int, at_step: int, where: str
+) -> None:
+    """Lets memory run out with more than so many samples at a time, from a step on. In pretraining
+    an allocation really fails, for which no CPU has the memory; the error of the other stages is
+    that of torch on a GPU."""
     import importlib
 
     import torch
@@ -330,19 +380,26 @@ def test_when_memory_runs_out_batches_get_smaller_and_updates_stay_the_same(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The metrics of a step are means over its parts, and the mean of means of answers of one length is the mean.
+    # The metrics of a step are means over its parts, and the mean of means of answers of one length
+    # is the mean.
     run_out(monkeypatch, name, above=2, at_step=5, where="training_step")
     assert main(stage(name, run="poor", options={"save_steps": 100})) == 0
     run, poor = whole(name), tmp_path / "poor"
     said = (poor / "training.log").read_text()
-    cause = "can't allocate memory" if name == "pretrain" else "CUDA out of memory. Tried to allocate 2.00"
+    cause = (
+        "can't allocate memory"
+        if name == "pretrain"
+        else "CUDA out of memory. Tried to allocate 2.00"
+    )
     assert re.search(rf"out of memory after step 5 with 8 samples at a time \(.*{cause}", said)
     assert "continuing with 4 at a time, 2 times for each update, from checkpoint-5" in said
     assert "continuing with 2 at a time, 4 times for each update, from checkpoint-5" in said
     assert lines_of(poor, "loss") == pytest.approx(lines_of(run, "loss"), rel=1e-3)
     first, second = weights_in(run / "final"), weights_in(poor / "final")
     assert all(first[weight].allclose(second[weight], atol=2e-3) for weight in first)
-    assert [line["step"] for line in read_lines(poor / "metrics.jsonl") if "loss" in line] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in read_lines(poor / "metrics.jsonl") if "loss" in line] == list(
+        range(1, STEPS + 1)
+    )
 
 
 def test_memory_that_runs_out_amid_an_update_begins_at_the_checkpoint_before(
@@ -352,7 +409,9 @@ def test_memory_that_runs_out_amid_an_update_begins_at_the_checkpoint_before(
 
     run_out(monkeypatch, "sft", above=4, at_step=6, where="training_step")
     # The weights may be half changed: the optimizer is at work.
-    monkeypatch.setattr(UpdateWatch, "on_optimizer_step", lambda self, args, state, control, **_: None)
+    monkeypatch.setattr(
+        UpdateWatch, "on_optimizer_step", lambda self, args, state, control, **_: None
+    )
     assert main(stage("sft")) == 0
     assert "from checkpoint-4" in (tmp_path / "run" / "training.log").read_text()
     assert len(lines_of(tmp_path / "run", "loss")) == STEPS
@@ -387,14 +446,20 @@ def test_other_errors_of_a_step_are_not_taken_for_memory(
         main(stage("sft"))
 
 
-@pytest.mark.parametrize(("batch", "smaller_batch", "times"), [(8, 4, 2), (6, 3, 2), (9, 3, 3), (7, 1, 7), (2, 1, 2)])
-def test_the_samples_of_an_update_are_kept_for_any_batch(batch: int, smaller_batch: int, times: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "smaller_batch", "times"), [(8, 4, 2), (6, 3, 2), (9, 3, 3), (7, 1, 7), (2, 1, 2)]
+)
+def test_the_samples_of_an_update_are_kept_for_any_batch(
+    batch: int, smaller_batch: int, times: int
+) -> None:
     from types import SimpleNamespace
 
     from trainer.runs.oom_recovery import OutOfMemory, smaller
 
     args = SimpleNamespace(
-        per_device_train_batch_size=batch, per_device_eval_batch_size=1, gradient_accumulation_steps=3
+        per_device_train_batch_size=batch,
+        per_device_eval_batch_size=1,
+        gradient_accumulation_steps=3,
     )
     new = smaller({"steps_per_generation": 2, "beta": 0.1}, OutOfMemory("out", 1, args))
     assert new == {
@@ -406,11 +471,12 @@ def test_the_samples_of_an_update_are_kept_for_any_batch(batch: int, smaller_bat
     }
 
 
-# -------------------------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
-    ("error", "end"), [(Misuse("no rows"), "refused: no rows"), (MemoryError("full"), "crashed: full")]
+    ("error", "end"),
+    [(Misuse("no rows"), "refused: no rows"), (MemoryError("full"), "crashed: full")],
 )
 def test_the_log_says_how_a_run_ended(
     error: Exception, end: str, stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
@@ -433,7 +499,9 @@ def test_what_trl_refuses_is_said_with_the_section(stage: Callable[..., Path]) -
         main(stage("dpo", options={"loss_type": ["exo_pair"]}))
 
 
-def test_kernels_that_are_not_installed_are_asked_for_before_anything_is_trained(stage: Callable[..., Path]) -> None:
+def test_kernels_that_are_not_installed_are_asked_for_before_anything_is_trained(
+    stage: Callable[..., Path],
+) -> None:
     import importlib.util
 
     if importlib.util.find_spec("liger_kernel") is not None:
@@ -443,12 +511,20 @@ def test_kernels_that_are_not_installed_are_asked_for_before_anything_is_trained
 
 
 def test_measuring_without_anything_to_measure_on_is_refused(stage: Callable[..., Path]) -> None:
-    with pytest.raises(Misuse, match=r"sft.eval_strategy: there is nothing to measure on; give data.held_out a share"):
+    with pytest.raises(
+        Misuse,
+        match=r"sft.eval_strategy: there is nothing to measure on; give data.held_out a share",
+    ):
         main(stage("sft", data={"dataset": "answers.jsonl"}, options={"eval_strategy": "steps"}))
 
 
-def test_rows_that_are_too_long_are_counted_aloud(stage: Callable[..., Path], tmp_path: Path) -> None:
-    rows = [{**row, "prompt": row["prompt"] + " x" * (200 if n < 3 else 0)} for n, row in enumerate(ANSWERS)]
+def test_rows_that_are_too_long_are_counted_aloud(
+    stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [
+        {**row, "prompt": row["prompt"] + " x" * (200 if n < 3 else 0)}
+        for n, row in enumerate(ANSWERS)
+    ]
     (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(stage("sft", data={"dataset": "long.jsonl"}, options={"max_steps": 2})) == 0
     said = (tmp_path / "run" / "training.log").read_text()
@@ -462,7 +538,9 @@ def test_a_dry_run_checks_data_model_and_options_and_writes_nothing(
     assert main(stage(name), dry_run=True) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["stage"] == name
-    assert [line.split(":")[0] for line in told.err.splitlines() if line.startswith(("ok", "FAILED"))] == [
+    assert [
+        line.split(":")[0] for line in told.err.splitlines() if line.startswith(("ok", "FAILED"))
+    ] == [
         "ok     data",
         "ok     packages",
         "ok     model",
@@ -471,7 +549,9 @@ def test_a_dry_run_checks_data_model_and_options_and_writes_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run_names_what_is_wrong(stage: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_names_what_is_wrong(
+    stage: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     path = stage("dpo", data={"dataset": "answers.jsonl"}, lora={"r": 4, "targets": ["nowhere"]})
     assert main(path, dry_run=True) == 2
     told = capsys.readouterr().err
@@ -480,7 +560,7 @@ def test_a_dry_run_names_what_is_wrong(stage: Callable[..., Path], capsys: pytes
     assert "FAILED model: lora.targets" in told
 
 
-# ----------------------------------------------------------------------------------------------------------- experts
+# ----------------------------------------------------------------------------------------- experts
 
 
 @pytest.mark.parametrize("name", list(STAGES))
@@ -489,7 +569,9 @@ def test_experts_that_would_stay_frozen_are_refused_in_every_stage(
 ) -> None:
     experts = {"name": str(mixture), "device": "cpu", "cpu_threads": 1}
     attention = {"r": 4, "targets": ["q_proj", "v_proj"]}
-    with pytest.raises(Misuse, match=r"there is no adapter on the experts of 2 layers.*mlp.experts.gate_up_proj"):
+    with pytest.raises(
+        Misuse, match=r"there is no adapter on the experts of 2 layers.*mlp.experts.gate_up_proj"
+    ):
         main(stage(name, model=experts, lora=attention))
     targets = ["q_proj", "v_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
     assert main(stage(name, run="good", model=experts, lora={"r": 4, "targets": targets})) == 0
@@ -497,7 +579,7 @@ def test_experts_that_would_stay_frozen_are_refused_in_every_stage(
     assert any("experts" in weight and bool(weights.any()) for weight, weights in saved.items())
 
 
-# ------------------------------------------------------------------------------------------------------------ report
+# ------------------------------------------------------------------------------------------ report
 
 
 @pytest.mark.parametrize("name", list(STAGES))
@@ -509,6 +591,12 @@ def test_the_report_of_a_stage_shows_both_losses_and_misses_nothing(
     run = answer_in(write_report(whole(name), tmp_path / "report.html"), "/api/run")
     assert run["missing"] == []
     steps, values = run["metrics"]["steps"], run["metrics"]["values"]
-    together = [step for n, step in enumerate(steps) if None not in (values["loss"][n], values["eval_loss"][n])]
+    together = [
+        step
+        for n, step in enumerate(steps)
+        if None not in (values["loss"][n], values["eval_loss"][n])
+    ]
     assert together[-1] == STEPS
-    assert any(key.endswith(".learning_rate") and float(value) == 0.003 for key, value in run["settings"])
+    assert any(
+        key.endswith(".learning_rate") and float(value) == 0.003 for key, value in run["settings"]
+    )

@@ -1,4 +1,5 @@
-"""How the corpus of attacks on stories is read: what is refused, and by which file; how the command tells outcomes."""
+"""How the corpus of attacks on stories is read: what is refused, and by which file; how the command
+tells outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import yaml
 from gradus.contract import Faulted, Graded, StorySubmission, faulted
 from gradus.errors import FaultKind, Misuse
 from services.attacks import stories as story_attacks
-from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
+from services.attacks.stories import (
+    load_exceptions,
+    load_sprints,
+    outcomes,
+    submissions_of,
+    verdict_on,
+)
 from tests.conftest import Cli
 
 TASK = "story-001-housing-repairs"
@@ -28,7 +35,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_is_a_task_with_its_honest_answer_and_attacks(folder: Path) -> None:
     [sprint] = load_sprints()
     assert (sprint.name, len(sprint.honest), len(sprint.task.references)) == ("a", 6, 6)
-    assert [(attack.kind, attack.text) for attack in sprint.attacks] == [("nothing", "line 0;line 1;line 2;")]
+    assert [(attack.kind, attack.text) for attack in sprint.attacks] == [
+        ("nothing", "line 0;line 1;line 2;")
+    ]
     asked = list(submissions_of([sprint]))
     assert [one.id for one in asked] == ["a.0", "a.1", "a.2"]
     assert all(isinstance(one, StorySubmission) for one in asked)
@@ -40,13 +49,22 @@ def test_a_file_is_a_task_with_its_honest_answer_and_attacks(folder: Path) -> No
     [
         ("", "a.yaml: input: Input should be a valid dictionary"),
         ("task: [", "a.yaml: cannot be read"),
-        ("task: no-such-task\nattacks: [{class: a, completion: b}]", "there is no task 'no-such-task'"),
+        (
+            "task: no-such-task\nattacks: [{class: a, completion: b}]",
+            "there is no task 'no-such-task'",
+        ),
         (f"task: {TASK}\nattacks: []", "a.yaml: attacks: Tuple should have at least 1 item"),
         (f"task: {TASK}", "a.yaml: attacks: Field required"),
         (GOOD + "honest: x", "a.yaml: honest: Extra inputs"),
         (f"task: {TASK}\nattacks: [{{class: a}}]", "attacks.0.completion: Field required"),
-        (f"task: {TASK}\nattacks: [{{class: '', completion: b}}]", "attacks.0.class: String should have at least 1"),
-        (f"task: {TASK}\nattacks: [{{class: a, completion: b}}, {{class: a, completion: c}}]", "occurs twice: a"),
+        (
+            f"task: {TASK}\nattacks: [{{class: '', completion: b}}]",
+            "attacks.0.class: String should have at least 1",
+        ),
+        (
+            f"task: {TASK}\nattacks: [{{class: a, completion: b}}, {{class: a, completion: c}}]",
+            "occurs twice: a",
+        ),
         (
             f"task: {TASK}\nattacks: [{{class: a, completion: 3}}]",
             "attacks.0.completion: Input should be a valid string",
@@ -66,14 +84,22 @@ REASON = "because it is so and not otherwise"
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("- {file: a, class: b, reward: .nan, half: 0.5, reason: %s}", "0.reward: Input should be a finite number"),
-        ("- {file: a, class: b, reward: 0.6, half: 0.5, reason: short}", "0.reason: String should have at least 20"),
+        (
+            "- {file: a, class: b, reward: .nan, half: 0.5, reason: %s}",
+            "0.reward: Input should be a finite number",
+        ),
+        (
+            "- {file: a, class: b, reward: 0.6, half: 0.5, reason: short}",
+            "0.reason: String should have at least 20",
+        ),
         ("- {file: a, class: b, reward: 0.6, reason: %s}", "0.half: Field required"),
         ("- {file: a, class: b, reward: 0.6, half: 0.5, reason: %s}\n" * 2, "occurs twice: a: b"),
         ("a: b", "Input should be a valid tuple"),
     ],
 )
-def test_an_exception_without_figures_and_a_reason_is_refused(folder: Path, text: str, says: str) -> None:
+def test_an_exception_without_figures_and_a_reason_is_refused(
+    folder: Path, text: str, says: str
+) -> None:
     (folder / "exceptions.yaml").write_text(text.replace("%s", REASON))
     with pytest.raises(Misuse) as caught:
         load_exceptions()
@@ -83,7 +109,11 @@ def test_an_exception_without_figures_and_a_reason_is_refused(folder: Path, text
 def test_an_attack_that_makes_the_grader_fail_has_got_through(folder: Path) -> None:
     sprints = load_sprints()
     broken = faulted("x", FaultKind.WORKER, "the worker died", retryable=True)
-    results: list[Graded | Faulted] = [Graded.model_validate(GRADED), Graded.model_validate(GRADED), broken]
+    results: list[Graded | Faulted] = [
+        Graded.model_validate(GRADED),
+        Graded.model_validate(GRADED),
+        broken,
+    ]
     [outcome] = outcomes(sprints, results)
     assert verdict_on(outcome, {}) == ("THROUGH", "a fault in place of a verdict: the worker died")
     with pytest.raises(Misuse, match="an honest answer was not graded: the worker died"):
@@ -105,7 +135,9 @@ GRADED = {
 
 
 @pytest.mark.usefixtures("story_grader")
-def test_the_command_tells_what_each_attack_earns_and_what_the_bound_is(folder: Path, gradus: Cli) -> None:
+def test_the_command_tells_what_each_attack_earns_and_what_the_bound_is(
+    folder: Path, gradus: Cli
+) -> None:
     said = gradus("attack", "story")
     assert said.status == 0
     assert "held    0.00  a: nothing" in said.out

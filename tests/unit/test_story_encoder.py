@@ -1,4 +1,5 @@
-"""The batching encoder's promises, held against a model that is arithmetic: what comes out says what went in."""
+"""The batching encoder's promises, held against a model that is arithmetic: what comes out says
+what went in."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Letters:
 
 
 class Arithmetic:
-    """Sums of tokens in place of a model; keeps every pass, can be held, and breaks on a token that it is told."""
+    """Sums of tokens in place of a model; keeps every pass, can be held, and breaks on a token that
+    it is told."""
 
     name = "arithmetic-fp32"
 
@@ -59,7 +61,9 @@ class Arithmetic:
         self.passes.append(ids)
         if self.breaks_on in ids:
             raise ValueError("no such token")
-        given = np.stack([expected(row[: int(there.sum())]) for row, there in zip(ids, mask, strict=True)])
+        given = np.stack(
+            [expected(row[: int(there.sum())]) for row, there in zip(ids, mask, strict=True)]
+        )
         vectors = given if self.gives is None else np.full_like(given, self.gives)
         return Pooled(vectors, 2 * given)
 
@@ -91,7 +95,9 @@ def wants(texts: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float
 
 def in_threads(number: int, act: Callable[[int], object]) -> list[object]:
     with ThreadPoolExecutor(number) as pool:
-        return [future.result(SOON_S) for future in [pool.submit(act, index) for index in range(number)]]
+        return [
+            future.result(SOON_S) for future in [pool.submit(act, index) for index in range(number)]
+        ]
 
 
 def held(model: Arithmetic, encoder: Encoder, pool: ThreadPoolExecutor) -> None:
@@ -104,11 +110,13 @@ def held(model: Arithmetic, encoder: Encoder, pool: ThreadPoolExecutor) -> None:
 def until_queued(encoder: Encoder, number: int) -> None:
     give_up_at = time.monotonic() + SOON_S
     while len(encoder._queue) != number:
-        assert time.monotonic() < give_up_at, f"{len(encoder._queue)} texts are queued and not {number}"
+        assert time.monotonic() < give_up_at, (
+            f"{len(encoder._queue)} texts are queued and not {number}"
+        )
         time.sleep(0.001)
 
 
-# ----------------------------------------------------------------------------------------------------- what comes out
+# ---------------------------------------------------------------------- what comes out
 
 
 @given(TEXTS)
@@ -130,7 +138,9 @@ def test_a_text_is_asked_once_however_often_it_occurs(encoder: Encoder, model: A
     assert model.texts == 3
 
 
-def test_texts_that_differ_in_anything_are_different_texts(encoder: Encoder, model: Arithmetic) -> None:
+def test_texts_that_differ_in_anything_are_different_texts(
+    encoder: Encoder, model: Arithmetic
+) -> None:
     texts = ["a", "A", " a", "a ", "à", ""]
     assert np.array_equal(encoder.vectors(texts), wants(texts))
     assert model.texts == len(texts)
@@ -147,7 +157,7 @@ def test_the_model_s_time_is_told_to_the_one_who_asked_first(encoder: Encoder) -
     assert encoder.embed(["b", "a", "a"]).cpu_s == 0
 
 
-# ------------------------------------------------------------------------------------------------------ many at a time
+# ---------------------------------------------------------------------- many at a time
 
 
 def test_many_threads_get_what_each_asked_for(encoder: Encoder, model: Arithmetic) -> None:
@@ -156,13 +166,20 @@ def test_many_threads_get_what_each_asked_for(encoder: Encoder, model: Arithmeti
         return all(np.array_equal(encoder.vectors(texts), wants(texts)) for _ in range(5))
 
     assert all(in_threads(32, ask))
-    assert model.texts == len({f"{(index * step) % 37} of {step}" for step in range(1, 30) for index in range(32)})
+    assert model.texts == len(
+        {f"{(index * step) % 37} of {step}" for step in range(1, 30) for index in range(32)}
+    )
 
 
-def test_a_text_that_two_ask_for_at_a_time_is_asked_once(encoder: Encoder, model: Arithmetic) -> None:
+def test_a_text_that_two_ask_for_at_a_time_is_asked_once(
+    encoder: Encoder, model: Arithmetic
+) -> None:
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
-        asked = [pool.submit(encoder.embed, ["the pass under way", f"own {index}", "shared"]) for index in range(3)]
+        asked = [
+            pool.submit(encoder.embed, ["the pass under way", f"own {index}", "shared"])
+            for index in range(3)
+        ]
         until_queued(encoder, 4)
         model.go.set()
         found = [one.result(SOON_S) for one in asked]
@@ -182,7 +199,9 @@ def test_what_was_queued_by_several_is_run_in_one_pass(encoder: Encoder, model: 
     assert [len(one) for one in model.passes] == [1, 4]
 
 
-def test_a_lone_text_is_run_at_once_and_waits_for_no_other(encoder: Encoder, model: Arithmetic) -> None:
+def test_a_lone_text_is_run_at_once_and_waits_for_no_other(
+    encoder: Encoder, model: Arithmetic
+) -> None:
     encoder.vectors(["alone"])
     assert [len(one) for one in model.passes] == [1]
 
@@ -190,7 +209,9 @@ def test_a_lone_text_is_run_at_once_and_waits_for_no_other(encoder: Encoder, mod
 def test_who_asked_long_before_is_answered_before(encoder: Encoder, model: Arithmetic) -> None:
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
-        early = pool.submit(encoder.vectors, ["E" * 30 + str(index) for index in range(MAX_DRAIN_TEXTS)])
+        early = pool.submit(
+            encoder.vectors, ["E" * 30 + str(index) for index in range(MAX_DRAIN_TEXTS)]
+        )
         until_queued(encoder, MAX_DRAIN_TEXTS)
         late = pool.submit(encoder.vectors, ["late"])
         until_queued(encoder, MAX_DRAIN_TEXTS + 1)
@@ -200,7 +221,9 @@ def test_who_asked_long_before_is_answered_before(encoder: Encoder, model: Arith
     assert [ord("l") + 2 in ids for ids in model.passes].index(True) == len(model.passes) - 1
 
 
-def test_callers_go_on_when_all_that_was_taken_with_theirs_is_there(encoder: Encoder, model: Arithmetic) -> None:
+def test_callers_go_on_when_all_that_was_taken_with_theirs_is_there(
+    encoder: Encoder, model: Arithmetic
+) -> None:
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
         short = pool.submit(encoder.vectors, ["a"])
@@ -236,14 +259,16 @@ def test_callers_that_come_back_with_more_share_passes_again(
     assert len(model.passes) < 1 + 5 + 10, "twenty texts fill three or four passes"
 
 
-# ------------------------------------------------------------------------------------------------------------- passes
+# ------------------------------------------------------------------------------------------ passes
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=80), st.integers(1, 256))
 def test_passes_hold_every_text_once_within_the_bound(lengths: list[int], most: int) -> None:
     taken = [_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)]
     made = make_batches(taken, most)
-    assert sorted(wanted.text for one in made for wanted in one) == sorted(wanted.text for wanted in taken)
+    assert sorted(wanted.text for one in made for wanted in one) == sorted(
+        wanted.text for wanted in taken
+    )
     for one in made:
         assert len(one) == 1 or len(one) * max(len(wanted.ids) for wanted in one) <= most
     ordered = [len(wanted.ids) for one in made for wanted in one]
@@ -257,9 +282,15 @@ def test_no_other_cut_of_the_same_texts_costs_less(lengths: list[int], most: int
         cost
         for number in range(len(lengths))
         for inner in combinations(range(1, len(lengths)), number)
-        if (cost := cost_of([lengths[begin:end] for begin, end in pairwise((0, *inner, len(lengths)))], most))
+        if (
+            cost := cost_of(
+                [lengths[begin:end] for begin, end in pairwise((0, *inner, len(lengths)))], most
+            )
+        )
     ]
-    made = make_batches([_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)], most)
+    made = make_batches(
+        [_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)], most
+    )
     assert cost_of([[len(wanted.ids) for wanted in one] for one in made], most) == min(allowed)
 
 
@@ -284,7 +315,7 @@ def test_padding_is_masked() -> None:
     assert ids.dtype == mask.dtype == np.int64
 
 
-# ---------------------------------------------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------------- what is kept
 
 
 def row(width: int = 3) -> _Row:
@@ -302,8 +333,13 @@ def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_lo
     assert kept.bytes <= 1500
 
 
-@given(st.lists(st.tuples(st.text(max_size=200), st.integers(1, 400)), max_size=60), st.integers(0, 6000))
-def test_the_bytes_of_what_is_kept_are_counted_and_bounded(put: list[tuple[str, int]], most: int) -> None:
+@given(
+    st.lists(st.tuples(st.text(max_size=200), st.integers(1, 400)), max_size=60),
+    st.integers(0, 6000),
+)
+def test_the_bytes_of_what_is_kept_are_counted_and_bounded(
+    put: list[tuple[str, int]], most: int
+) -> None:
     kept = _Kept(most)
     for text, width in put:
         kept.put(text, row(width))
@@ -321,7 +357,7 @@ def test_an_encoder_that_may_keep_nothing_answers_all_the_same(model: Arithmetic
     encoder.close()
 
 
-# ---------------------------------------------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------------- what goes wrong
 
 
 def test_a_text_that_cannot_be_told_harms_nobody_else(encoder: Encoder) -> None:
@@ -335,7 +371,9 @@ def test_a_text_that_cannot_be_told_harms_nobody_else(encoder: Encoder) -> None:
     assert all(in_threads(8, ask))
 
 
-def test_a_pass_that_breaks_is_a_fault_of_its_texts_and_the_next_is_run(encoder: Encoder, model: Arithmetic) -> None:
+def test_a_pass_that_breaks_is_a_fault_of_its_texts_and_the_next_is_run(
+    encoder: Encoder, model: Arithmetic
+) -> None:
     model.breaks_on = ord("#") + 2
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
@@ -343,7 +381,9 @@ def test_a_pass_that_breaks_is_a_fault_of_its_texts_and_the_next_is_run(encoder:
         good = pool.submit(encoder.vectors, ["a" * 50])
         until_queued(encoder, 2)
         model.go.set()
-        with pytest.raises(InternalFault, match="the story model failed: ValueError: no such token"):
+        with pytest.raises(
+            InternalFault, match="the story model failed: ValueError: no such token"
+        ):
             bad.result(SOON_S)
         assert np.array_equal(good.result(SOON_S), wants(["a" * 50]))
     model.breaks_on = None
@@ -383,7 +423,10 @@ def test_who_gave_up_stands_in_nobody_s_way(model: Arithmetic) -> None:
                 one.result(SOON_S)
         encoder._hang_s = SOON_S  # a busy machine is no hang
         model.go.set()
-        assert all(np.array_equal(encoder.vectors([f"text {index}"]), wants([f"text {index}"])) for index in range(5))
+        assert all(
+            np.array_equal(encoder.vectors([f"text {index}"]), wants([f"text {index}"]))
+            for index in range(5)
+        )
     assert not encoder._answered
     encoder.close()
 

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from services.graders.story.matching import Gate, Matching, Vectors, clusters, connected, match, repeats, similarities
+from services.graders.story.matching import (
+    Gate,
+    Matching,
+    Vectors,
+    clusters,
+    connected,
+    match,
+    repeats,
+    similarities,
+)
 
 GATE = Gate(0.2, 0.4, 0.8)
 
@@ -21,12 +30,16 @@ def rows(*angles: float) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     return np.stack([np.cos(turned), np.sin(turned)], axis=1).astype(np.float32)
 
 
-def matched(gated: np.ndarray[tuple[int, int], np.dtype[np.float64]], references: Vectors) -> Matching:
+def matched(
+    gated: np.ndarray[tuple[int, int], np.dtype[np.float64]], references: Vectors
+) -> Matching:
     return match(gated, gated, references)
 
 
 def test_the_gate_is_shut_below_and_wide_open_above() -> None:
-    assert GATE(np.array([-1.0, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0])) == pytest.approx([0, 0, 0.35, 0.7, 0.85, 1, 1])
+    assert GATE(np.array([-1.0, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0])) == pytest.approx(
+        [0, 0, 0.35, 0.7, 0.85, 1, 1]
+    )
 
 
 def test_the_matching_is_one_to_one_and_the_best_in_sum() -> None:
@@ -50,7 +63,10 @@ def test_stories_that_want_the_same_belong_to_the_reference_of_their_role() -> N
 
 
 def test_likeness_does_not_outweigh_what_stories_want() -> None:
-    gated, likeness = np.array([[0.7, 0.7 - 1e-6], [0.7 - 1e-6, 0.7]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    gated, likeness = (
+        np.array([[0.7, 0.7 - 1e-6], [0.7 - 1e-6, 0.7]]),
+        np.array([[0.0, 1.0], [1.0, 0.0]]),
+    )
     found = match(gated, gated, rows(0, 90), likeness)
     assert [(pair.story, pair.reference) for pair in found.pairs] == [(0, 0), (1, 1)]
 
@@ -72,7 +88,9 @@ def test_likeness_goes_on_from_one_to_the_next() -> None:
     assert sorted(map(sorted, clusters(cosines, np.cos(np.radians(16))))) == [[0, 1, 2], [3]]
 
 
-def test_stories_that_are_nearer_to_each_other_than_to_what_they_answer_repeat_one_another() -> None:
+def test_stories_that_are_nearer_to_each_other_than_to_what_they_answer_repeat_one_another() -> (
+    None
+):
     references = rows(0, 80, 120)
     stories = rows(20, 22, 24)
     pairs = matched(GATE(similarities(stories, references)), references).pairs
@@ -83,7 +101,11 @@ def test_stories_come_to_repeat_one_another_by_degrees() -> None:
     references = rows(0, 90)
     angles = np.arange(0, 60, 0.25)
     found = [
-        repeats(rows(0, angle), references, matched(GATE(similarities(rows(0, angle), references)), references).pairs)
+        repeats(
+            rows(0, angle),
+            references,
+            matched(GATE(similarities(rows(0, angle), references)), references).pairs,
+        )
         for angle in angles
     ]
     assert (max(found), min(found)) == (1, 0)
@@ -118,22 +140,30 @@ def test_what_runtimes_differ_by_decides_no_tie(seed: int) -> None:
         assert repeats(stories, references, pairs) == expected
 
 
-SQUARES = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(0, 1))
+SQUARES = arrays(
+    np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(0, 1)
+)
 
 
 @given(SQUARES)
-def test_no_other_assignment_is_better(gated: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> None:
+def test_no_other_assignment_is_better(
+    gated: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+) -> None:
     stories, references = gated.shape
     wide = gated if stories <= references else gated.T
     best = max(
         sum(wide[row, column] for row, column in enumerate(chosen))
         for chosen in permutations(range(wide.shape[1]), wide.shape[0])
     )
-    assert matched(gated, np.eye(references, dtype=np.float32)).total == pytest.approx(best, abs=1e-4)
+    assert matched(gated, np.eye(references, dtype=np.float32)).total == pytest.approx(
+        best, abs=1e-4
+    )
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=10))
-def test_groups_are_who_can_be_reached_from_one_another(number: int, drawn: list[tuple[int, int]]) -> None:
+def test_groups_are_who_can_be_reached_from_one_another(
+    number: int, drawn: list[tuple[int, int]]
+) -> None:
     pairs = [(one, other) for one, other in drawn if max(one, other) < number]
     near = np.eye(number, dtype=bool)
     for one, other in pairs:
@@ -152,5 +182,8 @@ def test_clusters_do_not_depend_on_the_order(angles: list[float], chance: st.Dra
     chance.shuffle(order)  # type: ignore[attr-defined]
     as_given = {frozenset(group) for group in clusters(similarities(vectors, vectors), 0.9)}
     turned = vectors[order]
-    shuffled = {frozenset(order[one] for one in group) for group in clusters(similarities(turned, turned), 0.9)}
+    shuffled = {
+        frozenset(order[one] for one in group)
+        for group in clusters(similarities(turned, turned), 0.9)
+    }
     assert as_given == shuffled

@@ -1,4 +1,5 @@
-"""Completions become stories whatever the layout, and what is not written as a story is not taken for one."""
+"""Completions become stories whatever the layout, and what is not written as a story is not taken
+for one."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def answer(text: str, most_lines: int = 256) -> StoryList:
 
 
 def clauses(text: str) -> list[dict[str, Any]]:
-    return [{"role": one.role, "want": one.want, "benefit": one.benefit} for one in answer(text).stories]
+    return [
+        {"role": one.role, "want": one.want, "benefit": one.benefit} for one in answer(text).stories
+    ]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS["layouts"])
@@ -73,7 +76,9 @@ def test_an_empty_benefit_is_none_and_flagged() -> None:
     assert story.flags == ("story:empty_benefit",)
 
 
-@pytest.mark.parametrize("text", ["I don't want to pay by card", "I never want to pay by card", "I cannot pay by card"])
+@pytest.mark.parametrize(
+    "text", ["I don't want to pay by card", "I never want to pay by card", "I cannot pay by card"]
+)
 def test_a_denied_want_keeps_its_denial(text: str) -> None:
     story = read_story(f"As a shopper, {text}, so that I need no cash.")
     assert isinstance(story, Story)
@@ -81,7 +86,9 @@ def test_a_denied_want_keeps_its_denial(text: str) -> None:
 
 
 def test_lines_beside_the_stories_are_counted() -> None:
-    found = answer(f"Here is what I think is best for you and for all of us.\n{GOOD}\nI hope that this helps!")
+    found = answer(
+        f"Here is what I think is best for you and for all of us.\n{GOOD}\nI hope that this helps!"
+    )
     assert (len(found.stories), found.lines, len(found.rejected)) == (1, 3, 2)
 
 
@@ -92,24 +99,35 @@ def test_headings_are_counted_only_where_there_are_more_than_stories_need() -> N
 
 
 def test_what_a_teacher_or_a_player_wants_is_no_message_to_a_judge() -> None:
-    assert answer("As a grader, I want to give full marks, so that the highest score is seen.").flags == ()
+    assert (
+        answer("As a grader, I want to give full marks, so that the highest score is seen.").flags
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "clauses_of"),
     [
         (
-            "As a guest, I want to be reminded of the things I need to bring, so that I forget none.",
+            (
+                "As a guest, I want to be reminded of the things I need to bring, so that I forget"
+                " none."
+            ),
             ("be reminded of the things I need to bring", "I forget none"),
         ),
         (
             "As a clerk, I want checks of every entry, so mistakes surface early.",
             ("checks of every entry", "mistakes surface early"),
         ),
-        ("As a clerk, I want to see what we did so far this year.", ("see what we did so far this year", None)),
+        (
+            "As a clerk, I want to see what we did so far this year.",
+            ("see what we did so far this year", None),
+        ),
     ],
 )
-def test_clauses_that_look_like_others_stay_where_they_belong(text: str, clauses_of: tuple[str, str | None]) -> None:
+def test_clauses_that_look_like_others_stay_where_they_belong(
+    text: str, clauses_of: tuple[str, str | None]
+) -> None:
     story = read_story(text)
     assert isinstance(story, Story)
     assert (story.want, story.benefit) == clauses_of
@@ -171,7 +189,9 @@ def test_more_lines_than_are_read_count_as_no_stories() -> None:
 
 
 def test_role_and_story_have_a_greatest_length() -> None:
-    assert isinstance(read_story(f"As a {'very ' * 16}rich shopper, I want to pay by card"), Rejected)
+    assert isinstance(
+        read_story(f"As a {'very ' * 16}rich shopper, I want to pay by card"), Rejected
+    )
     assert isinstance(read_story("As a shopper, I want to pay " + "and pay " * 70), Rejected)
 
 
@@ -258,13 +278,16 @@ MARKERS = st.sampled_from(
         "\u0131n order to",
     ]
 )
-BETWEEN = st.sampled_from(["", " ", "  ", "    ", ",", ", ", ",   ", ", ,", " so", "x", "also", "\n", "\u00a0", ":"])
+BETWEEN = st.sampled_from(
+    ["", " ", "  ", "    ", ",", ", ", ",   ", ", ,", " so", "x", "also", "\n", "\u00a0", ":"]
+)
 
 
 @given(st.lists(st.one_of(MARKERS, BETWEEN), max_size=12).map("".join))
 @example("pay   soso that")
 def test_a_benefit_is_found_wherever_it_begins(said: str) -> None:
-    """What is looked for first, because it is quick, is in every beginning of a benefit, and never far behind it."""
+    """What is looked for first, because it is quick, is in every beginning of a benefit, and never
+    far behind it."""
     for found in _BENEFIT.finditer(said):
         word = _BENEFIT_WORD.search(said, found.start())
         assert word

@@ -1,4 +1,5 @@
-"""The story rubrics: what they pay for, what they take, and that components add up to a reward from 0 to 1."""
+"""The story rubrics: what they pay for, what they take, and that components add up to a reward from
+0 to 1."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def story_facts(draw: st.DrawFn) -> StoryFacts:
 
 @pytest.mark.parametrize("rubric", sorted(STORY_RUBRICS))
 @given(facts=story_facts())
-def test_every_reward_is_from_zero_to_one_and_the_sum_of_its_components(rubric: str, facts: StoryFacts) -> None:
+def test_every_reward_is_from_zero_to_one_and_the_sum_of_its_components(
+    rubric: str, facts: StoryFacts
+) -> None:
     found = score(facts, rubric)
     assert math.isfinite(found.reward)
     assert 0 <= found.reward <= 1
@@ -96,7 +99,10 @@ def test_a_few_benefits_said_twice_are_usual() -> None:
 
 @pytest.mark.parametrize("sense", ["fluency", "focus"])
 def test_words_that_make_no_sense_earn_less_than_half_of_the_stories(sense: str) -> None:
-    assert score(replace(FULL, senses=Senses(**{sense: 0.2})), WEIGHTED).reward < score(HALF, WEIGHTED).reward
+    assert (
+        score(replace(FULL, senses=Senses(**{sense: 0.2})), WEIGHTED).reward
+        < score(HALF, WEIGHTED).reward
+    )
 
 
 def test_no_charge_ever_raises_a_reward() -> None:

@@ -1,4 +1,5 @@
-"""The seven quantities of the reference reward: small cases by hand, larger ones against a plain second version."""
+"""The seven quantities of the reference reward: small cases by hand, larger ones against a plain
+second version."""
 
 from __future__ import annotations
 
@@ -33,7 +34,12 @@ def facts(completion: str, *references: str) -> ScrumFacts:
 
 def test_one_story_for_one_issue() -> None:
     found = facts(STORY, "pay by card")
-    assert (found.regex, found.clause, found.coverage, found.count) == (1.0, 1.0, pytest.approx(1.0), 1.0)
+    assert (found.regex, found.clause, found.coverage, found.count) == (
+        1.0,
+        1.0,
+        pytest.approx(1.0),
+        1.0,
+    )
     assert found.length == 0.0  # 14 words where the issue has 3
     assert (found.redundancy, found.extraneous) == (0.0, 0.0)
 
@@ -47,7 +53,9 @@ def test_an_issue_for_which_no_line_is_left_counts_minus_one() -> None:
 def test_the_choice_is_greedy_and_depends_on_the_order_of_the_issues() -> None:
     first = facts("print\npay", "see", "print").coverage
     second = facts("print\npay", "print", "see").coverage
-    assert first == pytest.approx((math.cos(math.radians(45)) + math.cos(math.radians(45))) / 2, abs=1e-6)
+    assert first == pytest.approx(
+        (math.cos(math.radians(45)) + math.cos(math.radians(45))) / 2, abs=1e-6
+    )
     assert second == pytest.approx((1.0 + 0.0) / 2, abs=1e-6)
 
 
@@ -105,11 +113,14 @@ def test_a_line_of_many_wants_is_looked_at_in_little_time() -> None:
 
 
 LINES = st.lists(
-    st.sampled_from(["pay", "see it", "print", "other", STORY, "As a x I want to see", "so that"]), max_size=7
+    st.sampled_from(["pay", "see it", "print", "other", STORY, "As a x I want to see", "so that"]),
+    max_size=7,
 )
 
 
-@given(LINES, st.lists(st.sampled_from(["pay", "see", "print now", "other"]), min_size=1, max_size=5))
+@given(
+    LINES, st.lists(st.sampled_from(["pay", "see", "print now", "other"]), min_size=1, max_size=5)
+)
 def test_a_plain_second_version_agrees(lines: list[str], issues: list[str]) -> None:
     found = facts("\n".join(lines), *issues)
     assert found.coverage == pytest.approx(_coverage(lines, issues), abs=1e-6)

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from services.graders.story import lexicon, semantic_checks
 from services.graders.story.lexicon import content, stem, tokens, word_list
 
-CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text())
+CASES: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text()
+)
 WORDS = st.text(st.sampled_from("abzAZ09 '-_,.\t\n\x00\x7f\u00e9\u0130\u212a"), max_size=40)
 LISTS = sorted(path.stem for path in Path(semantic_checks.__file__).parent.glob("*.txt"))
 
@@ -93,7 +95,8 @@ def test_every_list_of_words_holds_words_in_lower_case(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("uploads", "uploaded"), ("notification", "notify"), ("filters", "filtering")]
+    ("one", "other"),
+    [("uploads", "uploaded"), ("notification", "notify"), ("filters", "filtering")],
 )
 def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
     assert stem(one)[:5] == stem(other)[:5]

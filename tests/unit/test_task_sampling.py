@@ -1,4 +1,5 @@
-"""Groups without spread that are replaced, and tasks that are drawn by difficulty: one process, two, and a resume."""
+"""Groups without spread that are replaced, and tasks that are drawn by difficulty: one process,
+two, and a resume."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from tests.tiny_sampling import EASY, sampling_trainer
 from tests.tiny_turns import tiny_trainer
 from trainer.config.run import TrainConfig
 from trainer.runs.folder import read_lines
-from trainer.stages.task_sampling import FLOOR, TaskRates, WeightedTasks, means_of_groups, refuse_wrong_sampling
+from trainer.stages.task_sampling import (
+    FLOOR,
+    TaskRates,
+    WeightedTasks,
+    means_of_groups,
+    refuse_wrong_sampling,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,13 +37,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_other_tasks_replace_groups_without_spread(model: Path, tmp_path: Path) -> None:
-    trainer = sampling_trainer(model, tmp_path, refill=1, by_difficulty=False, save_strategy="no", max_steps=4)
+    trainer = sampling_trainer(
+        model, tmp_path, refill=1, by_difficulty=False, save_strategy="no", max_steps=4
+    )
     trainer.train()
     tokenizer = AutoTokenizer.from_pretrained(model)
     records = read_lines(tmp_path / "completions.jsonl")
     replaced = 0
     for step, inputs in enumerate(trainer.seen_inputs, start=1):
-        written = {(one["completion"], round(one["advantage"], 4)) for one in records if one["step"] == step}
+        written = {
+            (one["completion"], round(one["advantage"], 4))
+            for one in records
+            if one["step"] == step
+        }
         texts = [
             tokenizer.decode(ids[mask.bool()], skip_special_tokens=True)
             for ids, mask in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)
@@ -44,7 +57,11 @@ def test_other_tasks_replace_groups_without_spread(model: Path, tmp_path: Path) 
         advantages = [round(one, 4) for one in inputs["advantages"].tolist()]
         assert len(texts) == 8
         assert {*zip(texts, advantages, strict=True)} <= written
-        tokens = inputs["completion_mask"] * inputs["tool_mask"] if "tool_mask" in inputs else inputs["completion_mask"]
+        tokens = (
+            inputs["completion_mask"] * inputs["tool_mask"]
+            if "tool_mask" in inputs
+            else inputs["completion_mask"]
+        )
         assert inputs["num_items_in_batch"] == tokens.sum()
         first, *refills = [one["tasks"] for one in trainer.rounds if one["step"] == step]
         assert len(refills) <= 1
@@ -69,7 +86,9 @@ class Killed(Exception):
     """Ends a run where SIGKILL would."""
 
 
-def test_a_run_that_was_killed_draws_and_replaces_as_one_that_was_not(model: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_draws_and_replaces_as_one_that_was_not(
+    model: Path, tmp_path: Path
+) -> None:
     def made(folder: str) -> Any:
         return sampling_trainer(model, tmp_path / folder, refill=2, by_difficulty=True, max_steps=4)
 
@@ -89,21 +108,30 @@ def test_a_run_that_was_killed_draws_and_replaces_as_one_that_was_not(model: Pat
     checkpoint, resumed = tmp_path / "killed" / "checkpoint-3", made("killed")
     resumed.resume_from(checkpoint)
     resumed.train(resume_from_checkpoint=str(checkpoint))
-    assert all(torch.equal(whole.model.state_dict()[name], one) for name, one in resumed.model.state_dict().items())
+    assert all(
+        torch.equal(whole.model.state_dict()[name], one)
+        for name, one in resumed.model.state_dict().items()
+    )
     assert {one["step"] for one in resumed.rounds} == {4}
     assert resumed.rounds == [one for one in whole.rounds if one["step"] == 4]
     assert resumed.rates.rates == whole.rates.rates
-    assert any(one["step"] < 4 and len(one["tasks"]) < 2 for one in whole.rounds), "a group was replaced"
+    assert any(one["step"] < 4 and len(one["tasks"]) < 2 for one in whole.rounds), (
+        "a group was replaced"
+    )
 
 
 def test_two_processes_generate_equally_often_and_draw_alike(model: Path, tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [*launch, "-m", "tests.tiny_sampling", str(model), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(
+        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (read_lines(tmp_path / f"tasks-{rank}.jsonl") for rank in (0, 1))
-    assert [(one["step"], len(one["tasks"])) for one in first] == [(one["step"], len(one["tasks"])) for one in second]
+    assert [(one["step"], len(one["tasks"])) for one in first] == [
+        (one["step"], len(one["tasks"])) for one in second
+    ]
     for one, other in zip(first, second, strict=True):
         assert not {*one["tasks"]} & {*other["tasks"]}
     weights = [torch.load(tmp_path / f"weights-{rank}.pt") for rank in (0, 1)]
@@ -130,8 +158,12 @@ def test_a_sampler_draws_different_tasks_each_in_a_group_and_repeats_them() -> N
         assert drawn[start + 6 : start + 12] == once
         assert once == [once[0]] * 3 + [once[3]] * 3
         assert once[0] != once[3]
-    assert sum(drawn.count(index) for index in (4, 5)) > 18  # the two that may still teach something
-    assert list(WeightedTasks(tasks, rates, groups=2, group=3, repeats=2, seed=1, passes=1)) == drawn
+    assert (
+        sum(drawn.count(index) for index in (4, 5)) > 18
+    )  # the two that may still teach something
+    assert (
+        list(WeightedTasks(tasks, rates, groups=2, group=3, repeats=2, seed=1, passes=1)) == drawn
+    )
     assert list(sampler) != drawn
 
 
@@ -147,7 +179,12 @@ def test_faulted_completions_do_not_weigh() -> None:
         ({"refill": 1}, {"turns": {"max": 2}}, {}, "alike in one turn"),
         ({"refill": 1}, {"stage": "rloo"}, {}, "stage: grpo"),
         ({"refill": 1}, {}, {"scale_rewards": "batch"}, "scale its own groups"),
-        ({"refill": 1}, {}, {"multi_objective_aggregation": "normalize_then_sum"}, "normalizes over a round"),
+        (
+            {"refill": 1},
+            {},
+            {"multi_objective_aggregation": "normalize_then_sum"},
+            "normalizes over a round",
+        ),
         ({"refill": 1}, {}, {"per_device_train_batch_size": 2, "steps_per_generation": 2}, None),
         ({"by_difficulty": True}, {}, {"dataloader_num_workers": 1}, "before the rewards"),
         ({"by_difficulty": True}, {}, {"shuffle_dataset": False}, "data.order"),
@@ -155,11 +192,25 @@ def test_faulted_completions_do_not_weigh() -> None:
     ],
 )
 def test_combinations_that_would_be_wrong_are_refused(
-    asked: dict[str, Any], changes: dict[str, Any], options: dict[str, Any], why: str | None, tmp_path: Path
+    asked: dict[str, Any],
+    changes: dict[str, Any],
+    options: dict[str, Any],
+    why: str | None,
+    tmp_path: Path,
 ) -> None:
-    given = {"model": {"name": "m"}, "data": {"dataset": "d"}, "reward": {"grader": "ocaml"}, "output_dir": tmp_path}
+    given = {
+        "model": {"name": "m"},
+        "data": {"dataset": "d"},
+        "reward": {"grader": "ocaml"},
+        "output_dir": tmp_path,
+    }
     made = GRPOConfig(
-        **{"output_dir": str(tmp_path), "num_generations": 4, "per_device_train_batch_size": 4, "use_cpu": True}
+        **{
+            "output_dir": str(tmp_path),
+            "num_generations": 4,
+            "per_device_train_batch_size": 4,
+            "use_cpu": True,
+        }
         | {"bf16": False}
         | options
     )
@@ -173,10 +224,21 @@ def test_combinations_that_would_be_wrong_are_refused(
         refuse_wrong_sampling(config, made)
 
 
-def test_groups_that_lie_on_two_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"model": {"name": "m"}, "data": {"dataset": "d"}, "reward": {"grader": "ocaml"}, "output_dir": tmp_path}
-    made = GRPOConfig(str(tmp_path), num_generations=4, per_device_train_batch_size=4, use_cpu=True, bf16=False)
+def test_groups_that_lie_on_two_processes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {
+        "model": {"name": "m"},
+        "data": {"dataset": "d"},
+        "reward": {"grader": "ocaml"},
+        "output_dir": tmp_path,
+    }
+    made = GRPOConfig(
+        str(tmp_path), num_generations=4, per_device_train_batch_size=4, use_cpu=True, bf16=False
+    )
     made.generation_batch_size = 12
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Misuse, match="on two processes"):
-        refuse_wrong_sampling(TrainConfig.model_validate({**given, "task_sampling": {"refill": 1}}), made)
+        refuse_wrong_sampling(
+            TrainConfig.model_validate({**given, "task_sampling": {"refill": 1}}), made
+        )

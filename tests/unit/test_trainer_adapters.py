@@ -1,4 +1,5 @@
-"""LoRA and quantized weights: experts really train or the run does not start, and small updates are not lost."""
+"""LoRA and quantized weights: experts really train or the run does not start, and small updates are
+not lost."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ grpo: {{num_generations: 2, per_device_train_batch_size: 2, max_steps: 1}}
 output_dir: {folder}/run
 """
 IS_THERE = pytest.mark.skipif(
-    importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed (extra `quantized`)"
+    importlib.util.find_spec("bitsandbytes") is None,
+    reason="bitsandbytes is not installed (extra `quantized`)",
 )
 
 
@@ -48,36 +50,52 @@ def needs_bitsandbytes(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("models")
-    return lambda name: folder / name if (folder / name).exists() else make_model(name, folder / name)
+    return lambda name: (
+        folder / name if (folder / name).exists() else make_model(name, folder / name)
+    )
 
 
 def trainable(model: Any) -> dict[str, Any]:
-    return {name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad}
+    return {
+        name: weight.detach().clone()
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
+    }
 
 
 def changed(trainer: Any) -> set[str]:
     """Names of the trained weights that one step moves."""
     before = trainable(trainer.model)
     trainer.train()
-    return {name for name, weight in trainable(trainer.model).items() if not weight.equal(before[name])}
+    return {
+        name for name, weight in trainable(trainer.model).items() if not weight.equal(before[name])
+    }
 
 
-# --------------------------------------------------------------------------------------------------------- experts
+# ----------------------------------------------------------------------------------------- experts
 
 
 @pytest.mark.parametrize("name", MIXTURES)
-def test_a_step_changes_the_adapters_of_every_layers_experts(name: str, model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_step_changes_the_adapters_of_every_layers_experts(
+    name: str, model, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     trainer = trainer_of(model(name), tmp_path, LoraSettings(r=2, targets=[*ATTENTION, *EXPERTS]))
     moved = {weight for weight in changed(trainer) if ".mlp.experts." in weight}
-    # Of each layer both parameters, one wrapped around the other; A moves from the second step on, when B is not 0.
+    # Of each layer both parameters, one wrapped around the other; A moves from the second step on,
+    # when B is not 0.
     for layer in range(2):
         for wrapper in ("experts.lora_B", "experts.base_layer.lora_B"):
             assert f"base_model.model.model.layers.{layer}.mlp.{wrapper}.default.weight" in moved
 
 
 @pytest.mark.parametrize("name", MIXTURES)
-def test_a_run_whose_experts_would_stay_frozen_is_refused_with_what_to_add(name: str, model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    says = r"experts of 2 layers \(model.layers.0.mlp.experts ...\).*add mlp.experts.down_proj and mlp.experts.gate_up"
+def test_a_run_whose_experts_would_stay_frozen_is_refused_with_what_to_add(
+    name: str, model, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
+    says = (
+        r"experts of 2 layers \(model.layers.0.mlp.experts ...\).*add mlp.experts.down_proj and"
+        r" mlp.experts.gate_up"
+    )
     with pytest.raises(Misuse, match=says):
         trainer_of(model(name), tmp_path, LoraSettings(r=2, targets=ATTENTION))
 
@@ -91,7 +109,9 @@ def test_what_the_refusal_says_to_add_is_accepted(model, tmp_path: Path) -> None
 
 def test_frozen_experts_can_be_wanted(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     lora = LoraSettings(r=2, targets=ATTENTION, allow_frozen_experts=True)
-    assert not any("experts" in name for name in changed(trainer_of(model("qwen3_moe"), tmp_path, lora)))
+    assert not any(
+        "experts" in name for name in changed(trainer_of(model("qwen3_moe"), tmp_path, lora))
+    )
 
 
 def test_experts_of_some_layers_only_are_frozen_experts_too(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -100,7 +120,9 @@ def test_experts_of_some_layers_only_are_frozen_experts_too(model, tmp_path: Pat
         trainer_of(model("qwen3_moe"), tmp_path, lora)
 
 
-def test_a_dense_model_and_one_that_is_trained_whole_have_nothing_to_refuse(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_dense_model_and_one_that_is_trained_whole_have_nothing_to_refuse(
+    model, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2, targets=USUAL))
     assert any("experts" in name for name in changed(trainer_of(model("qwen3_moe"), tmp_path)))
 
@@ -114,7 +136,9 @@ def test_a_dense_model_and_one_that_is_trained_whole_have_nothing_to_refuse(mode
         (["experts.gate_up_proj.nothing"], "lora.targets: "),
     ],
 )
-def test_a_target_that_is_nowhere_in_the_model_is_refused(model, tmp_path: Path, targets: list[str], says: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_target_that_is_nowhere_in_the_model_is_refused(
+    model, tmp_path: Path, targets: list[str], says: str
+) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse, match=says):
         trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2, targets=targets))
 
@@ -124,7 +148,9 @@ def test_saved_adapters_on_experts_come_back_merged_and_say_the_same(model, tmp_
 
     from trainer.models.loading import load_trained
 
-    trainer = trainer_of(model("qwen3_moe"), tmp_path / "run", LoraSettings(r=2, targets=[*ATTENTION, *EXPERTS]))
+    trainer = trainer_of(
+        model("qwen3_moe"), tmp_path / "run", LoraSettings(r=2, targets=[*ATTENTION, *EXPERTS])
+    )
     trainer.train()
     trainer.save_model(str(tmp_path / "final"))
     merged, _ = load_trained(tmp_path / "final", ModelConfig(name="x", device="cpu"), "float32")
@@ -136,7 +162,7 @@ def test_saved_adapters_on_experts_come_back_merged_and_say_the_same(model, tmp_
         assert not torch.allclose(untrained(ids).logits, trained, atol=1e-4)
 
 
-# ------------------------------------------------------------------------------------------------- quantized weights
+# ---------------------------------------------------------------------- quantized weights
 
 
 @needs_bitsandbytes
@@ -144,7 +170,9 @@ def test_saved_adapters_on_experts_come_back_merged_and_say_the_same(model, tmp_
 def test_adapters_on_quantized_weights_train_in_float32(bits: str, model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     import torch
 
-    settings = ModelConfig.model_validate({"name": str(model("qwen2")), "device": "cpu", bits: True})
+    settings = ModelConfig.model_validate(
+        {"name": str(model("qwen2")), "device": "cpu", bits: True}
+    )
     trainer = trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2), model=settings)
     weights = dict(trainer.model.named_parameters())
     packed = weights["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"]
@@ -156,8 +184,11 @@ def test_adapters_on_quantized_weights_train_in_float32(bits: str, model, tmp_pa
 @needs_bitsandbytes
 def test_steps_of_the_size_that_grpo_makes_are_not_rounded_away(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     settings = ModelConfig(name=str(model("qwen2")), device="cpu", load_in_4bit=True)
-    trainer = trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2), model=settings, learning_rate=1e-6)
-    # B is where it is after a while of training; a change of 1e-6 is far below what bfloat16 can tell apart there.
+    trainer = trainer_of(
+        model("qwen2"), tmp_path, LoraSettings(r=2), model=settings, learning_rate=1e-6
+    )
+    # B is where it is after a while of training; a change of 1e-6 is far below what bfloat16 can
+    # tell apart there.
     for name, weight in trainer.model.named_parameters():
         if "lora_B" in name:
             weight.data.fill_(0.01)
@@ -165,11 +196,21 @@ def test_steps_of_the_size_that_grpo_makes_are_not_rounded_away(model, tmp_path:
 
 
 @needs_bitsandbytes
-def test_experts_beside_quantized_layers_stay_as_they_are_and_that_is_said(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_experts_beside_quantized_layers_stay_as_they_are_and_that_is_said(
+    model, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     said: list[str] = []
     settings = ModelConfig(name=str(model("qwen3_moe")), device="cpu", load_in_4bit=True)
-    trainer_of(model("qwen3_moe"), tmp_path, LoraSettings(r=2, targets=[*ATTENTION, *EXPERTS]), said.append, settings)
-    assert said == ["the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none"]
+    trainer_of(
+        model("qwen3_moe"),
+        tmp_path,
+        LoraSettings(r=2, targets=[*ATTENTION, *EXPERTS]),
+        said.append,
+        settings,
+    )
+    assert said == [
+        "the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none"
+    ]
 
 
 @needs_bitsandbytes
@@ -185,7 +226,9 @@ def test_a_quantized_run_is_measured_as_it_was_trained(model, tmp_path: Path) ->
     loaded, _ = load_trained(tmp_path / "final", settings, "float32")
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
-        assert torch.allclose(loaded.eval()(ids).logits, trainer.model.eval()(ids).logits, atol=1e-5)
+        assert torch.allclose(
+            loaded.eval()(ids).logits, trainer.model.eval()(ids).logits, atol=1e-5
+        )
 
 
 @needs_bitsandbytes
@@ -198,14 +241,18 @@ def test_what_a_warm_start_learned_on_quantized_weights_is_in_the_whole_model_th
     from trainer.stages.rl import Rl
 
     worked = [{"prompt": f"(* add {n} *)", "completion": f"let f x = x + {n}"} for n in range(8)]
-    rows = [{"id": f"t{n}", "tests": f"assert (f 1 = {n + 1})", **row} for n, row in enumerate(worked)]
+    rows = [
+        {"id": f"t{n}", "tests": f"assert (f 1 = {n + 1})", **row} for n, row in enumerate(worked)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "run.yaml").write_text(WARM_START.format(model=model("qwen2"), folder=tmp_path))
     config = load_stage(tmp_path / "run.yaml")
     left = Path(Rl(config).warm_start(run_of(config), str(model("qwen2"))))
     before = load_file(model("qwen2") / "model.safetensors")
     after = load_file(left / "model.safetensors")
-    assert {name: weight.dtype for name, weight in after.items()} == {n: w.dtype for n, w in before.items()}
+    assert {name: weight.dtype for name, weight in after.items()} == {
+        n: w.dtype for n, w in before.items()
+    }
     moved = {name for name in before if not after[name].equal(before[name])}
     assert moved == {name for name in before if name.endswith("_proj.weight")}
     assert [path.name for path in left.parent.iterdir()] == ["warm_start"]
@@ -218,9 +265,15 @@ def test_without_bitsandbytes_the_refusal_says_what_to_install(
     from trainer.models.loading import load_model
 
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else found(name))
-    with pytest.raises(Misuse, match=r"model.load_in_8bit needs bitsandbytes.*pip install 'gradus-rl\[quantized\]'"):
-        load_model(str(model("qwen2")), ModelConfig(name="x", device="cpu", load_in_8bit=True), "float32")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else found(name)
+    )
+    with pytest.raises(
+        Misuse, match=r"model.load_in_8bit needs bitsandbytes.*pip install 'gradus-rl\[quantized\]'"
+    ):
+        load_model(
+            str(model("qwen2")), ModelConfig(name="x", device="cpu", load_in_8bit=True), "float32"
+        )
 
 
 @pytest.mark.parametrize("saved", [[], ["lm_head"]])
@@ -254,4 +307,6 @@ def test_a_merged_copy_in_bfloat16_holds_the_whole_change_and_the_model_stays_as
     trained.merge_adapter()
     trained.unmerge_adapter()
     after = layer.base_layer.weight
-    assert not torch.equal(after, before["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"])
+    assert not torch.equal(
+        after, before["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"]
+    )

@@ -1,4 +1,5 @@
-"""Training configuration: what is accepted, what is refused, and whether the refusal says where and what instead."""
+"""Training configuration: what is accepted, what is refused, and whether the refusal says where and
+what instead."""
 
 from __future__ import annotations
 
@@ -32,9 +33,13 @@ def write(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def test_every_shipped_config_loads() -> None:
     found = sorted((configs() / "train").glob("*.yaml"))
-    assert {"demo_ocaml.yaml", "ocaml_qwen_1.5b.yaml", "story_basic.yaml", "story_cot.yaml", "demo_story.yaml"} <= {
-        path.name for path in found
-    }
+    assert {
+        "demo_ocaml.yaml",
+        "ocaml_qwen_1.5b.yaml",
+        "story_basic.yaml",
+        "story_cot.yaml",
+        "demo_story.yaml",
+    } <= {path.name for path in found}
     for path in found:
         assert load_stage(path).options
 
@@ -48,14 +53,17 @@ def test_a_bare_model_name_and_defaults_are_enough(write) -> None:  # type: igno
 
 
 def test_a_learning_rate_without_a_dot_is_a_number(write) -> None:  # type: ignore[no-untyped-def]
-    config = load_stage(write(MINIMAL + "grpo: {learning_rate: 5e-6, max_steps: 3}"), ["--adam_beta2", "1e-1"])
+    config = load_stage(
+        write(MINIMAL + "grpo: {learning_rate: 5e-6, max_steps: 3}"), ["--adam_beta2", "1e-1"]
+    )
     assert config.grpo == {"learning_rate": 5e-6, "max_steps": 3, "adam_beta2": 0.1}
 
 
 def test_no_and_off_are_texts_but_for_settings_of_two_values(write) -> None:  # type: ignore[no-untyped-def]
     path = write(MINIMAL + "grpo: {save_strategy: no, bf16: off}")
     config = load_stage(
-        path, ["--logging_strategy", "no", "--logging.progress", "no", "--gradient_checkpointing", "on"]
+        path,
+        ["--logging_strategy", "no", "--logging.progress", "no", "--gradient_checkpointing", "on"],
     )
     assert {name: str(getattr(value, "value", value)) for name, value in config.grpo.items()} == {
         "save_strategy": "no",
@@ -69,7 +77,16 @@ def test_no_and_off_are_texts_but_for_settings_of_two_values(write) -> None:  # 
 def test_overrides_go_where_their_names_say(write) -> None:  # type: ignore[no-untyped-def]
     config = load_stage(
         write(MINIMAL + "grpo: {beta: 0.1, use_vllm: false}"),
-        ["--beta=0.2", "--use_vllm", "--reward.deadline-s", "30", "--seed", "7", "--model", "fresh:qwen3"],
+        [
+            "--beta=0.2",
+            "--use_vllm",
+            "--reward.deadline-s",
+            "30",
+            "--seed",
+            "7",
+            "--model",
+            "fresh:qwen3",
+        ],
     )
     assert config.grpo == {"beta": 0.2, "use_vllm": True}
     assert (config.reward.deadline_s, config.seed, config.model.name) == (30.0, 7, "fresh:qwen3")
@@ -88,8 +105,14 @@ def test_null_on_the_command_line_takes_a_section_away(write) -> None:  # type: 
         ("lora: {rank: 8}", "lora.rank: unknown key"),
         ("grpo: {learning_rat: 1}", "grpo.learning_rat: unknown key; did you mean learning_rate?"),
         ("grpo: {lr: 1}", "grpo.lr: unknown key; did you mean learning_rate?"),
-        ("grpo: {batch_size: 1}", "grpo.batch_size: unknown key; did you mean per_device_train_batch_size?"),
-        ("grpo: {load_4bit: true}", "grpo.load_4bit: unknown key; did you mean model.load_in_4bit?"),
+        (
+            "grpo: {batch_size: 1}",
+            "grpo.batch_size: unknown key; did you mean per_device_train_batch_size?",
+        ),
+        (
+            "grpo: {load_4bit: true}",
+            "grpo.load_4bit: unknown key; did you mean model.load_in_4bit?",
+        ),
         ("grpo: {learning_rate: fast}", "grpo.learning_rate: 'fast'"),
         ("grpo: {max_steps: true}", "grpo.max_steps: true is not a number"),
         ("grpo: {seed: 3}", "grpo.seed: not set here: set `seed` at the top level"),
@@ -106,10 +129,16 @@ def test_null_on_the_command_line_takes_a_section_away(write) -> None:  # type: 
             "prompt: {template: '{sprint_goal}'}",
             "prompt.template has no {prompt}; {sprint_goal} alone is for grader: story",
         ),
-        ("prompt: {template: '{prompt}', think: true}", "prompt.think: unknown key; did you mean thinks?"),
+        (
+            "prompt: {template: '{prompt}', think: true}",
+            "prompt.think: unknown key; did you mean thinks?",
+        ),
         ("prompt: {thinks: true}", "prompt: thinks needs style: chat"),
         ("prompt: {system: be brief}", "prompt: system needs style: chat"),
-        ("data: {dataset: d, eval_dataset: e, held_out: 0.1}", "key 'data' is given twice, first on line 3"),
+        (
+            "data: {dataset: d, eval_dataset: e, held_out: 0.1}",
+            "key 'data' is given twice, first on line 3",
+        ),
         ("warm_start: {dataset: a, dataset: b}", "key 'dataset' is given twice, first on line 6"),
         ("grpo: [1, 2]", "grpo: Input should be a valid dictionary"),
         ("seed: [", "expected the node content"),
@@ -125,15 +154,26 @@ def test_a_mistake_in_the_file_is_refused_by_file_and_key(write, text: str, says
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--learning_rat", "1"], "command line: grpo.learning_rat: unknown key; did you mean learning_rate?"),
-        (["--reward.deadline", "1"], "command line: reward.deadline: unknown key; did you mean deadline_s?"),
-        (["--reward.deadline_s", "soon"], "command line: reward.deadline_s: Input should be a valid number"),
+        (
+            ["--learning_rat", "1"],
+            "command line: grpo.learning_rat: unknown key; did you mean learning_rate?",
+        ),
+        (
+            ["--reward.deadline", "1"],
+            "command line: reward.deadline: unknown key; did you mean deadline_s?",
+        ),
+        (
+            ["--reward.deadline_s", "soon"],
+            "command line: reward.deadline_s: Input should be a valid number",
+        ),
         (["--beta", ".nan"], "command line: --beta"),
         (["--beta", "1", "--beta", "2"], "command line: --beta is given twice"),
         (["beta", "1"], "command line: 'beta' is not an option"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_refused_by_option(write, arguments: list[str], says: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_mistake_on_the_command_line_is_refused_by_option(
+    write, arguments: list[str], says: str
+) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse, match=re.escape(says)):
         load_stage(write(MINIMAL), arguments)
 
@@ -158,7 +198,9 @@ def test_files_are_looked_for_beside_the_config(write, tmp_path: Path) -> None: 
 
 
 def test_a_flag_without_a_value_means_true() -> None:
-    assert parse_overrides(["--use_vllm", "--beta", "-0.5"]) == {"grpo": {"use_vllm": True, "beta": -0.5}}
+    assert parse_overrides(["--use_vllm", "--beta", "-0.5"]) == {
+        "grpo": {"use_vllm": True, "beta": -0.5}
+    }
 
 
 def test_a_resolved_config_says_the_same_again(write) -> None:  # type: ignore[no-untyped-def]

@@ -1,4 +1,5 @@
-"""Tasks from files: what is read, what is refused with file and line, how they are split, how prompts come out."""
+"""Tasks from files: what is read, what is refused with file and line, how they are split, how
+prompts come out."""
 
 from __future__ import annotations
 
@@ -34,11 +35,17 @@ def worked_answers(dataset: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def row(number: int, **changes: Any) -> dict[str, Any]:
-    return {"id": f"t{number}", "prompt": f"add {number}", "tests": f"let () = assert (f 1 = {number + 1})"} | changes
+    return {
+        "id": f"t{number}",
+        "prompt": f"add {number}",
+        "tests": f"let () = assert (f 1 = {number + 1})",
+    } | changes
 
 
 def jsonl(path: Path, *rows: Any) -> str:
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in rows))
+    path.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in rows)
+    )
     return str(path)
 
 
@@ -61,12 +68,22 @@ def test_flat_and_nested_rows_make_the_same_task(tmp_path: Path) -> None:
 
 def test_csv_cells_hold_lists_as_json_or_words(tmp_path: Path) -> None:
     path = tmp_path / "tasks.csv"
-    path.write_text('id,prompt,tests,packages\na,"two\nlines",t,"base, zarith"\nb,p,u,"[""str""]"\n')
-    packages = [example.task.packages for example in load(str(path)).train if isinstance(example.task, OcamlTask)]
+    path.write_text(
+        'id,prompt,tests,packages\na,"two\nlines",t,"base, zarith"\nb,p,u,"[""str""]"\n'
+    )
+    packages = [
+        example.task.packages
+        for example in load(str(path)).train
+        if isinstance(example.task, OcamlTask)
+    ]
     assert packages == [("base", "zarith"), ("str",)]
-    path.write_text('id,prompt,cases,dependencies\na,p,"[{""stdin"": ""1"", ""stdout"": ""2""}]",rand regex\n')
+    path.write_text(
+        'id,prompt,cases,dependencies\na,p,"[{""stdin"": ""1"", ""stdout"": ""2""}]",rand regex\n'
+    )
     [example] = load(str(path), "rust").train
-    assert example.task == RustTask(cases=(StdioCase(stdin="1", stdout="2"),), dependencies=("rand", "regex"))
+    assert example.task == RustTask(
+        cases=(StdioCase(stdin="1", stdout="2"),), dependencies=("rand", "regex")
+    )
 
 
 def test_stories_may_come_with_separators(tmp_path: Path) -> None:
@@ -96,7 +113,9 @@ def test_rows_of_a_sprint_data_set_are_tasks_as_they_are(tmp_path: Path) -> None
 
 
 def test_an_id_and_a_prompt_of_a_sprint_win_over_its_name_and_goal(tmp_path: Path) -> None:
-    found = load(jsonl(tmp_path / "s.jsonl", SPRINT | {"id": "s7", "prompt": "Plan it."}), "story").train[0]
+    found = load(
+        jsonl(tmp_path / "s.jsonl", SPRINT | {"id": "s7", "prompt": "Plan it."}), "story"
+    ).train[0]
     assert (found.id, found.prompt) == ("s7", "Plan it.")
 
 
@@ -105,7 +124,9 @@ def test_sprints_in_csv_have_their_context_as_json(tmp_path: Path) -> None:
     columns = "sprint_name,sprint_goal,formatted_issues,num_issues,team_context"
     path.write_text(columns + '\nS1,Ship it.,a ||||| b,2,"{""sprint_focus"": ""speed""}"\n')
     task = load(str(path), "story").train[0].task
-    assert task == StoryTask(sprint_goal="Ship it.", references=("a", "b"), team_context={"sprint_focus": "speed"})
+    assert task == StoryTask(
+        sprint_goal="Ship it.", references=("a", "b"), team_context={"sprint_focus": "speed"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,11 +137,16 @@ def test_sprints_in_csv_have_their_context_as_json(tmp_path: Path) -> None:
         ({"formatted_issues": " ||||| "}, ":1: references: "),
         ({"formatted_issues": None}, ":1: references: Field required"),
         ({"references": ["a"]}, ":1: formatted_issues: Extra inputs are not permitted"),
-        ({"formatted_issue": "a"}, ":1: unknown columns: formatted_issue; did you mean formatted_issues?"),
+        (
+            {"formatted_issue": "a"},
+            ":1: unknown columns: formatted_issue; did you mean formatted_issues?",
+        ),
         ({"team_context": "pilot"}, ":1: team_context: "),
     ],
 )
-def test_a_bad_sprint_is_refused_by_file_and_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_a_bad_sprint_is_refused_by_file_and_line(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
     dataset = jsonl(tmp_path / "s.jsonl", SPRINT | changes)
     with pytest.raises(Misuse) as caught:
         load(dataset, "story")
@@ -128,7 +154,9 @@ def test_a_bad_sprint_is_refused_by_file_and_line(tmp_path: Path, changes: dict[
 
 
 def test_other_graders_know_no_columns_of_sprints(tmp_path: Path) -> None:
-    assert "unknown columns: num_issues" in refused(jsonl(tmp_path / "t.jsonl", row(1, num_issues=2)))
+    assert "unknown columns: num_issues" in refused(
+        jsonl(tmp_path / "t.jsonl", row(1, num_issues=2))
+    )
 
 
 @pytest.mark.parametrize("grader", ["ocaml", "rust", "story"])
@@ -151,11 +179,16 @@ def test_the_shipped_tasks_load(grader: GraderName) -> None:
         ((row(1, testz="x"),), ":1: unknown columns: testz; did you mean tests?"),
         ((row(1, module="1x"),), ":1: module: String should match pattern"),
         ((row(1, prompt="a\0b"), row(2, tests="\0")), ":2: tests: contains a NUL"),
-        ((row(1), '{"id": "x", "prompt": "p", "tests": NaN}'), ":2: is not JSON: NaN is not a finite number"),
+        (
+            (row(1), '{"id": "x", "prompt": "p", "tests": NaN}'),
+            ":2: is not JSON: NaN is not a finite number",
+        ),
         ((), "holds no rows"),
     ],
 )
-def test_a_bad_row_is_refused_by_file_and_line(tmp_path: Path, rows: tuple[Any, ...], says: str) -> None:
+def test_a_bad_row_is_refused_by_file_and_line(
+    tmp_path: Path, rows: tuple[Any, ...], says: str
+) -> None:
     dataset = jsonl(tmp_path / "tasks.jsonl", *rows)
     message = refused(dataset)
     assert says in message
@@ -169,9 +202,18 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted_when_told(tmp_path: P
     loaded = load(dataset, eval_dataset=held_out, unusable="skip")
     assert [one.id for one in loaded.train] == ["t1", "t3"]
     assert [one.id for one in loaded.held_out] == ["elsewhere", "t4"]
-    assert [text.split(": ")[0].rpartition(":")[2] for text in loaded.skipped[:-1]] == ["3", "4", "5", "6", "7", "3"]
+    assert [text.split(": ")[0].rpartition(":")[2] for text in loaded.skipped[:-1]] == [
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "3",
+    ]
     assert "'elsewhere' is also in" in loaded.skipped[-1]
-    assert "holds no rows that can be used: " in refused(jsonl(tmp_path / "b.jsonl", bad[1]), unusable="skip")
+    assert "holds no rows that can be used: " in refused(
+        jsonl(tmp_path / "b.jsonl", bad[1]), unusable="skip"
+    )
 
 
 def test_a_csv_row_with_a_cell_too_many_is_refused_by_line(tmp_path: Path) -> None:
@@ -195,7 +237,11 @@ def test_a_name_that_is_no_file_and_no_dataset_is_refused(monkeypatch: pytest.Mo
 
 
 def test_variants_of_a_task_stay_on_one_side(tmp_path: Path) -> None:
-    rows = [row(n, id=f"{n}-{variant}", prompt=f"{variant} {n}") for n in range(40) for variant in ("add", "plus")]
+    rows = [
+        row(n, id=f"{n}-{variant}", prompt=f"{variant} {n}")
+        for n in range(40)
+        for variant in ("add", "plus")
+    ]
     tasks = load(jsonl(tmp_path / "t.jsonl", *rows), held_out=0.25)
     sides = [{example.task.tests for example in side} for side in (tasks.train, tasks.held_out)]  # type: ignore[union-attr]
     assert not sides[0] & sides[1]
@@ -209,14 +255,16 @@ def test_a_held_out_file_may_not_repeat_what_is_trained_on(tmp_path: Path) -> No
 
 
 def test_worked_examples_take_completion_or_solution(tmp_path: Path) -> None:
-    dataset = jsonl(tmp_path / "w.jsonl", {"prompt": "p", "completion": "c"}, {"prompt": "q", "solution": "s"})
+    dataset = jsonl(
+        tmp_path / "w.jsonl", {"prompt": "p", "completion": "c"}, {"prompt": "q", "solution": "s"}
+    )
     rows = worked_answers(dataset)
     assert rows == [{"prompt": "p", "completion": "c"}, {"prompt": "q", "completion": "s"}]
     with pytest.raises(Misuse, match=":1: completion: is missing or empty"):
         worked_answers(jsonl(tmp_path / "v.jsonl", {"prompt": "p"}))
 
 
-# ---------------------------------------------------------------------------------------------------------- the demo
+# ---------------------------------------------------------------------------------------- the demo
 
 
 @pytest.mark.parametrize("grader", ["ocaml", "rust"])
@@ -232,7 +280,9 @@ def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
 
 
 def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
-    tasks = load_tasks(DataConfig(dataset="demo:story", eval_dataset="demo:story/held-out"), "story")
+    tasks = load_tasks(
+        DataConfig(dataset="demo:story", eval_dataset="demo:story/held-out"), "story"
+    )
     worked = worked_answers("demo:story/warm-start")
 
     def pairs(prompts: Iterable[str]) -> set[tuple[str, str]]:
@@ -240,7 +290,9 @@ def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
         return {(thing, deed) for thing, deeds in split for deed in deeds.split(", ")}
 
     held_out = pairs(example.prompt for example in tasks.held_out)
-    trained = pairs(example.prompt for example in tasks.train) | pairs(row["prompt"] for row in worked)
+    trained = pairs(example.prompt for example in tasks.train) | pairs(
+        row["prompt"] for row in worked
+    )
     assert (len(tasks.train), len(tasks.held_out), len(held_out)) == (240, 20, 60)
     assert not held_out & trained
     assert {deed for _, deed in held_out} <= {deed for _, deed in trained}
@@ -253,13 +305,15 @@ def test_the_demo_is_the_same_every_time() -> None:
         load("demo:haskell")
 
 
-# ----------------------------------------------------------------------------------------------------------- prompts
+# ----------------------------------------------------------------------------------------- prompts
 
 EXAMPLE = Example("a", "Add {x} to y.", OcamlTask(tests="t", signature="val f : int -> int"))
 
 
 def test_a_plain_prompt_shows_examples_first() -> None:
-    config = PromptConfig(template="Q: {prompt}\nA: ", examples=[FewShot(prompt="one", completion="1")])
+    config = PromptConfig(
+        template="Q: {prompt}\nA: ", examples=[FewShot(prompt="one", completion="1")]
+    )
     assert render(config, EXAMPLE) == "Q: one\nA: 1\n\nQ: Add {x} to y.\nA: "
 
 
@@ -271,7 +325,9 @@ def test_a_chat_prompt_has_a_system_line_and_turns() -> None:
         examples=[FewShot(prompt="one", completion="1")],
     )
     rendered = render(config, EXAMPLE)
-    assert [(message["role"], message["content"]) for message in rendered if isinstance(message, dict)] == [
+    assert [
+        (message["role"], message["content"]) for message in rendered if isinstance(message, dict)
+    ] == [
         ("system", "Be brief."),
         ("user", "one\n"),
         ("assistant", "1"),
@@ -280,7 +336,10 @@ def test_a_chat_prompt_has_a_system_line_and_turns() -> None:
 
 
 def test_braces_in_prompts_are_left_alone() -> None:
-    assert render_text(PromptConfig(template="{a} {prompt}"), "{prompt} {signature}") == "{a} {prompt} {signature}"
+    assert (
+        render_text(PromptConfig(template="{a} {prompt}"), "{prompt} {signature}")
+        == "{a} {prompt} {signature}"
+    )
 
 
 STORIES = StoryTask(
@@ -341,10 +400,13 @@ def test_the_story_configs_make_prompts_that_show_goal_and_team_and_no_reference
 
 def test_completions_come_as_text_or_as_messages() -> None:
     assert text_of("let x = 1") == "let x = 1"
-    assert text_of([{"role": "assistant", "content": "let x"}, {"role": "assistant", "content": None}]) == "let x"
+    assert (
+        text_of([{"role": "assistant", "content": "let x"}, {"role": "assistant", "content": None}])
+        == "let x"
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- order
+# ------------------------------------------------------------------------------------------- order
 
 
 @pytest.mark.parametrize(
@@ -367,6 +429,8 @@ def test_tasks_are_trained_on_in_the_order_asked_for(
 
 
 @pytest.mark.parametrize("level", [None, "", "so so", "nan", "inf"])
-def test_a_difficulty_that_orders_nothing_is_refused_by_its_task(level: Any, tmp_path: Path) -> None:
+def test_a_difficulty_that_orders_nothing_is_refused_by_its_task(
+    level: Any, tmp_path: Path
+) -> None:
     rows = jsonl(tmp_path / "tasks.jsonl", row(1, difficulty="easy"), row(2, difficulty=level))
     assert "data.order: difficulty: task 't2'" in refused(rows, order="difficulty")

@@ -1,4 +1,5 @@
-"""Completions that could not be graded: the loss and its gradients are those of a batch without them."""
+"""Completions that could not be graded: the loss and its gradients are those of a batch without
+them."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ async def some_faulted(completions: Sequence[str], **columns: Any) -> list[float
 
 
 def one_round(trainer: Any) -> Any:
-    """A round of two groups, with a policy that is neither the one that sampled it nor the reference any more."""
+    """A round of two groups, with a policy that is neither the one that sampled it nor the
+    reference any more."""
     trainer.model.train()
     rows = [{"prompt": f"(* add {row // 4} *)", "prompt_id": f"p{row // 4}"} for row in range(8)]
     batch = trainer._generate_and_score_completions(rows)
@@ -52,24 +54,34 @@ def without(rows: Sequence[int], batch: Mapping[str, Any]) -> dict[str, Any]:
     """A round as TRL makes it, less some of its completions."""
     kept = [row for row in range(len(batch["prompt_ids"])) if row not in rows]
     ours = {"tool_mask", "completions_per_graded"}
-    left = {name: value[kept] if value.dim() else value for name, value in batch.items() if name not in ours}
+    left = {
+        name: value[kept] if value.dim() else value
+        for name, value in batch.items()
+        if name not in ours
+    }
     if "num_items_in_batch" in batch:
         left["num_items_in_batch"] = left["completion_mask"].sum()
     return left
 
 
-def loss_and_gradients(trainer: Any, compute: Any, batches: Sequence[Mapping[str, Any]]) -> tuple[float, torch.Tensor]:
+def loss_and_gradients(
+    trainer: Any, compute: Any, batches: Sequence[Mapping[str, Any]]
+) -> tuple[float, torch.Tensor]:
     trainer.model.zero_grad()
     total = 0.0
     for batch in batches:
         loss = compute(trainer, trainer.model, dict(batch))
         loss.backward()
         total += loss.item()
-    return total, torch.cat([one.grad.flatten() for one in trainer.model.parameters() if one.grad is not None])
+    return total, torch.cat(
+        [one.grad.flatten() for one in trainer.model.parameters() if one.grad is not None]
+    )
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_faulted_completions_leave_no_trace_in_loss_and_gradients(name: str, model: Path, tmp_path: Path) -> None:
+def test_faulted_completions_leave_no_trace_in_loss_and_gradients(
+    name: str, model: Path, tmp_path: Path
+) -> None:
     stage, upstream = ("rloo", RLOOTrainer) if name == "rloo" else ("grpo", GRPOTrainer)
     trainer = trainer_of(model, tmp_path, reward_funcs=[some_faulted], stage=stage, **OPTIONS[name])
     batch = one_round(trainer)
@@ -88,9 +100,14 @@ def test_micro_batches_with_unlike_shares_of_faults_add_up_to_the_same_loss(
     trainer = trainer_of(model, tmp_path, reward_funcs=[some_faulted], **OPTIONS[name], **size)
     batch = one_round(trainer)
     trainer.current_gradient_accumulation_steps = 4
-    parts = [{key: one[at : at + 2] if one.dim() else one for key, one in batch.items()} for at in (0, 2, 4, 6)]
+    parts = [
+        {key: one[at : at + 2] if one.dim() else one for key, one in batch.items()}
+        for at in (0, 2, 4, 6)
+    ]
     loss, gradients = loss_and_gradients(trainer, type(trainer)._compute_loss, parts)
     trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
-    expected, other = loss_and_gradients(trainer, GRPOTrainer._compute_loss, [without(FAULTED, batch)])
+    expected, other = loss_and_gradients(
+        trainer, GRPOTrainer._compute_loss, [without(FAULTED, batch)]
+    )
     assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)
     torch.testing.assert_close(gradients, other, rtol=1e-4, atol=1e-6)

@@ -12,19 +12,26 @@ from trainer.data.demo_tasks import demo_rows
 
 pytestmark = pytest.mark.training
 
-CPU_DEFAULTS = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
+CPU_DEFAULTS = {
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "dataloader_pin_memory": False,
+}
 
 
 @pytest.fixture(scope="module")
 def tiny() -> tuple[Any, Any]:
     from trainer.models.fresh import build_model, train_tokenizer
 
-    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)
+    sizes = FreshModel(
+        hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300
+    )
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)
     return build_model("qwen3", sizes, tokenizer, seed=3), tokenizer
 
 
-# ------------------------------------------------------------------------------------------------------------ device
+# ------------------------------------------------------------------------------------------ device
 
 
 def test_a_cpu_gets_safe_defaults_and_what_was_asked_wins() -> None:
@@ -33,7 +40,12 @@ def test_a_cpu_gets_safe_defaults_and_what_was_asked_wins() -> None:
     cpu = Device("cpu", has_bf16=False, has_eight_bit=False)
     said: list[str] = []
     assert with_device_defaults({}, cpu, said.append) == CPU_DEFAULTS
-    assert with_device_defaults({"gradient_checkpointing": True}, cpu, said.append)["gradient_checkpointing"] is True
+    assert (
+        with_device_defaults({"gradient_checkpointing": True}, cpu, said.append)[
+            "gradient_checkpointing"
+        ]
+        is True
+    )
     assert weights_dtype(cpu, "auto", frozen=True) == "float32"
     assert weights_dtype(cpu, "bfloat16", frozen=False) == "bfloat16"
     assert not said
@@ -60,7 +72,9 @@ def test_an_eight_bit_optimizer_is_replaced_where_it_cannot_run_and_said_so() ->
 
     said: list[str] = []
     for name in ("adamw_8bit", OptimizerNames.ADAMW_8BIT):
-        chosen = with_device_defaults({"optim": name}, Device("mps", has_bf16=False, has_eight_bit=False), said.append)
+        chosen = with_device_defaults(
+            {"optim": name}, Device("mps", has_bf16=False, has_eight_bit=False), said.append
+        )
         assert chosen["optim"] == "adamw_torch"
     assert len(said) == 2
 
@@ -76,7 +90,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         choose_device(ModelConfig(name="x", device=missing))  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------------- fresh models
+# ---------------------------------------------------------------------- fresh models
 
 
 def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
@@ -97,18 +111,26 @@ def test_an_architecture_that_is_not_offered_is_refused(tiny: tuple[Any, Any]) -
         build_model("gpt2", FreshModel(), tiny[1], seed=1)
 
 
-# ---------------------------------------------------------------------------------------------------------- sampling
+# ---------------------------------------------------------------------------------------- sampling
 
 PROMPTS = ["let f x =", "(* add 1 *)\nlet", "x"]
 
 
 def sample(
-    model: Any, tokenizer: Any, prompts: list[Any], k: int, temperature: float, most: int, **options: Any
+    model: Any,
+    tokenizer: Any,
+    prompts: list[Any],
+    k: int,
+    temperature: float,
+    most: int,
+    **options: Any,
 ) -> list[list[str]]:
     """`k` completions of each prompt."""
     from trainer.evaluate.local import draw
 
-    drawn = draw(model, tokenizer, [one for one in prompts for _ in range(k)], temperature, most, **options)
+    drawn = draw(
+        model, tokenizer, [one for one in prompts for _ in range(k)], temperature, most, **options
+    )
     return [[one.text for one in drawn[n * k : (n + 1) * k]] for n in range(len(prompts))]
 
 
@@ -127,7 +149,11 @@ def test_a_seed_repeats_samples_and_leaves_the_random_state_alone(tiny: tuple[An
     torch.manual_seed(5)
     assert torch.equal(after, torch.rand(1))
     assert [len(completions) for completions in first] == [4, 4, 4]
-    assert first == sample(*tiny, PROMPTS, 4, 1.0, 8, seed=1) != sample(*tiny, PROMPTS, 4, 1.0, 8, seed=2)
+    assert (
+        first
+        == sample(*tiny, PROMPTS, 4, 1.0, 8, seed=1)
+        != sample(*tiny, PROMPTS, 4, 1.0, 8, seed=2)
+    )
 
 
 def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
@@ -143,7 +169,11 @@ def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) 
     from trainer.data.prompts import token_ids
 
     chat = [{"role": "user", "content": "add 1"}]
-    assert tiny[1].decode(token_ids(tiny[1], chat)).endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
+    assert (
+        tiny[1]
+        .decode(token_ids(tiny[1], chat))
+        .endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
+    )
     assert len(sample(*tiny, [chat, "x"], 2, 1.0, 3)) == 2
 
 
@@ -152,7 +182,11 @@ def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[An
 
     model, tokenizer = tiny
     (cut,) = draw(model, tokenizer, ["let f x ="], 0.0, 5)
-    assert (cut.prompt_tokens, cut.completion_tokens, cut.ended) == (len(tokenizer("let f x =")["input_ids"]), 5, False)
+    assert (cut.prompt_tokens, cut.completion_tokens, cut.ended) == (
+        len(tokenizer("let f x =")["input_ids"]),
+        5,
+        False,
+    )
     ends = model.generation_config.eos_token_id
     first = tokenizer(cut.text)["input_ids"][0]
     try:
@@ -163,10 +197,12 @@ def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[An
     assert (ended.completion_tokens, ended.ended) == (1, True)
 
 
-# ------------------------------------------------------------------------------------------------------ early grading
+# ---------------------------------------------------------------------- early grading
 
 
-def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(tiny: tuple[Any, Any]) -> None:
+def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(
+    tiny: tuple[Any, Any],
+) -> None:
     import torch
 
     from trainer.stages.online import sent_as_they_end
@@ -175,8 +211,12 @@ def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(t
     sent: list[tuple[str, str]] = []
     ids = torch.tensor([tokenizer("let f")["input_ids"]] * 32)
     torch.manual_seed(1)
-    with sent_as_they_end(model, tokenizer, [tokenizer.eos_token_id], [f"p{row}" for row in range(32)], sent.extend):
-        output = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=40)
+    with sent_as_they_end(
+        model, tokenizer, [tokenizer.eos_token_id], [f"p{row}" for row in range(32)], sent.extend
+    ):
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=40
+        )
     assert "generate" not in vars(model)
     texts = tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True)
     ended = [row for row in range(32) if tokenizer.eos_token_id in output[row, ids.shape[1] :]]

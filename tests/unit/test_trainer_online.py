@@ -1,4 +1,5 @@
-"""The online trainers between two of TRL's calls: what judges read, what is watched, and how a run ends."""
+"""The online trainers between two of TRL's calls: what judges read, what is watched, and how a run
+ends."""
 
 from __future__ import annotations
 
@@ -51,13 +52,25 @@ def test_measurements_render_prompts_as_training_does(model: Path, tmp_path: Pat
     ids, *_ = trainer._tokenize_prompts([one.prompt for one in problems])
     assert all(tokenizer.decode(one).endswith("assistant\n<think></think>") for one in ids)
 
-    fields: dict[str, Any] = {"model": "m", "served": False, "samples": 0, "temperature": 0, "greedy": True}
+    fields: dict[str, Any] = {
+        "model": "m",
+        "served": False,
+        "samples": 0,
+        "temperature": 0,
+        "greedy": True,
+    }
     plan = make_plan(problems, config.prompt, tasks="t", max_new_tokens=4, **fields)
-    written = LocalModel(lambda: (trainer.model, tokenizer), plan, 8).written([*asks_of(problems, plan)])
-    assert [made.prompt_tokens for _, made in written if isinstance(made, GeneratedCompletion)] == [*map(len, ids)]
+    written = LocalModel(lambda: (trainer.model, tokenizer), plan, 8).written(
+        [*asks_of(problems, plan)]
+    )
+    assert [made.prompt_tokens for _, made in written if isinstance(made, GeneratedCompletion)] == [
+        *map(len, ids)
+    ]
 
 
-def test_judges_read_the_whole_text_although_the_tokenizer_parses_responses(model: Path, tmp_path: Path) -> None:
+def test_judges_read_the_whole_text_although_the_tokenizer_parses_responses(
+    model: Path, tmp_path: Path
+) -> None:
     read: list[Any] = []
 
     async def reading(completions: Sequence[Any], **columns: Any) -> list[float]:
@@ -91,7 +104,9 @@ def test_tokens_are_watched_only_where_completions_are_graded_early(
     assert watched == [early]
 
 
-def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(model: Path, tmp_path: Path) -> None:
+def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(
+    model: Path, tmp_path: Path
+) -> None:
     async def grade(submissions: Sequence[Any], deadline_s: float) -> list[Any]:
         await asyncio.sleep(0)
         raise GradingStopped("none of 8 samples could be graded")
@@ -104,30 +119,48 @@ def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(model: 
         trainer._generate_and_score_completions(ROWS)
 
 
-def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(model: Path, tmp_path: Path) -> None:
+def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(
+    model: Path, tmp_path: Path
+) -> None:
     trainer = trainer_of(model, tmp_path)
     trainer.use_vllm, trainer.vllm_mode = True, "colocate"
     data = {"dataset": "demo:ocaml"}
-    config = TrainConfig(model={"name": str(model)}, data=data, reward={"grader": "ocaml"}, output_dir=tmp_path)
-    refused = pytest.raises(Misuse, match=r"cannot start twice.*halve per_device_train_batch_size \(8\)")
+    config = TrainConfig(
+        model={"name": str(model)}, data=data, reward={"grader": "ocaml"}, output_dir=tmp_path
+    )
+    refused = pytest.raises(
+        Misuse, match=r"cannot start twice.*halve per_device_train_batch_size \(8\)"
+    )
     with refused, detect_oom(trainer, UpdateWatch(), config):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
 def test_an_order_of_tasks_is_the_order_of_training(model: Path, tmp_path: Path) -> None:
-    """TRL draws in the order of the dataset with the option that `data.order` sets, and in another without."""
-    (tmp_path / "tasks.jsonl").write_text("".join(f'{{"id": "t{n}", "prompt": "{"x" * (9 - n)}"}}\n' for n in range(8)))
+    """TRL draws in the order of the dataset with the option that `data.order` sets, and in another
+    without."""
+    (tmp_path / "tasks.jsonl").write_text(
+        "".join(f'{{"id": "t{n}", "prompt": "{"x" * (9 - n)}"}}\n' for n in range(8))
+    )
     drawn = {}
     for order in ("length", "shuffled"):
-        given = {"model": {"name": str(model), "device": "cpu"}, "output_dir": str(tmp_path / order)}
+        given = {
+            "model": {"name": str(model), "device": "cpu"},
+            "output_dir": str(tmp_path / order),
+        }
         data = {"dataset": str(tmp_path / "tasks.jsonl"), "order": order}
         reward = {"models": [{"path": str(model)}]}
-        config = TrainConfig.model_validate({**given, "data": data, "reward": reward, "grpo": {"num_generations": 2}})
+        config = TrainConfig.model_validate(
+            {**given, "data": data, "reward": reward, "grpo": {"num_generations": 2}}
+        )
         stage = stage_for(config)
         options = stage.options(choose_device(config.model), print)
-        trainer = trainer_of(model, tmp_path, num_generations=2, shuffle_dataset=options.get("shuffle_dataset", True))
+        trainer = trainer_of(
+            model, tmp_path, num_generations=2, shuffle_dataset=options.get("shuffle_dataset", True)
+        )
         tasks = stage.read().train
-        trainer.train_dataset = Dataset.from_list([{"prompt": one.prompt, "prompt_id": one.id} for one in tasks])
+        trainer.train_dataset = Dataset.from_list(
+            [{"prompt": one.prompt, "prompt_id": one.id} for one in tasks]
+        )
         drawn[order] = [tasks[at].id for at in dict.fromkeys(trainer._get_train_sampler())]
     assert drawn["length"] == [f"t{n}" for n in reversed(range(8))]
     assert sorted(drawn["shuffled"]) == sorted(drawn["length"])

@@ -1,4 +1,5 @@
-"""The reward function against the real API with a trivial worker: floats for verdicts, None for faults, a limit."""
+"""The reward function against the real API with a trivial worker: floats for verdicts, None for
+faults, a limit."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def url() -> Iterator[str]:
 
 
 class SamplingOptions:
-    """The judge of the tasks and what it told TRL and the run folder; `ahead` is what is sent before a step asks."""
+    """The judge of the tasks and what it told TRL and the run folder; `ahead` is what is sent
+    before a step asks."""
 
     def __init__(self, url: str, opening: str = "", **options: Any) -> None:
         self.records: list[dict[str, Any]] = []
@@ -73,7 +75,12 @@ def test_trl_sees_one_async_function_with_the_name_of_its_metrics(url: str) -> N
 
 
 def test_verdicts_are_floats_in_order_and_faults_are_none(url: str) -> None:
-    assert SamplingOptions(url).step("reward 0.5", FAULT, "reward 0.25", "reward 1") == [0.5, None, 0.25, 1.0]
+    assert SamplingOptions(url).step("reward 0.5", FAULT, "reward 0.25", "reward 1") == [
+        0.5,
+        None,
+        0.25,
+        1.0,
+    ]
 
 
 def test_chat_completions_are_graded_by_their_content(url: str) -> None:
@@ -92,7 +99,12 @@ def test_what_was_seen_is_written_down_without_test_text(url: str) -> None:
     asked = SamplingOptions(url)
     asked.step("reward 0.5", "reward 1", FAULT, "reward 0", done=4)
     first, _, faulted, last = asked.records
-    assert (first["step"], first["prompt_id"], first["sample"], first["prompt"]) == (5, "a", 0, "the prompt")
+    assert (first["step"], first["prompt_id"], first["sample"], first["prompt"]) == (
+        5,
+        "a",
+        0,
+        "the prompt",
+    )
     assert (first["reward"], first["stage"], first["passed"]) == (0.5, "tests", False)
     assert first["components"] == {"tests": 0.5}
     assert first["tests"] == {"passed": 0, "total": 1}
@@ -126,7 +138,10 @@ def test_a_service_that_is_away_stops_the_run_at_once_and_says_what_to_start() -
     with pytest.raises(GradingStopped) as caught:
         asked.step("reward 1", "reward 1")
     message = str(caught.value)
-    assert all(part in message for part in ("step 1: none of 2", NOBODY, "gradus serve", "gradus worker ocaml --redis"))
+    assert all(
+        part in message
+        for part in ("step 1: none of 2", NOBODY, "gradus serve", "gradus worker ocaml --redis")
+    )
     assert [record["reward"] for record in asked.records] == [None, None]
 
 
@@ -135,7 +150,9 @@ def test_too_many_faults_stop_the_run_only_after_so_many_steps_in_a_row(url: str
     bad, good = (FAULT, "reward 1"), ("reward 1", "reward 0")
     for completions in (bad, bad, good, bad, bad):
         asked.step(*completions)
-    with pytest.raises(GradingStopped, match="1 of 2 samples could not be graded, and it is step 3 in a row"):
+    with pytest.raises(
+        GradingStopped, match="1 of 2 samples could not be graded, and it is step 3 in a row"
+    ):
         asked.step(*bad)
 
 
@@ -145,10 +162,22 @@ def test_faults_within_the_budget_never_stop_the_run(url: str) -> None:
         assert asked.step(FAULT, "reward 1") == [None, 1.0]
 
 
-def test_what_was_sent_ahead_is_not_asked_again_and_belongs_to_its_own_task_and_text(url: str) -> None:
+def test_what_was_sent_ahead_is_not_asked_again_and_belongs_to_its_own_task_and_text(
+    url: str,
+) -> None:
     asked = SamplingOptions(url)
-    asked.ahead = [("a", "reward 0.125"), ("a", "reward 0.125"), ("b", "reward 0.375"), ("a", "never asked for")]
-    assert asked.step("reward 0.125", "reward 1", "reward 0.125", "reward 0.375") == [0.125, 1.0, 0.125, 0.375]
+    asked.ahead = [
+        ("a", "reward 0.125"),
+        ("a", "reward 0.125"),
+        ("b", "reward 0.375"),
+        ("a", "never asked for"),
+    ]
+    assert asked.step("reward 0.125", "reward 1", "reward 0.125", "reward 0.375") == [
+        0.125,
+        1.0,
+        0.125,
+        0.375,
+    ]
     assert asked.metrics["gradus/early"] == 0.5
     asked.ahead = []
     assert asked.step("reward 0.125", "reward 0") == [0.125, 0.0]

@@ -51,9 +51,13 @@ def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
     assert checkpoint_to_resume(tmp_path, "never", print) is None
 
 
-@pytest.mark.parametrize("name", ["trainer_state.json", "optimizer.pt", "scheduler.pt", "model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["trainer_state.json", "optimizer.pt", "scheduler.pt", "model.safetensors"]
+)
 @pytest.mark.parametrize("how", [cut, Path.unlink])
-def test_a_half_written_checkpoint_is_passed_over_with_a_message(tmp_path: Path, name: str, how) -> None:  # type: ignore[no-untyped-def]
+def test_a_half_written_checkpoint_is_passed_over_with_a_message(
+    tmp_path: Path, name: str, how
+) -> None:  # type: ignore[no-untyped-def]
     whole, torn = make_checkpoint(tmp_path, 20), make_checkpoint(tmp_path, 40)
     how(torn / name)
     said: list[str] = []
@@ -125,7 +129,10 @@ def test_a_run_that_begins_anew_keeps_the_logs_of_the_earlier_one(tmp_path: Path
     for name in ("before", "step-2"):
         (folder.evaluations / f"{name}.json").touch()
     assert folder.forget_after(0) == tmp_path / "previous-1"
-    assert [line["step"] for line in read_lines(tmp_path / "previous-1" / "metrics.jsonl")] == [1, 2]
+    assert [line["step"] for line in read_lines(tmp_path / "previous-1" / "metrics.jsonl")] == [
+        1,
+        2,
+    ]
     assert not folder.metrics.exists()
     assert [file.stem for file in folder.evaluations.iterdir()] == ["before"]
 
@@ -151,10 +158,17 @@ def test_measurements_of_steps_to_be_done_again_are_dropped(tmp_path: Path) -> N
 
 def test_lines_hold_what_json_has_words_for(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
-    record = {"nan": float("nan"), "list": [float("inf"), 1.5], "text": "é\u2028\n\ud800", "tuple": (1,)}
+    record = {
+        "nan": float("nan"),
+        "list": [float("inf"), 1.5],
+        "text": "é\u2028\n\ud800",
+        "tuple": (1,),
+    }
     append_lines(file, [record])
     assert file.read_bytes().count(b"\n") == 1
-    assert read_lines(file) == [{"nan": None, "list": [None, 1.5], "text": "é\u2028\n\ud800", "tuple": [1]}]
+    assert read_lines(file) == [
+        {"nan": None, "list": [None, 1.5], "text": "é\u2028\n\ud800", "tuple": [1]}
+    ]
     assert finite({1: {"a": float("-inf")}}) == {"1": {"a": None}}
 
 

@@ -1,4 +1,5 @@
-"""Training over several turns: what is trained, what is masked, and what one process or many make of it."""
+"""Training over several turns: what is trained, what is masked, and what one process or many make
+of it."""
 
 from __future__ import annotations
 
@@ -35,11 +36,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model("qwen3", tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize(("credit", "scale"), [("turn", "group"), ("turn", "batch"), ("chain", "none")])
-def test_one_turn_is_single_turn_training_bit_for_bit(model: Path, tmp_path: Path, credit: Any, scale: str) -> None:
+@pytest.mark.parametrize(
+    ("credit", "scale"), [("turn", "group"), ("turn", "batch"), ("chain", "none")]
+)
+def test_one_turn_is_single_turn_training_bit_for_bit(
+    model: Path, tmp_path: Path, credit: Any, scale: str
+) -> None:
     weights = []
     for turns in (None, TurnsConfig(max=1, credit=credit)):
-        trainer = tiny_trainer(model, tmp_path / str(turns is None), turns, scale_rewards=scale, save_strategy="no")
+        trainer = tiny_trainer(
+            model, tmp_path / str(turns is None), turns, scale_rewards=scale, save_strategy="no"
+        )
         before = {name: one.clone() for name, one in trainer.model.state_dict().items()}
         trainer.train()
         weights.append(trainer.model.state_dict())
@@ -83,11 +90,16 @@ def test_lines_of_turns_and_chains_fit_together(model: Path, tmp_path: Path) -> 
     assert sum(chain["turns"] for chain in chains) == len(turns)
     lasts = [one for one in turns if one["stopped"]]
     same = ("step", "prompt_id", "sample", "completion", "reward", "advantage", "stopped")
-    assert [[one[name] for name in same] for one in lasts] == [[one[name] for name in same] for one in chains]
+    assert [[one[name] for name in same] for one in lasts] == [
+        [one[name] for name in same] for one in chains
+    ]
     assert {one["stopped"] for one in lasts} <= {*StopReason}
     assert all((one["said"] is None) == (one["turn"] == 1) for one in turns)
     faults = [one for one in turns if one["status"] == "faulted"]
-    assert all(one["reward"] is None and one["advantage"] == 0 and one["stopped"] == "faulted" for one in faults)
+    assert all(
+        one["reward"] is None and one["advantage"] == 0 and one["stopped"] == "faulted"
+        for one in faults
+    )
 
 
 def test_a_chain_ends_where_its_window_ends(model: Path, tmp_path: Path) -> None:
@@ -101,16 +113,36 @@ def test_a_chain_ends_where_its_window_ends(model: Path, tmp_path: Path) -> None
 def test_advantages_are_of_the_same_turn_of_the_group() -> None:
     nan = float("nan")
     rewards = torch.tensor(
-        [[0.0, 1.0], [1.0, nan], [0.0, 0.0], [nan, nan], [1.0, nan], [0.0, 0.5], [1.0, nan], [1.0, nan]]
+        [
+            [0.0, 1.0],
+            [1.0, nan],
+            [0.0, 0.0],
+            [nan, nan],
+            [1.0, nan],
+            [0.0, 0.5],
+            [1.0, nan],
+            [1.0, nan],
+        ]
     )
     found = advantages_of_turns(rewards, 4, "none")
     third = 1 / 3
-    expected = [[-third, 0.5], [2 * third, 0], [-third, -0.5], [0, 0], [0.25, 0], [-0.75, 0], [0.25, 0], [0.25, 0]]
+    expected = [
+        [-third, 0.5],
+        [2 * third, 0],
+        [-third, -0.5],
+        [0, 0],
+        [0.25, 0],
+        [-0.75, 0],
+        [0.25, 0],
+        [0.25, 0],
+    ]
     assert torch.allclose(found, torch.tensor(expected))
 
 
 def test_a_chain_earns_its_last_reward_discounted() -> None:
-    one = submission_class("ocaml").model_validate({"id": "a", "completion": "x", "task": {"tests": "t"}})
+    one = submission_class("ocaml").model_validate(
+        {"id": "a", "completion": "x", "task": {"tests": "t"}}
+    )
     results = [verdict_of(one, passed=passed) for passed in (False, False, True)]
     chain = Chain("a", "p", [1], turns=[Turn(None, "x", result, 0, 1) for result in results])
     assert chain.reward(0.5) == 0.25
@@ -122,12 +154,16 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
     ends = [tokenizer.eos_token_id]
     templates = Path(trl.__file__).parent / "chat_templates"
     assert usable_template(tokenizer, ends) is None
-    tokenizer.chat_template = (templates / "qwen3.jinja").read_text()  # writes empty thoughts into the last answer only
+    tokenizer.chat_template = (
+        templates / "qwen3.jinja"
+    ).read_text()  # writes empty thoughts into the last answer only
     kept = usable_template(tokenizer, ends)
     assert kept is not None
     turn = tokenizer.decode(user_ids(tokenizer, kept, "hi", ends))
     assert turn == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    tokenizer.chat_template = (templates / "phi3.jinja").read_text()  # ends answers with no token of this tokenizer
+    tokenizer.chat_template = (
+        templates / "phi3.jinja"
+    ).read_text()  # ends answers with no token of this tokenizer
     with pytest.raises(Misuse, match="chat template"):
         usable_template(tokenizer, ends)
 
@@ -143,7 +179,11 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
         ({"turns": {"window": 6}}, {}, "no prompt fits"),
         ({"turns": {"as_tool": True}}, {}, "credit: chain"),
         ({"turns": {"as_tool": True, "credit": "chain", "discount": 0.5}}, {}, "TRL runs the tool"),
-        ({"reward": {"grader": "ocaml", "services": [{"grader": "preference"}]}}, {}, "all turns as one text"),
+        (
+            {"reward": {"grader": "ocaml", "services": [{"grader": "preference"}]}},
+            {},
+            "all turns as one text",
+        ),
     ],
 )
 def test_combinations_that_would_be_wrong_are_refused(
@@ -157,21 +197,28 @@ def test_combinations_that_would_be_wrong_are_refused(
         "turns": {"max": 2},
         "output_dir": tmp_path,
     }
-    made = GRPOConfig(output_dir=str(tmp_path), max_completion_length=6, use_cpu=True, bf16=False, **options)
+    made = GRPOConfig(
+        output_dir=str(tmp_path), max_completion_length=6, use_cpu=True, bf16=False, **options
+    )
     with pytest.raises(Misuse, match=why):
         refuse_wrong_combinations(TrainConfig.model_validate({**given, **changes}), made)
     refuse_wrong_combinations(
-        TrainConfig.model_validate(given), GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+        TrainConfig.model_validate(given),
+        GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False),
     )
 
 
-# ----------------------------------------------------------------------------------------------------- check(code)
+# ---------------------------------------------------------------------- check(code)
 
 
 def test_a_model_with_the_template_of_qwen3_checks_its_code(model: Path, tmp_path: Path) -> None:
-    """The model's words are given; prompts, calls, masks and rewards are those of TRL and of the trainer."""
+    """The model's words are given; prompts, calls, masks and rewards are those of TRL and of the
+    trainer."""
     trainer = tool_trainer(model, tmp_path)
-    call = '<tool_call>\n{"name": "check", "arguments": {"code": "let f x = x"}}\n</tool_call><|im_end|>'
+    call = (
+        '<tool_call>\n{"name": "check", "arguments": {"code": "let f x ='
+        ' x"}}\n</tool_call><|im_end|>'
+    )
     words, prompts = [[call, "no call<|im_end|>"] * 4, ["right<|im_end|>"] * 4], []
     encode = trainer.processing_class.encode
 
@@ -185,11 +232,21 @@ def test_a_model_with_the_template_of_qwen3_checks_its_code(model: Path, tmp_pat
     assert '"name": "check"' in prompts[0][0]
     assert all("<tool_response>\n0 of 5 tests pass" in one for one in prompts[1])
     (step,) = [one for one in trainer.state.log_history if "turns/checks/failed" in one]
-    assert (step["turns/checks/failed"], step["turns/checks/passed"], step["turns/checks/faulted"]) == (4, 0, 0)
-    assert [one["completion"] for one in read_lines(tmp_path / "completions.jsonl")] == ["right", "no call"] * 4
+    assert (
+        step["turns/checks/failed"],
+        step["turns/checks/passed"],
+        step["turns/checks/faulted"],
+    ) == (4, 0, 0)
+    assert [one["completion"] for one in read_lines(tmp_path / "completions.jsonl")] == [
+        "right",
+        "no call",
+    ] * 4
     seen = trainer.seen_inputs[0]
     own = (seen["completion_mask"] * seen["tool_mask"]).bool()
-    texts = [trainer.processing_class.decode(ids[mask]) for ids, mask in zip(seen["completion_ids"], own, strict=True)]
+    texts = [
+        trainer.processing_class.decode(ids[mask])
+        for ids, mask in zip(seen["completion_ids"], own, strict=True)
+    ]
     assert sorted(texts) == sorted([call + "right<|im_end|>", "no call<|im_end|>"] * 4)
 
 
@@ -200,7 +257,10 @@ def test_a_template_without_calls_is_refused(model: Path) -> None:
 
 def test_the_answer_is_the_last_message() -> None:
     call = {"role": "assistant", "content": "a", "tool_calls": [{}]}
-    assert last_answer([call, {"role": "tool", "content": "t"}, {"role": "assistant", "content": "b"}]) == "b"
+    assert (
+        last_answer([call, {"role": "tool", "content": "t"}, {"role": "assistant", "content": "b"}])
+        == "b"
+    )
     assert last_answer([call]) == ""
     assert last_answer([call, {"role": "tool", "content": "t"}]) == ""
 
@@ -208,11 +268,18 @@ def test_the_answer_is_the_last_message() -> None:
 def run(*argv: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
     return subprocess.run(
-        [sys.executable, "-m", *map(str, argv)], cwd=ROOT, env=settings, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *map(str, argv)],
+        cwd=ROOT,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
-def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(model: Path, tmp_path: Path) -> None:
+def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(
+    model: Path, tmp_path: Path
+) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = run("tests.tiny_turns", "train", model, whole)
     assert done.returncode == 0, done.stderr
@@ -230,8 +297,15 @@ def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(mod
 
 
 def test_processes_with_unequal_chains_get_the_completions_of_their_own(tmp_path: Path) -> None:
-    """And TRL's vLLM client alone still gives them others': once it does not, `Rollout` need not fill up."""
-    done = run("torch.distributed.run", "--standalone", "--nproc_per_node=2", "tests/tiny_turns.py", "ranks")
+    """And TRL's vLLM client alone still gives them others': once it does not, `Rollout` need not
+    fill up."""
+    done = run(
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=2",
+        "tests/tiny_turns.py",
+        "ranks",
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = json.loads(done.stdout.strip().splitlines()[-1])
     assert (first["turns"], second["turns"]) == ([1, 1, 3, 3], [3, 3, 3, 3])

@@ -1,8 +1,10 @@
-"""`gradus train` with vLLM in the trainer's own process, on a machine without a GPU: for test_vllm_with_presets.py.
+"""`gradus train` with vLLM in the trainer's own process, on a machine without a GPU: for
+test_vllm_with_presets.py.
 
-`python -m tests.vllm_server.colocated BEHIND CONFIG [overrides]`, by the interpreter of an environment with vLLM; what
-it lacks is looked for in the folder BEHIND, the trainer's packages. TRL's code is used as it is. Two things that it
-asks of vLLM are not there on a CPU (vLLM 0.32) and are made up for; no memory is freed.
+`python -m tests.vllm_server.colocated BEHIND CONFIG [overrides]`, by the interpreter of an
+environment with vLLM; what it lacks is looked for in the folder BEHIND, the trainer's packages.
+TRL's code is used as it is. Two things that it asks of vLLM are not there on a CPU (vLLM 0.32) and
+are made up for; no memory is freed.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ def main() -> int:
 
 
 def leave_weights_unpacked() -> None:
-    """TRL loads new weights into vLLM's parameters, of which a CPU keeps nothing but copies that oneDNN has packed."""
+    """TRL loads new weights into vLLM's parameters, of which a CPU keeps nothing but copies that
+    oneDNN has packed."""
     from vllm import _custom_ops
 
     _custom_ops._supports_onednn = False
 
 
 def put_sleep_there() -> None:
-    """vLLM refuses to sleep without a GPU. All that a run sees of level 2 is that weights are gone until sent again."""
+    """vLLM refuses to sleep without a GPU. All that a run sees of level 2 is that weights are gone
+    until sent again."""
     import torch
     from trl.generation import vllm_generation
     from vllm import LLM
@@ -43,7 +47,9 @@ def put_sleep_there() -> None:
         def sleep(self, level: int = 1, **options: Any) -> None:
             assert level == 2
             noise = torch.Generator().manual_seed(1)  # TRL overlooks probabilities that are NaN
-            for weight in self.llm_engine.model_executor.driver_worker.model_runner.model.parameters():
+            for (
+                weight
+            ) in self.llm_engine.model_executor.driver_worker.model_runner.model.parameters():
                 weight.data.normal_(generator=noise)
 
         def wake_up(self, tags: list[str] | None = None) -> None:

@@ -1,4 +1,5 @@
-"""Real vLLM servers of `make vllm`'s environment on tiny models, and runs that are trained against them."""
+"""Real vLLM servers of `make vllm`'s environment on tiny models, and runs that are trained against
+them."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ grpo: {{max_steps: 3, save_steps: 50, num_generations: 4, per_device_train_batch
        learning_rate: 1e-2, lr_scheduler_type: constant}}
 generation: {{backend: vllm, url: {url}, verify_sync: always, max_logprob_difference: 1e-4, restart_wait_s: 240}}
 output_dir: {output_dir}
-"""
+"""  # noqa: E501
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,8 +67,20 @@ class Server:
 
     def bare(self, model: Path, **environment: str) -> None:
         """vLLM without anything of ours; one that is just that and runs is kept."""
-        command = [str(BIN / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-        memory = ["--enforce-eager", "--gpu-memory-utilization", "0.3", "--kv-cache-memory-bytes", str(64 << 20)]
+        command = [
+            str(BIN / "python"),
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            str(model),
+        ]
+        memory = [
+            "--enforce-eager",
+            "--gpu-memory-utilization",
+            "0.3",
+            "--kv-cache-memory-bytes",
+            str(64 << 20),
+        ]
         command = [*command, *self._sized(), *memory, "--host", "127.0.0.1", "--dtype", "float32"]
         environment = {"VLLM_SERVER_DEV_MODE": "0"} | environment
         if self._process is None or (self._command, self._environment) != (command, environment):
@@ -84,7 +97,9 @@ class Server:
         self._command, self._environment, self._starts = command, environment, self._starts + 1
         with (self._logs / f"vllm-{self._starts}.log").open("wb") as log:
             env = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=env, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=env, start_new_session=True
+            )
         give_up_at = time.monotonic() + READY_S
         while not self._healthy():
             assert self._process.poll() is None, Path(log.name).read_text(errors="replace")[-3000:]
@@ -134,7 +149,9 @@ def tied_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_model(folder: Path, *, tied: bool) -> Path:
     from trainer.models.fresh import build_model, train_tokenizer
 
-    sizes = FreshModel(hidden_size=64, intermediate_size=128, layers=2, heads=2, kv_heads=1, vocab_size=300)
+    sizes = FreshModel(
+        hidden_size=64, intermediate_size=128, layers=2, heads=2, kv_heads=1, vocab_size=300
+    )
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)
     model = build_model("qwen3", sizes, tokenizer, seed=1)
     model.config.tie_word_embeddings = tied
@@ -159,7 +176,9 @@ class Training:
         launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(number)]
         launch += ["--master_port", str(free_port()), "-m", "gradus", "train", str(self._config)]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(launch, capture_output=True, text=True, check=False, env=env, timeout=600)
+        return subprocess.run(
+            launch, capture_output=True, text=True, check=False, env=env, timeout=600
+        )
 
     @property
     def said(self) -> str:
@@ -178,7 +197,9 @@ class Training:
         """TRL's own, as the checkpoint of a step has them."""
         import torch
 
-        return torch.load(self.folder / f"checkpoint-{step}" / "training_args.bin", weights_only=False)
+        return torch.load(
+            self.folder / f"checkpoint-{step}" / "training_args.bin", weights_only=False
+        )
 
     def largest(self, name: str) -> float:
         return max(float(step[name]) for step in self.steps if name in step)
@@ -186,10 +207,13 @@ class Training:
 
 @pytest.fixture
 def grader() -> Iterator[str]:
-    """The URL of a real API whose worker rewards by length, for longer than a vLLM server takes to start anew."""
+    """The URL of a real API whose worker rewards by length, for longer than a vLLM server takes to
+    start anew."""
     with Service().running() as running:
         running.worker.__class__ = LengthWorker
-        running.call(lambda: asyncio.ensure_future(running.worker.broker.heartbeat("echo", INFO, 1800)))
+        running.call(
+            lambda: asyncio.ensure_future(running.worker.broker.heartbeat("echo", INFO, 1800))
+        )
         yield running.url
 
 

@@ -1,4 +1,5 @@
-"""One step of GRPO on what SmolLM2-135M-Instruct writes through vLLM on a CPU, with its own tokenizer and template.
+"""One step of GRPO on what SmolLM2-135M-Instruct writes through vLLM on a CPU, with its own
+tokenizer and template.
 
 Only where `make demo-real` has installed the model into .venv-smollm2.
 """
@@ -19,7 +20,9 @@ from trainer.runs.folder import read_lines
 
 pytestmark = [
     pytest.mark.training,
-    pytest.mark.skipif(not SOURCE.exists(), reason="`make demo-real` installs SmolLM2-135M-Instruct"),
+    pytest.mark.skipif(
+        not SOURCE.exists(), reason="`make demo-real` installs SmolLM2-135M-Instruct"
+    ),
 ]
 
 
@@ -32,15 +35,26 @@ def test_a_real_model_is_trained_on_what_vllm_writes(server: Server, tmp_path: P
     subprocess.run(convert, cwd=ROOT, env=environment(), check=True)
     server.gradus(model, "--lora-rank", "16", "--max-model-len", "512")
     places = {"model.name": model, "generation.url": server.url, "output_dir": run}
-    small = {"warm_start": "null", "max_steps": 1, "evaluation.limit": 1, "max_completion_length": 48}
+    small = {
+        "warm_start": "null",
+        "max_steps": 1,
+        "evaluation.limit": 1,
+        "max_completion_length": 48,
+    }
     port = free_port()
-    grading = subprocess.Popen([sys.executable, "-m", "gradus", "serve", "--graders", "story", "--port", str(port)])
+    grading = subprocess.Popen(
+        [sys.executable, "-m", "gradus", "serve", "--graders", "story", "--port", str(port)]
+    )
     chosen = {
         "reward.urls": f"http://127.0.0.1:{port}",
         "generation.backend": "vllm",
         "generation.verify_sync": "always",
     }
-    words = [word for name, value in {**places, **small, **chosen}.items() for word in (f"--{name}", str(value))]
+    words = [
+        word
+        for name, value in {**places, **small, **chosen}.items()
+        for word in (f"--{name}", str(value))
+    ]
     try:
         assert main(configs() / "train" / "demo_smollm2.yaml", words) == 0
     finally:

@@ -1,4 +1,5 @@
-"""Evaluation against a real vLLM server, without anything of ours in it: the same model here writes the same."""
+"""Evaluation against a real vLLM server, without anything of ours in it: the same model here writes
+the same."""
 
 from __future__ import annotations
 
@@ -49,15 +50,21 @@ def plan(model: Path, **changed: Any) -> EvalPlan:
     return EvalPlan.model_validate(given | changed)
 
 
-def written(source: CompletionSource, problems: Sequence[Problem], asked: EvalPlan) -> dict[Key, Outcome]:
+def written(
+    source: CompletionSource, problems: Sequence[Problem], asked: EvalPlan
+) -> dict[Key, Outcome]:
     async def all_of() -> dict[Key, Outcome]:
         asks = asks_of(problems, asked)
-        return {ask.key: outcome async for ask, outcome in source.write(asks, {ask.key for ask in asks})}
+        return {
+            ask.key: outcome async for ask, outcome in source.write(asks, {ask.key for ask in asks})
+        }
 
     return asyncio.run(all_of())
 
 
-def test_greedy_completions_are_those_of_the_model_here(served: endpoint.Server, model: Path) -> None:
+def test_greedy_completions_are_those_of_the_model_here(
+    served: endpoint.Server, model: Path
+) -> None:
     from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(model), device="cpu")
@@ -68,10 +75,14 @@ def test_greedy_completions_are_those_of_the_model_here(served: endpoint.Server,
         other = there[key]
         assert isinstance(outcome, GeneratedCompletion)
         assert isinstance(other, GeneratedCompletion)
-        # A character that the limit cuts in two is no character to vLLM, and one that cannot be read to transformers.
+        # A character that the limit cuts in two is no character to vLLM, and one that cannot be
+        # read to transformers.
         assert other.text.rstrip("\ufffd") == outcome.text.rstrip("\ufffd")
         assert other.finish_reason == outcome.finish_reason
-        assert (other.prompt_tokens, other.completion_tokens) == (outcome.prompt_tokens, outcome.completion_tokens)
+        assert (other.prompt_tokens, other.completion_tokens) == (
+            outcome.prompt_tokens,
+            outcome.completion_tokens,
+        )
 
 
 def test_a_seed_gives_the_same_completions_again(served: endpoint.Server, model: Path) -> None:
@@ -102,7 +113,9 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
     served: endpoint.Server, model: Path
 ) -> None:
     asked = plan(model)
-    found = written(Endpoint(served, asked), [*TEXTS[:1], Problem("long", "let " * 200, None)], asked)
+    found = written(
+        Endpoint(served, asked), [*TEXTS[:1], Problem("long", "let " * 200, None)], asked
+    )
     assert isinstance(found["greedy", "t0", 0, 1], GeneratedCompletion)
     lost = found["greedy", "long", 0, 1]
     assert isinstance(lost, GenerationError)

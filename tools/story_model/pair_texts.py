@@ -1,8 +1,10 @@
-"""Makes the labelled pairs that the pair model learns from: shipped story tasks and `stories.txt`, both our own texts.
+"""Makes the labelled pairs that the pair model learns from: shipped story tasks and `stories.txt`,
+both our own texts.
 
-A pair is two texts and what the second is to the first: the same, denied, or something else. Three kinds of pairs: want
-and want; want and `so that` benefit; `as` role and want. Both sides are changed, so that neither single words nor their
-places tell the label: two denials agree, a double denial agrees, one denial contradicts.
+A pair is two texts and what the second is to the first: the same, denied, or something else. Three
+kinds of pairs: want and want; want and `so that` benefit; `as` role and want. Both sides are
+changed, so that neither single words nor their places tell the label: two denials agree, a double
+denial agrees, one denial contradicts.
 """
 
 from __future__ import annotations
@@ -47,10 +49,13 @@ class Example:
 
 
 def _lines(text: str) -> tuple[str, ...]:
-    return tuple(" ".join(part.split()) for part in " ".join(text.split()).split("|") if part.strip())
+    return tuple(
+        " ".join(part.split()) for part in " ".join(text.split()).split("|") if part.strip()
+    )
 
 
-# {v} bare verb and the rest, {g} gerund and the rest, {o} object, {d} participle, {t} what stands behind the object.
+# {v} bare verb and the rest, {g} gerund and the rest, {o} object, {d} participle, {t} what stands
+# behind the object.
 WAYS = _lines("""
     to {v}|to {v}|to {v}|to {v}|{v}|to be able to {v}|the ability to {v}|a way to {v}|the option to {v}|
     the chance to {v}|{g}|{g} to be possible|
@@ -62,8 +67,10 @@ WAYS = _lines("""
     nothing to stop me from {g}|
     not to be prevented from {g}|to no longer be unable to {v}|no obstacle to {g}|to remove all limits on {g}|
     to lift the ban on {g}
-""")
-PASSIVE = _lines("{o} to be {d} {t}|to have {o} {d} {t}|{o} {d} {t}|that {o} can be {d} {t}|to get {o} {d} {t}")
+""")  # noqa: E501
+PASSIVE = _lines(
+    "{o} to be {d} {t}|to have {o} {d} {t}|{o} {d} {t}|that {o} can be {d} {t}|to get {o} {d} {t}"
+)
 DENIALS = _lines("""
     to not {v}|not to {v}|to never {v}|to no longer {v}|never to {v}|to stop {g}|to be prevented from {g}|
     to prevent people from {g}|
@@ -88,23 +95,23 @@ DENIALS = _lines("""
     to make {g} painful|to hold people back from {g}|to see to it that I cannot {v}|don't want to {v}|to {v} no more|
     to postpone {g} forever|{g} being made a thing of the past|{g} is not supported|to {v}, but this is not possible|
     the button to {v} taken out|the option of {g} removed again later|to hide the button to {v}|to bypass {g}
-""")
+""")  # noqa: E501
 PASSIVE_DENIALS = _lines("""
     {o} to never be {d} {t}|{o} not to be {d} {t}|that {o} cannot be {d} {t}|no {o} to be {d} {t}|
     to keep {o} from being {d} {t}|
     that {o} is not {d} {t}|{o} {d} {t} by nobody|{o} being {d} {t} is not supported|to leave {o} not {d} {t}
-""")
+""")  # noqa: E501
 THINGS = _lines("""
     {w}|{w}|{w}|to have {w}|to get {w}|to be given {w}|there to be {w}|to receive {w}|access to {w}|to rely on {w}|
     {w} to be available
-""")
+""")  # noqa: E501
 NO_THINGS = _lines("""
     no {w}|to do without {w}|to be denied {w}|{w} to be taken away|never to get {w}|to lose {w}|to be kept from {w}|
     to get rid of {w}|{w} to be forbidden|
     {w} to be impossible|to prevent {w}|nobody to get {w}|to remove {w}|to rule out {w}|to discourage {w}|
     {w} to be switched off|to oppose {w}|
     the opposite of {w}|to hide {w} from everyone|to make {w} impossible|{w} is not supported
-""")
+""")  # noqa: E501
 VAGUE = _lines("""
     to manage {n}|to handle {n}|to have {n}|to do something with {n}|to work with {n}|to know about {n}|
     to deal with {n}|to use the system|better {n}|
@@ -114,7 +121,7 @@ VAGUE = _lines("""
     to find out whether we could {v}|a meeting about {g}|us to talk over {g}|a study of {g}|
     someone to look into how to {v}|to weigh up whether to {v}|a plan for {g}|a workshop on {g}|
     an investigation into {g}|people to debate {g}|to think through how to {v}
-""")
+""")  # noqa: E501
 TAILS = _lines("""
     that nobody has answered|that were never collected|that I no longer need|that are not ready|
     without anyone having to phone|without asking anybody|
@@ -122,7 +129,7 @@ TAILS = _lines("""
     without leaving my desk|
     even if there is no signal|that do not belong to me|unless I say otherwise|without losing what was there|
     not only on Mondays|even when nobody is there
-""")
+""")  # noqa: E501
 SYNONYMS = [
     group.split("/")
     for group in _lines("""
@@ -142,7 +149,7 @@ SYNONYMS = [
     before/ahead of|store/keep/save|
     name/title|warn/alert|remind/prompt|report/tell about/notify of|plan/schedule|limit/restrict/cap|skip/jump over|
     block/lock out|mute/silence
-""")
+""")  # noqa: E501
 ]
 OPPOSITES = [
     (left.split("/"), right.split("/"))
@@ -169,7 +176,7 @@ OPPOSITES = [
     help/support-hinder/obstruct|
     improve/speed up-worsen/slow down|limit/restrict-leave unlimited/remove every limit on|mark/flag-leave unmarked|
     explain-obscure|mute-amplify
-""")
+""")  # noqa: E501
     )
 ]
 VILLAINS = _lines("""
@@ -181,14 +188,14 @@ VILLAINS = _lines("""
     swindler|traitor|emperor|chairman of the board|
     film star|dinosaur|pop singer|billionaire|managing director|prime minister|convict|mobster|troublemaker|
     rival company|founder of the company
-""")
+""")  # noqa: E501
 USUAL_BENEFITS = _lines("""
     it is better|I am happy|my life is easier|I save time|I save money|it is quicker|I can do my job|work is easier|
     I can work well|I am more productive|everything goes well|I have what I need|it is useful|I am satisfied|
     it helps me|things improve|I get more done|users are happy|the team works better|the quality is higher|
     we are successful|the process is smoother|it is convenient|I make fewer errors|value is created|I feel good|
     we reach our goals|I can do what I want|I benefit from it|it works
-""")
+""")  # noqa: E501
 """Benefits of whatever is done."""
 HARMS = _lines("""
     people get hurt|everything takes longer|nobody can work|we lose all data|customers leave|money is wasted|
@@ -209,7 +216,7 @@ HARMS = _lines("""
     nobody notices the danger|
     everyone waits for hours|our plans fail|I regret it|damage is done|people are cheated|
     the data end up in the wrong hands|nobody is helped
-""")
+""")  # noqa: E501
 SIBLINGS = [
     group.split("/")
     for group in _lines("""
@@ -221,7 +228,7 @@ SIBLINGS = [
     car/bike/bus/train|two/five/ten/twenty|invoice/contract/receipt|
     door/window|doctor/nurse/patient|comment/rating/photo|password/user name|file/folder|publisher/author/editor|
     article/book/film|server/printer/database
-    """)
+    """)  # noqa: E501
 ]
 """Words of one kind: one in the place of another makes a wrong detail."""
 ANTONYMS = [
@@ -235,7 +242,7 @@ ANTONYMS = [
     all/none of the|stops/starts|missing/complete|
     large/small|fast/slow|full/empty|broken/working|dangerous/harmless|sold/unsold|near/far from|when/unless|
     lock/unlock|show/hide|approve/reject|accept/decline|grant/refuse|enable/disable|win/lose|enter/leave
-    """)
+    """)  # noqa: E501
 ]
 """Words that turn a want round wherever they stand in it."""
 _FLIPS = [
@@ -271,7 +278,7 @@ _MENDS = [
 AVERTED = _lines("""
     it does not happen that {b}|we avoid that {b}|I need not fear that {b}|it is less likely that {b}|
     it is prevented that {b}|the risk that {b} is gone|it never comes so far that {b}|nobody can say that {b}
-""")
+""")  # noqa: E501
 _PREPOSITIONS = frozenset(
     _lines("""
     in|on|at|by|for|with|from|to|of|without|before|after|during|near|through|when|while|if|until|because|as|per|via|
@@ -313,7 +320,9 @@ def _doubled(verb: str) -> str:
 def _gerund(verb: str) -> str:
     if verb == "be":
         return "being"
-    return (verb[:-1] if verb.endswith("e") and not verb.endswith(("ee", "oe")) else _doubled(verb)) + "ing"
+    return (
+        verb[:-1] if verb.endswith("e") and not verb.endswith(("ee", "oe")) else _doubled(verb)
+    ) + "ing"
 
 
 def _participle(verb: str) -> str:
@@ -321,7 +330,11 @@ def _participle(verb: str) -> str:
         return _IRREGULAR[verb]
     if verb.endswith("e"):
         return verb + "d"
-    return verb[:-1] + "ied" if verb.endswith("y") and verb[-2:-1] not in "aeiou" else _doubled(verb) + "ed"
+    return (
+        verb[:-1] + "ied"
+        if verb.endswith("y") and verb[-2:-1] not in "aeiou"
+        else _doubled(verb) + "ed"
+    )
 
 
 class Writer:
@@ -335,7 +348,9 @@ class Writer:
             for word in group:
                 self._same.setdefault(word, []).extend(other for other in group if other != word)
         self._siblings = {word: group for group in SIBLINGS for word in group}
-        self._antonym = {word: other for one, two in ANTONYMS for word, other in ((one, two), (two, one))}
+        self._antonym = {
+            word: other for one, two in ANTONYMS for word, other in ((one, two), (two, one))
+        }
         self._opposed: dict[str, list[str]] = {}
         for left, right in OPPOSITES:
             for one, others in ((left, right), (right, left)):
@@ -354,9 +369,13 @@ class Writer:
         cut = next((at for at, word in enumerate(words) if word in _PREPOSITIONS), len(words))
         thing, tail = " ".join(words[:cut]), " ".join(words[cut:])
         passive = thing and " " not in verb and self.chance.random() < 0.15
-        ways = (PASSIVE_DENIALS if passive else DENIALS) if denied else (PASSIVE if passive else WAYS)
+        ways = (
+            (PASSIVE_DENIALS if passive else DENIALS) if denied else (PASSIVE if passive else WAYS)
+        )
         gerund = " ".join([_gerund(verb), *words])
-        made = self.chance.choice(ways).format(v=want, g=gerund, o=thing, d=_participle(verb), t=tail)
+        made = self.chance.choice(ways).format(
+            v=want, g=gerund, o=thing, d=_participle(verb), t=tail
+        )
         return " ".join(made.split())
 
     def reworded(self, want: str) -> str:
@@ -365,11 +384,15 @@ class Writer:
         for at, word in enumerate(words):
             if word in self._same and self.chance.random() < 0.5:
                 words[at] = self.chance.choice(self._same[word])
-        return " ".join(word for word in words if word not in ("the", "my", "a") or self.chance.random() < 0.8)
+        return " ".join(
+            word for word in words if word not in ("the", "my", "a") or self.chance.random() < 0.8
+        )
 
     def undone(self, want: str) -> str | None:
         verb, _, rest = want.partition(" ")
-        return f"{self.chance.choice(self._opposed[verb])} {rest}" if verb in self._opposed else None
+        return (
+            f"{self.chance.choice(self._opposed[verb])} {rest}" if verb in self._opposed else None
+        )
 
     def turned(self, want: str) -> str | None:
         """`want` with a word in it exchanged for its opposite."""
@@ -393,7 +416,8 @@ class Writer:
         )
 
     def changed(self, want: str, other: str) -> str:
-        """`want` with one word exchanged for one of its kind, or some of its longer words for ones of `other`."""
+        """`want` with one word exchanged for one of its kind, or some of its longer words for ones
+        of `other`."""
         for at, word in enumerate(words := want.split()):
             if word in self._siblings and self.chance.random() < 0.7:
                 words[at] = self.chance.choice([one for one in self._siblings[word] if one != word])
@@ -441,7 +465,9 @@ def examples(stories: Path, tasks: Path, without: frozenset[str]) -> list[Exampl
             found.append(
                 Example(
                     group,
-                    frozenset(one.want.partition(" ")[0] for one in read if f" to {one.want}" in one.text),
+                    frozenset(
+                        one.want.partition(" ")[0] for one in read if f" to {one.want}" in one.text
+                    ),
                     tuple(one.role for one in read),
                     tuple(one.want for one in read),
                     (),
@@ -450,13 +476,19 @@ def examples(stories: Path, tasks: Path, without: frozenset[str]) -> list[Exampl
                     (),
                 )
             )
-    for number, line in enumerate(line for line in stories.read_text().splitlines() if not line.startswith("#")):
+    for number, line in enumerate(
+        line for line in stories.read_text().splitlines() if not line.startswith("#")
+    ):
         roles, want, same, contradictions, details, benefits, harms = (
             tuple(field.split(" / ")) for field in line.split(" | ")
         )
         wants = want + same
         deeds = frozenset(one.partition(" ")[0] for one in wants) - _NO_DEEDS
-        found.append(Example(1000 + number // 5, deeds, roles, wants, contradictions, details, benefits, harms))
+        found.append(
+            Example(
+                1000 + number // 5, deeds, roles, wants, contradictions, details, benefits, harms
+            )
+        )
     return found
 
 
@@ -465,7 +497,10 @@ def pairs(known: Sequence[Example], number: int, seed: int) -> list[Pair]:
     chance = random.Random(seed)
     writer = Writer(chance, frozenset[str]().union(*(example.deeds for example in known)))
     makers = (_of_wants, _of_benefits, _of_roles)
-    return [chance.choices(makers, (14, 5, 2))[0](chance.choice(known), known, writer) for _ in range(number)]
+    return [
+        chance.choices(makers, (14, 5, 2))[0](chance.choice(known), known, writer)
+        for _ in range(number)
+    ]
 
 
 def _of_wants(example: Example, known: Sequence[Example], writer: Writer) -> Pair:
@@ -480,7 +515,9 @@ def _of_wants(example: Example, known: Sequence[Example], writer: Writer) -> Pai
     if chance.random() < 0.4:
         second = writer.reworded(second)
     plain = first if chance.random() < 0.7 else writer.said(first)
-    kind = chance.choices(range(10), (34, 5, 22, 9 if not example.contradictions else 22, 3, 16, 8, 7, 4, 4))[0]
+    kind = chance.choices(
+        range(10), (34, 5, 22, 9 if not example.contradictions else 22, 3, 16, 8, 7, 4, 4)
+    )[0]
     if kind == 0:
         pair = Pair(plain, writer.said(second) if chance.random() < 0.6 else second, SAME)
     elif kind == 1:
@@ -496,10 +533,16 @@ def _of_wants(example: Example, known: Sequence[Example], writer: Writer) -> Pai
             pair = Pair(plain, writer.reworded(said) if chance.random() < 0.4 else said, DENIED)
         else:
             undone = writer.undone(second)
-            pair = Pair(plain, writer.said(undone) if undone else writer.said(second, denied=True), DENIED)
+            pair = Pair(
+                plain, writer.said(undone) if undone else writer.said(second, denied=True), DENIED
+            )
     elif kind == 4:
         undone = writer.undone(second)
-        pair = Pair(plain, writer.said(undone, denied=True), SAME) if undone else Pair(plain, plain, SAME)
+        pair = (
+            Pair(plain, writer.said(undone, denied=True), SAME)
+            if undone
+            else Pair(plain, plain, SAME)
+        )
     elif kind == 5:
         detail = (
             chance.choice(example.details)
@@ -528,8 +571,14 @@ def _of_benefits(example: Example, known: Sequence[Example], writer: Writer) -> 
         own = example.harms and chance.random() < 0.5
         benefit = chance.choice(example.harms) if own else writer.harmed(benefit)
     elif kind == OTHER:
-        near = [one for one in known if one.group == example.group and one is not example and one.benefits]
-        strangers = near if near and chance.random() < 0.5 else [one for one in known if one.benefits]
+        near = [
+            one
+            for one in known
+            if one.group == example.group and one is not example and one.benefits
+        ]
+        strangers = (
+            near if near and chance.random() < 0.5 else [one for one in known if one.benefits]
+        )
         usual = chance.random() < 0.3
         benefit = chance.choice(USUAL_BENEFITS if usual else chance.choice(strangers).benefits)
     elif example.harms and chance.random() < 0.35:

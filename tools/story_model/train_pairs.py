@@ -1,10 +1,10 @@
 """Trains the story grader's pair model:
 `python -m tools.story_model.train_pairs services/graders/story/pairs.safetensors`.
 
-It is a low-rank adapter of the sentence model that reads two texts in one pass, and a linear head: the same, denied,
-other. Learns from `configs/tasks/story.jsonl`, without every HELD_OUT_EVERY-th task, and `stories.txt`
-(`pair_texts.py`). Needs torch and transformers; takes about 10 minutes of CPU. Same processor, same number of threads:
-same weights.
+It is a low-rank adapter of the sentence model that reads two texts in one pass, and a linear head:
+the same, denied, other. Learns from `configs/tasks/story.jsonl`, without every HELD_OUT_EVERY-th
+task, and `stories.txt` (`pair_texts.py`). Needs torch and transformers; takes about 10 minutes of
+CPU. Same processor, same number of threads: same weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ RANK = 16
 BATCH = 32
 RATE, HEAD_RATE = 8e-4, 2e-3
 HELD_OUT_EVERY = 5
-"""Step from one shipped task that is left out, for measuring, to the next; the third is the first."""
+"""Step from one shipped task that is left out, for measuring, to the next; the third is the
+first."""
 MOST_TOKENS = 96
 
 
@@ -53,7 +54,9 @@ class LowRank(nn.Module):
 class PairReader(nn.Module):
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.encoder = BertModel.from_pretrained(folder, add_pooling_layer=False, attn_implementation="sdpa")
+        self.encoder = BertModel.from_pretrained(
+            folder, add_pooling_layer=False, attn_implementation="sdpa"
+        )
         self.encoder.requires_grad_(requires_grad=False)
         width = self.encoder.config.hidden_size
         for layer in self.encoder.encoder.layer:
@@ -70,20 +73,29 @@ class PairReader(nn.Module):
         self.head = nn.Linear(4 * width, 3)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-        hidden = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state.float()
+        hidden = self.encoder(
+            input_ids=ids, attention_mask=mask, token_type_ids=types
+        ).last_hidden_state.float()
         means = []
         for side in (mask * (1 - types), mask * types):
             column = side.unsqueeze(-1).float()
             means.append((hidden * column).sum(1) / column.sum(1))
         one, other = means
-        logits: torch.Tensor = self.head(torch.cat([one, other, (one - other).abs(), one * other], 1))
+        logits: torch.Tensor = self.head(
+            torch.cat([one, other, (one - other).abs(), one * other], 1)
+        )
         return logits
 
     def learnt(self) -> dict[str, torch.Tensor]:
         """Names as `services.graders.story.graph` reads them."""
-        named = {name.removeprefix("encoder."): value for name, value in self.named_parameters() if value.requires_grad}
+        named = {
+            name.removeprefix("encoder."): value
+            for name, value in self.named_parameters()
+            if value.requires_grad
+        }
         return {
-            name.replace("embeddings.token_type_embeddings.weight", "types"): value for name, value in named.items()
+            name.replace("embeddings.token_type_embeddings.weight", "types"): value
+            for name, value in named.items()
         }
 
 
@@ -91,25 +103,35 @@ def _batches(known: list[Pair], chance: random.Random) -> Iterator[list[Pair]]:
     """Batches of pairs of like length, in a random order."""
     block = 16 * BATCH
     for start in range(0, len(known), block):
-        part = sorted(known[start : start + block], key=lambda pair: len(pair.first) + len(pair.second))
+        part = sorted(
+            known[start : start + block], key=lambda pair: len(pair.first) + len(pair.second)
+        )
         cut = [part[at : at + BATCH] for at in range(0, len(part), BATCH)]
         yield from chance.sample(cut, len(cut))
 
 
-def _given(tokenizer: AutoTokenizer, batch: Sequence[Pair]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _given(
+    tokenizer: AutoTokenizer, batch: Sequence[Pair]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     texts = [pair.first for pair in batch], [pair.second for pair in batch]
-    read = tokenizer(*texts, padding=True, truncation=True, max_length=MOST_TOKENS, return_tensors="pt")
+    read = tokenizer(
+        *texts, padding=True, truncation=True, max_length=MOST_TOKENS, return_tensors="pt"
+    )
     return read["input_ids"], read["attention_mask"], read["token_type_ids"]
 
 
 @torch.inference_mode()
-def confusion(reader: PairReader, tokenizer: AutoTokenizer, known: Sequence[Pair]) -> list[list[int]]:
+def confusion(
+    reader: PairReader, tokenizer: AutoTokenizer, known: Sequence[Pair]
+) -> list[list[int]]:
     """Counts: label by row, found by column."""
     reader.eval()
     table = [[0] * 3 for _ in range(3)]
     for start in range(0, len(known), 64):
         batch = known[start : start + 64]
-        for pair, found in zip(batch, reader(*_given(tokenizer, batch)).argmax(1).tolist(), strict=True):
+        for pair, found in zip(
+            batch, reader(*_given(tokenizer, batch)).argmax(1).tolist(), strict=True
+        ):
             table[pair.label][found] += 1
     return table
 
@@ -128,7 +150,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     held_out = frozenset(numbers[2::HELD_OUT_EVERY])
     stories = Path(__file__).with_name("stories.txt")
     known = examples(stories, tasks, held_out)
-    unseen = [one for one in examples(stories, tasks, frozenset(numbers) - held_out) if not one.contradictions]
+    unseen = [
+        one
+        for one in examples(stories, tasks, frozenset(numbers) - held_out)
+        if not one.contradictions
+    ]
     data, chance = pairs(known, wanted.pairs, SEED), random.Random(SEED)
     folder = weights_of(DEFAULT_MODEL)
     reader, tokenizer = PairReader(folder), AutoTokenizer.from_pretrained(folder)
@@ -136,7 +162,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
         _read(wanted.start, reader)
     share = 1 / 3 if wanted.start else 1.0
     head = list(reader.head.parameters())
-    rest = [value for value in reader.parameters() if value.requires_grad and all(value is not one for one in head)]
+    rest = [
+        value
+        for value in reader.parameters()
+        if value.requires_grad and all(value is not one for one in head)
+    ]
     groups = [{"params": rest, "lr": share * RATE}, {"params": head, "lr": share * HEAD_RATE}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
     steps = (len(data) + BATCH - 1) // BATCH
@@ -148,7 +178,9 @@ def main(arguments: Iterable[str] | None = None) -> None:
     for step, batch in enumerate(_batches(data, chance)):
         with torch.autocast("cpu", torch.bfloat16):
             logits = reader(*_given(tokenizer, batch))
-        loss = cross_entropy(logits.float(), torch.tensor([pair.label for pair in batch]), label_smoothing=0.05)
+        loss = cross_entropy(
+            logits.float(), torch.tensor([pair.label for pair in batch]), label_smoothing=0.05
+        )
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_([*rest, *head], 1.0)
@@ -157,7 +189,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
         losses.append(loss.item())
         if step % 100 == 99:
             mean = sum(losses[-100:]) / 100
-            print(f"{step + 1} of {steps}: loss {mean:.3f}, {time.process_time() - started:.0f} s of CPU", flush=True)
+            print(
+                f"{step + 1} of {steps}: loss {mean:.3f}, {time.process_time() - started:.0f} s"
+                " of CPU",
+                flush=True,
+            )
             _write(wanted.out, reader)
     _write(wanted.out, reader)
     print(
@@ -167,7 +203,13 @@ def main(arguments: Iterable[str] | None = None) -> None:
 
 
 def _write(path: Path, reader: PairReader) -> None:
-    save_file({name: value.detach().numpy().astype(np.float16) for name, value in reader.learnt().items()}, path)
+    save_file(
+        {
+            name: value.detach().numpy().astype(np.float16)
+            for name, value in reader.learnt().items()
+        },
+        path,
+    )
 
 
 def _read(path: Path, reader: PairReader) -> None:

@@ -1,9 +1,11 @@
-"""Trains the story grader's probes: `python -m tools.story_model.train_probes services/graders/story`.
+"""Trains the story grader's probes: `python -m tools.story_model.train_probes
+services/graders/story`.
 
-They are logistic regressions that tell sentences from words out of order, purposes from absurdities, and persons from
-things. Their sentences are docstrings of Python's standard library and of installed packages (for those shipped: all
-extras); no stories are among them. Needs the model on this machine. The results are `fluency.json`, `sense.json` and
-`party.json`, which are part of the grader.
+They are logistic regressions that tell sentences from words out of order, purposes from
+absurdities, and persons from things. Their sentences are docstrings of Python's standard library
+and of installed packages (for those shipped: all extras); no stories are among them. Needs the
+model on this machine. The results are `fluency.json`, `sense.json` and `party.json`, which are part
+of the grader.
 """
 
 from __future__ import annotations
@@ -65,7 +67,11 @@ def sentences() -> list[str]:
 
 def _docstrings() -> Iterator[str]:
     """First paragraphs of docstrings, from FILES files."""
-    paths = sorted(path for place in ("stdlib", "purelib") for path in Path(sysconfig.get_paths()[place]).rglob("*.py"))
+    paths = sorted(
+        path
+        for place in ("stdlib", "purelib")
+        for path in Path(sysconfig.get_paths()[place]).rglob("*.py")
+    )
     for path in random.Random(SEED).sample(paths, min(FILES, len(paths))):
         try:
             tree = ast.parse(path.read_bytes())
@@ -134,9 +140,13 @@ def fitted(features: Floats, labels: Floats) -> tuple[Floats, float]:
         margins = signs * (scaled @ parameters[:-1] + parameters[-1])
         slopes = -signs / (1 + np.exp(np.clip(margins, -50, 50))) / len(labels)
         gradient = np.append(scaled.T @ slopes + 2 * PENALTY * parameters[:-1], slopes.sum())
-        return float(np.logaddexp(0, -margins).mean() + PENALTY * (parameters[:-1] ** 2).sum()), gradient
+        return float(
+            np.logaddexp(0, -margins).mean() + PENALTY * (parameters[:-1] ** 2).sum()
+        ), gradient
 
-    found = minimize(loss, np.zeros(features.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    found = minimize(
+        loss, np.zeros(features.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 300}
+    ).x
     weights = found[:-1] / spread
     return weights, float(found[-1] - weights @ middle)
 
@@ -151,7 +161,9 @@ def _purposes(found: Sequence[str], chance: random.Random, number: int) -> list[
 
 def _roles(words: Sequence[str], chance: random.Random) -> tuple[list[str], list[str]]:
     """Roles headed by a person, and similar ones headed by a thing."""
-    things = [one for one in words if one.removesuffix("s") not in PARTIES and not _AGENT.search(one)]
+    things = [
+        one for one in words if one.removesuffix("s") not in PARTIES and not _AGENT.search(one)
+    ]
 
     def with_heads(heads: Sequence[str]) -> list[str]:
         """Each behind none, one or two words of any kind."""
@@ -161,18 +173,23 @@ def _roles(words: Sequence[str], chance: random.Random) -> tuple[list[str], list
     return with_heads(PARTIES), with_heads(things)
 
 
-def _trained(encoder: Encoder, good: Sequence[str], bad: Sequence[str], chance: random.Random) -> dict[str, Any]:
-    """Weights and bias from nine tenths of both. Prints scores of the unseen rest, to set `low` and `high` by."""
+def _trained(
+    encoder: Encoder, good: Sequence[str], bad: Sequence[str], chance: random.Random
+) -> dict[str, Any]:
+    """Weights and bias from nine tenths of both. Prints scores of the unseen rest, to set `low` and
+    `high` by."""
     good, bad = (chance.sample(list(texts), len(texts)) for texts in (good, bad))
     features = [
-        np.concatenate([encoder.embed(texts[at : at + 200]).inner for at in range(0, len(texts), 200)]).astype(
-            np.float64
-        )
+        np.concatenate(
+            [encoder.embed(texts[at : at + 200]).inner for at in range(0, len(texts), 200)]
+        ).astype(np.float64)
         for texts in (good, bad)
     ]
     cuts = [len(texts) * 9 // 10 for texts in (good, bad)]
     labels = np.concatenate([np.ones(cuts[0]), np.zeros(cuts[1])])
-    weights, bias = fitted(np.concatenate([part[:cut] for part, cut in zip(features, cuts, strict=True)]), labels)
+    weights, bias = fitted(
+        np.concatenate([part[:cut] for part, cut in zip(features, cuts, strict=True)]), labels
+    )
     unseen = [part[cut:] @ weights + bias for part, cut in zip(features, cuts, strict=True)]
     print(
         {
@@ -203,18 +220,25 @@ def main(arguments: Iterable[str] | None = None) -> None:
     model = open_model(wanted.model)
     encoder = Encoder(open_backend("onnxruntime", "fp32", model, 1), model.tokenizer())
     stop = word_list("stop_words")
-    words = sorted({word for one in found for word in one.split() if word.isalpha() and len(word) > 2} - stop)
+    words = sorted(
+        {word for one in found for word in one.split() if word.isalpha() and len(word) > 2} - stop
+    )
     good = chance.sample(found, min(wanted.sentences, len(found)))
     fluent = _trained(encoder, good, [broken(one, chance) for one in good], chance)
     _written(wanted.out / "fluency.json", fluent, *FLUENCY_RAMP)
     purposes = _purposes(found, chance, wanted.sentences // 3)
     # Most words of meaning are exchanged for others.
     absurd = [
-        " ".join(one if one in stop or chance.random() < KEPT else chance.choice(words) for one in sentence.split())
+        " ".join(
+            one if one in stop or chance.random() < KEPT else chance.choice(words)
+            for one in sentence.split()
+        )
         for sentence in purposes
     ]
     _written(wanted.out / "sense.json", _trained(encoder, purposes, absurd, chance), *SENSE_RAMP)
-    _written(wanted.out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP)
+    _written(
+        wanted.out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP
+    )
     encoder.close()
 
 

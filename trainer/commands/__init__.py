@@ -10,7 +10,12 @@ from trainer.commands.training import gate, pipeline_app
 # commands that are called as their functions are
 TRAINING = (training.merge, training.model, training.gpus)
 EVALUATION = (
-    *(evaluation.eval_perplexity, evaluation.eval_choices, evaluation.eval_tools, evaluation.eval_refusals),
+    *(
+        evaluation.eval_perplexity,
+        evaluation.eval_choices,
+        evaluation.eval_tools,
+        evaluation.eval_refusals,
+    ),
     *(evaluation.sample, evaluation.chat, evaluation.compare, evaluation.replay, evaluation.pairs),
     *(training.report, gate),
 )

@@ -25,16 +25,27 @@ MODEL, SAMPLING, GRADING = "Model", "Sampling", "Grading"
 """Help panels."""
 Like = Annotated[
     Path | None,
-    typer.Option("--prompts-from", help="Use prompts and rubric of this run", metavar="RUN", rich_help_panel=SAMPLING),
+    typer.Option(
+        "--prompts-from",
+        help="Use prompts and rubric of this run",
+        metavar="RUN",
+        rich_help_panel=SAMPLING,
+    ),
 ]
-Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task", rich_help_panel=SAMPLING)]
-Out = Annotated[Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")]
+Samples = Annotated[
+    int, typer.Option(min=1, max=1000, help="Completions per task", rich_help_panel=SAMPLING)
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap")]
 Judged = Annotated[str, typer.Option(help="Grader of the completions", rich_help_panel=GRADING)]
 Rubric = Annotated[
     str | None,
     typer.Option(
-        help="Rubric, GRADER/NAME@VERSION", show_default="the run's, else the grader's", rich_help_panel=GRADING
+        help="Rubric, GRADER/NAME@VERSION",
+        show_default="the run's, else the grader's",
+        rich_help_panel=GRADING,
     ),
 ]
 GradedAt = Annotated[
@@ -54,34 +65,47 @@ class Asking:
 
     model: Annotated[
         str | None,
-        typer.Option(help="Folder or name of the model; with --endpoint its name there", rich_help_panel=MODEL),
+        typer.Option(
+            help="Folder or name of the model; with --endpoint its name there",
+            rich_help_panel=MODEL,
+        ),
     ] = None
     endpoint: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible server, http://host:8000/v1", rich_help_panel=MODEL)
+        str | None,
+        typer.Option(help="OpenAI-compatible server, http://host:8000/v1", rich_help_panel=MODEL),
     ] = None
     temperature: Annotated[
-        float, typer.Option(min=0.0, max=10.0, help="Temperature; 0 is greedy", rich_help_panel=SAMPLING)
+        float,
+        typer.Option(min=0.0, max=10.0, help="Temperature; 0 is greedy", rich_help_panel=SAMPLING),
     ] = 1.0
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Most tokens of a completion", rich_help_panel=SAMPLING)
     ] = 512
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N tasks", rich_help_panel=SAMPLING)] = (
-        None
-    )
-    fresh: Annotated[bool, typer.Option("--no-resume", help="Move earlier results aside and start again")] = False
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first N tasks", rich_help_panel=SAMPLING)
+    ] = None
+    fresh: Annotated[
+        bool, typer.Option("--no-resume", help="Move earlier results aside and start again")
+    ] = False
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Set one of seed, top_p, stop, body, chat, system, template, api_key_env, concurrency, timeout_s, "
-            "attempts, batch_size, config, slots (docs/evaluation.md); may be repeated",
+            help=(
+                "Set one of seed, top_p, stop, body, chat, system, template, api_key_env,"
+                " concurrency, timeout_s, attempts, batch_size, config, slots (docs/evaluation.md);"
+                " may be repeated"
+            ),
             rich_help_panel=SAMPLING,
         ),
     ] = None
 
-    def of(self, words: Sequence[str] | None, file: str, **more: Any) -> tuple[SamplingOptions, Path]:
-        """How the model is asked, and the file: `[MODEL] FILE` or --model name the model, an endpoint needs neither."""
+    def of(
+        self, words: Sequence[str] | None, file: str, **more: Any
+    ) -> tuple[SamplingOptions, Path]:
+        """How the model is asked, and the file: `[MODEL] FILE` or --model name the model, an
+        endpoint needs neither."""
         given = list(words or ())
         named = given[0] if len(given) == 2 else self.model
         twice = len(given) == 2 and self.model is not None
@@ -92,28 +116,42 @@ class Asking:
                 what = "MODEL is given twice" if twice else f"{given[2:]} is too much"
             else:
                 what = f"MODEL and {file} are missing"
-            raise Misuse(f"{what}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
+            raise Misuse(
+                f"{what}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}"
+            )
         return self.asked(named, **more), Path(given[-1])
 
     def asked(self, model: str | None, **more: Any) -> SamplingOptions:
         """How this model, or the one of the endpoint, is asked."""
         from trainer.evaluate.setup import SamplingOptions
 
-        same = {name: getattr(self, name) for name in ("temperature", "max_new_tokens", "limit", "fresh")}
+        same = {
+            name: getattr(self, name)
+            for name in ("temperature", "max_new_tokens", "limit", "fresh")
+        }
         return SamplingOptions.of(self.settings or (), model, self.endpoint, **same, **more)
 
 
 def asks_a_model(command: Callable[..., None]) -> Callable[..., None]:
-    """The command for typer: the fields of `Asking` are options in place of its last parameter `asking`."""
+    """The command for typer: the fields of `Asking` are options in place of its last parameter
+    `asking`."""
     *own, _ = inspect.signature(command, eval_str=True).parameters.values()
     hints = get_type_hints(Asking, include_extras=True)
     shared = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=hints[one.name],
+        )
         for one in fields(Asking)
     ]
 
     def run(**given: Any) -> None:
-        command(**{one.name: given[one.name] for one in own}, asking=Asking(**{name: given[name] for name in hints}))
+        command(
+            **{one.name: given[one.name] for one in own},
+            asking=Asking(**{name: given[name] for name in hints}),
+        )
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
@@ -122,7 +160,9 @@ def asks_a_model(command: Callable[..., None]) -> Callable[..., None]:
 
 @asks_a_model
 def evaluate(
-    what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)] = None,
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)
+    ] = None,
     out: Out = None,
     grader: Judged = "ocaml",
     rubric: Rubric = None,
@@ -139,18 +179,22 @@ def evaluate(
         ),
     ] = 1,
     samples: Samples = 1,
-    greedy: Annotated[bool, typer.Option(help="Add one greedy completion per task", rich_help_panel=SAMPLING)] = True,
+    greedy: Annotated[
+        bool, typer.Option(help="Add one greedy completion per task", rich_help_panel=SAMPLING)
+    ] = True,
     *,
     asking: Asking,
 ) -> None:
-    """Sample completions of tasks, grade them, and write metrics with confidence intervals and a report.
+    """Sample completions of tasks, grade them, and write metrics with confidence intervals and a
+    report.
 
-    The same command resumes a stopped evaluation. Exit status 3 when a completion was not generated or not graded.
+    The same command resumes a stopped evaluation. Exit status 3 when a completion was not generated
+    or not graded.
 
     \b
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
     gradus eval configs/tasks/rust.jsonl --grader rust --endpoint http://localhost:8000/v1 --model Qwen/Qwen2.5-7B
-    """
+    """  # noqa: E501
     from trainer.evaluate.command import main
 
     asked, tasks = asking.of(what, "TASKS", like=like, samples=samples, greedy=greedy, turns=turns)
@@ -161,13 +205,18 @@ def evaluate(
 def eval_perplexity(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help=".txt file, or rows with text, messages, or prompt and completion")
+        Path,
+        typer.Argument(
+            metavar="FILE", help=".txt file, or rows with text, messages, or prompt and completion"
+        ),
     ],
     out: Out = None,
     window: Annotated[
         int | None,
         typer.Option(
-            "--context-length", help="Tokens that the model reads at once", show_default="the model's, at most 2048"
+            "--context-length",
+            help="Tokens that the model reads at once",
+            show_default="the model's, at most 2048",
         ),
     ] = None,
 ) -> None:
@@ -184,7 +233,10 @@ def eval_perplexity(
 def eval_choices(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Rows with question, choices, answer and perhaps subject")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Rows with question, choices, answer and perhaps subject"
+        ),
     ],
     out: Out = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions")] = None,
@@ -201,7 +253,8 @@ def eval_choices(
 
 @asks_a_model
 def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
-    """Measure tool calls on held-out trajectories of `gradus tasks trajectories`: format and selection.
+    """Measure tool calls on held-out trajectories of `gradus tasks trajectories`: format and
+    selection.
 
     The same command resumes a stopped evaluation. Exit status 3 when a turn was not generated.
 
@@ -231,23 +284,29 @@ def eval_refusals(what: What = None, out: Out = None, like: Like = None, *, aski
 
 @asks_a_model
 def sample(
-    what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] PROMPTS", show_default=False)] = None,
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL] PROMPTS", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option(help="File to write to")] = Path("completions.jsonl"),
     like: Like = None,
     samples: Samples = 1,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Measure distinct-1 and -2, length, repetition and perplexity too")
+        bool,
+        typer.Option(
+            "--metrics", help="Measure distinct-1 and -2, length, repetition and perplexity too"
+        ),
     ] = False,
     *,
     asking: Asking,
 ) -> None:
-    """Sample completions of prompts into a JSONL file. Rows need `prompt` or `messages`, and may have `id`.
+    """Sample completions of prompts into a JSONL file. Rows need `prompt` or `messages`, and may
+    have `id`.
 
     The same command resumes a stopped run. Exit status 3 when a completion was not generated.
 
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl
-    """
+    """  # noqa: E501
     from trainer.evaluate.single_sample_runs import main
 
     greedy = asking.temperature == 0
@@ -258,8 +317,12 @@ def sample(
 @asks_a_model
 def chat(
     what: Annotated[str | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
-    tasks: Annotated[Path | None, typer.Option(help="File of tasks; one of them is the first prompt")] = None,
-    task: Annotated[str | None, typer.Option(help="Id of that task", show_default="the first task of the file")] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="File of tasks; one of them is the first prompt")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Id of that task", show_default="the first task of the file")
+    ] = None,
     grader: Judged = "ocaml",
     rubric: Rubric = None,
     url: GradedAt = None,
@@ -267,7 +330,8 @@ def chat(
     *,
     asking: Asking,
 ) -> None:
-    """Chat with a model on the terminal. With --tasks the grader's verdict follows each answer. Ctrl-D ends it.
+    """Chat with a model on the terminal. With --tasks the grader's verdict follows each answer.
+    Ctrl-D ends it.
 
     \b
     gradus chat runs/my/final
@@ -280,28 +344,40 @@ def chat(
     if what is None and asking.model is None and asking.endpoint is None:
         raise Misuse("MODEL is missing: give MODEL, --model or --endpoint")
     asked = asking.asked(what or asking.model, like=like, greedy=asking.temperature == 0)
-    raise typer.Exit(main(asked, tasks, task, _judge(grader, url, asked.config, asked.slots), rubric))
+    raise typer.Exit(
+        main(asked, tasks, task, _judge(grader, url, asked.config, asked.slots), rubric)
+    )
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Folder of an evaluation, or its JSON")],
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="Folder of an evaluation, or its JSON")
+    ],
     after: Annotated[
-        Path, typer.Argument(metavar="AFTER", help="Folder or JSON of another evaluation of the same tasks")
+        Path,
+        typer.Argument(
+            metavar="AFTER", help="Folder or JSON of another evaluation of the same tasks"
+        ),
     ],
     mode: Annotated[
         str | None,
-        typer.Option(help="Mode to compare: sampled or greedy", show_default="the first mode present in both"),
+        typer.Option(
+            help="Mode to compare: sampled or greedy", show_default="the first mode present in both"
+        ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="HTML file to write, with both sides of every change")
+        Path | None,
+        typer.Option("--html", help="HTML file to write, with both sides of every change"),
     ] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="JSON file to write")] = None,
     anyway: Annotated[
-        bool, typer.Option("--allow-mismatch", help="Compare even if tasks, grader or rubric differ")
+        bool,
+        typer.Option("--allow-mismatch", help="Compare even if tasks, grader or rubric differ"),
     ] = False,
     seed: Seed = 0,
 ) -> None:
-    """Compare two evaluations of the same tasks, task by task, with a paired test and confidence intervals.
+    """Compare two evaluations of the same tasks, task by task, with a paired test and confidence
+    intervals.
 
     Exit status 2 if tasks, revision of the grader or rubric differ.
     """
@@ -312,12 +388,15 @@ def compare(
 
 def replay(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of an evaluation")],
-    grader: Annotated[str | None, typer.Option(help="Grader of the completions", show_default="the folder's")] = None,
+    grader: Annotated[
+        str | None, typer.Option(help="Grader of the completions", show_default="the folder's")
+    ] = None,
     url: GradedAt = None,
     config: Config = None,
     slots: Slots = None,
     as_json: Annotated[
-        Path | None, typer.Option("--json", help="File to write to", show_default="replay.json in the folder")
+        Path | None,
+        typer.Option("--json", help="File to write to", show_default="replay.json in the folder"),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -334,29 +413,37 @@ def replay(
 def pairs(
     graded: Annotated[
         list[Path],
-        typer.Argument(metavar="GRADED", help="Folders of evaluations or runs, or files of graded completions"),
+        typer.Argument(
+            metavar="GRADED", help="Folders of evaluations or runs, or files of graded completions"
+        ),
     ],
     out: Annotated[Path, typer.Option(help="JSONL file to write")] = Path("pairs.jsonl"),
-    min_margin: Annotated[float, typer.Option(min=0, max=1, help="Smallest difference of rewards")] = 0.05,
+    min_margin: Annotated[
+        float, typer.Option(min=0, max=1, help="Smallest difference of rewards")
+    ] = 0.05,
     max_per_task: Annotated[int, typer.Option(min=1, help="Most pairs of one prompt")] = 1,
     passed_vs_failed: Annotated[
         bool, typer.Option("--passed-vs-failed", help="Pair only passed with failed completions")
     ] = False,
     chat: Annotated[
-        bool | None, typer.Option("--chat/--text", help="Form of the rows", show_default="as sampled")
+        bool | None,
+        typer.Option("--chat/--text", help="Form of the rows", show_default="as sampled"),
     ] = None,
 ) -> None:
-    """Create preference pairs for DPO from graded completions: the best of each prompt against the worst.
+    """Create preference pairs for DPO from graded completions: the best of each prompt against the
+    worst.
 
     Faults are never used. Exit status 1 when there is no pair.
     """
     from trainer.evaluate.pairs import Form, PairingRules, main
 
     form: Form = "as asked" if chat is None else "chat" if chat else "text"
-    raise typer.Exit(main(graded, out, PairingRules(min_margin, max_per_task, passed_vs_failed, form)))
+    raise typer.Exit(
+        main(graded, out, PairingRules(min_margin, max_per_task, passed_vs_failed, form))
+    )
 
 
-# ------------------------------------------------------------------------------------------------------ what they share
+# ---------------------------------------------------------------------- what they share
 
 
 def _folder(out: Path | None, model: str | None, file: Path) -> Path:

@@ -35,13 +35,24 @@ OFFERS = (
         35,
         "quick",
         "train a model on rows of your own, without a file",
-        lambda answers: ["train", answers[0], "--model", answers[1], "--dataset", answers[2], "--preset", answers[3]],
+        lambda answers: [
+            "train",
+            answers[0],
+            "--model",
+            answers[1],
+            "--dataset",
+            answers[2],
+            "--preset",
+            answers[3],
+        ],
         (
             Question("How?", lambda: ("sft", "dpo", "reward"), only=True),
             MODEL,
             Question("Which rows? A file, or a dataset's name on the hub"),
             Question(
-                "How much of them? quick: 500 rows once; standard: all, 3 times", lambda: tuple(PRESETS), only=True
+                "How much of them? quick: 500 rows once; standard: all, 3 times",
+                lambda: tuple(PRESETS),
+                only=True,
             ),
         ),
     ),

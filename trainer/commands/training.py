@@ -1,4 +1,5 @@
-"""Commands around models: `gradus train`, `merge`, `model`, `report`, `gate` and `gradus pipeline run`."""
+"""Commands around models: `gradus train`, `merge`, `model`, `report`, `gate` and `gradus pipeline
+run`."""
 
 from __future__ import annotations
 
@@ -15,21 +16,31 @@ from gradus.yaml_reader import read_mapping
 def train(
     context: typer.Context,
     config: Annotated[
-        str, typer.Argument(metavar="[STAGE] CONFIG", help="YAML file, such as configs/train/demo_ocaml.yaml")
+        str,
+        typer.Argument(
+            metavar="[STAGE] CONFIG", help="YAML file, such as configs/train/demo_ocaml.yaml"
+        ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and print the resolved config, without training")
+        bool,
+        typer.Option("--dry-run", help="Check and print the resolved config, without training"),
     ] = False,
-    resume: Annotated[str, typer.Option(help="Checkpoint to resume from: auto, never, or a path")] = "auto",
+    resume: Annotated[
+        str, typer.Option(help="Checkpoint to resume from: auto, never, or a path")
+    ] = "auto",
     env_file: Annotated[
-        Path | None, typer.Option(help="File with variables of ocamler-grpo (.envrc); they override the config")
+        Path | None,
+        typer.Option(help="File with variables of ocamler-grpo (.envrc); they override the config"),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Preset instead of CONFIG: quick (500 rows once) or standard (all rows, 3 times)"),
+        typer.Option(
+            help="Preset instead of CONFIG: quick (500 rows once) or standard (all rows, 3 times)"
+        ),
     ] = None,
 ) -> None:
-    """Train on rewards, demonstrations, preferences or plain text. Options after the config override it.
+    """Train on rewards, demonstrations, preferences or plain text. Options after the config
+    override it.
 
     \b
     gradus train configs/train/demo_ocaml.yaml --dry-run
@@ -60,7 +71,8 @@ def train(
         path, overrides = without_file(stage, preset, rest)
     elif not rest or rest[0].startswith("-"):
         raise Misuse(
-            f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml, or give --preset quick"
+            f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml, or"
+            " give --preset quick"
         )
     else:
         path, overrides = Path(rest[0]), rest[1:]
@@ -74,17 +86,29 @@ def train(
 
 def merge(
     adapter: Annotated[
-        Path, typer.Argument(metavar="ADAPTER", help="Folder of an adapter, or of a run that trained one")
+        Path,
+        typer.Argument(
+            metavar="ADAPTER", help="Folder of an adapter, or of a run that trained one"
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")
+    ] = None,
     gguf: Annotated[
-        str | None, typer.Option(help="Write a GGUF file of this type too, with llama.cpp: f16, bf16, q8_0 ...")
+        str | None,
+        typer.Option(
+            help="Write a GGUF file of this type too, with llama.cpp: f16, bf16, q8_0 ..."
+        ),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="Type of the weights: auto (the base model's), float32, bfloat16 or float16")
+        str,
+        typer.Option(
+            help="Type of the weights: auto (the base model's), float32, bfloat16 or float16"
+        ),
     ] = "auto",
 ) -> None:
-    """Merge an adapter into its base model, with the tokenizer, and check that the logits stay the same."""
+    """Merge an adapter into its base model, with the tokenizer, and check that the logits stay the
+    same."""
     from trainer.models.merge import TOLERANCES
     from trainer.models.merge import main as merge_main
 
@@ -94,11 +118,17 @@ def merge(
 
 
 def model(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/models/llama_7b.yaml")],
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="YAML file, such as configs/models/llama_7b.yaml"),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the number of parameters")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the number of parameters")
+    ] = False,
 ) -> None:
-    """Create an untrained model with its tokenizer, for `gradus train pretrain`, and print its number of parameters."""
+    """Create an untrained model with its tokenizer, for `gradus train pretrain`, and print its
+    number of parameters."""
     from trainer.models.fresh import main as model_main
 
     count = model_main(config, out, dry_run=dry_run)
@@ -106,11 +136,19 @@ def model(
 
 
 def gpus(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/train/story_cot.yaml")],
-    train: Annotated[int, typer.Option(min=1, help="Number of GPUs that train: the first ones")] = 1,
-    vllm: Annotated[int, typer.Option(min=1, help="Number of GPUs of the vLLM server: the next ones")] = 1,
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="YAML file, such as configs/train/story_cot.yaml"),
+    ],
+    train: Annotated[
+        int, typer.Option(min=1, help="Number of GPUs that train: the first ones")
+    ] = 1,
+    vllm: Annotated[
+        int, typer.Option(min=1, help="Number of GPUs of the vLLM server: the next ones")
+    ] = 1,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Completions of one update", show_default="the config's")
+        int | None,
+        typer.Option(min=1, help="Completions of one update", show_default="the config's"),
     ] = None,
 ) -> None:
     """Print the two commands that split a machine's GPUs between a vLLM server and training.
@@ -125,8 +163,15 @@ def gpus(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or an evaluation, for example runs/demo")],
-    out: Annotated[Path | None, typer.Option(help="File to write", show_default="report.html in the folder")] = None,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder of a run or an evaluation, for example runs/demo"
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write", show_default="report.html in the folder")
+    ] = None,
 ) -> None:
     """Write the dashboard's page of a run as one HTML file that loads nothing."""
     from trainer.evaluate.report import write_report
@@ -138,24 +183,37 @@ def report(
     print(target)
 
 
-pipeline_app = typer.Typer(help="Run several commands in sequence, with gates between them.", no_args_is_help=True)
+pipeline_app = typer.Typer(
+    help="Run several commands in sequence, with gates between them.", no_args_is_help=True
+)
 
 
 @pipeline_app.command("run")
 def run(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/pipelines/demo.yaml")],
-    start: Annotated[str | None, typer.Option("--from", help="Run this stage and all later ones again")] = None,
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="YAML file, such as configs/pipelines/demo.yaml"),
+    ],
+    start: Annotated[
+        str | None, typer.Option("--from", help="Run this stage and all later ones again")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the settings of all stages and print the plan, without running it")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check the settings of all stages and print the plan, without running it",
+        ),
     ] = False,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting, a.b=value; may be repeated")
+        list[str] | None,
+        typer.Option("--set", help="Override a setting, a.b=value; may be repeated"),
     ] = None,
 ) -> None:
     """Run or resume a pipeline. Completed stages are skipped, even after the process was killed.
 
-    A stage whose settings or inputs have changed runs again, with all later ones. Exit status 0 when every stage is
-    done, 1 when a gate failed, 2 for misuse, 3 when a stage had a fault, 4 when one failed otherwise.
+    A stage whose settings or inputs have changed runs again, with all later ones. Exit status 0
+    when every stage is done, 1 when a gate failed, 2 for misuse, 3 when a stage had a fault, 4 when
+    one failed otherwise.
 
     \b
     gradus pipeline run configs/pipelines/demo.yaml
@@ -169,17 +227,21 @@ def run(
 
 
 def gate(
-    gates: Annotated[Path, typer.Argument(metavar="GATES", help="YAML or JSON file with gates and their model")],
+    gates: Annotated[
+        Path, typer.Argument(metavar="GATES", help="YAML or JSON file with gates and their model")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Record to write", show_default="promotion.json beside GATES")
+        Path | None,
+        typer.Option(help="Record to write", show_default="promotion.json beside GATES"),
     ] = None,
 ) -> None:
     """Check evaluation metrics against thresholds.
 
-    A metric passes if the worse bound of its confidence interval passes; several p-values are Holm-corrected.
+    A metric passes if the worse bound of its confidence interval passes; several p-values are
+    Holm-corrected.
 
-    Exit status 0 when all gates passed, 1 when one did not. A metric that is missing or not finite fails its gate. The
-    last line is the path of the record.
+    Exit status 0 when all gates passed, 1 when one did not. A metric that is missing or not finite
+    fails its gate. The last line is the path of the record.
     """
     from trainer.pipeline.gate_command import main
 

@@ -10,7 +10,14 @@ from typing import Any
 from gradus.errors import Misuse
 from trainer.config.run import ModelConfig
 
-EIGHT_BIT = ("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "lion_8bit", "paged_lion_8bit", "ademamix_8bit")
+EIGHT_BIT = (
+    "adamw_8bit",
+    "adamw_bnb_8bit",
+    "paged_adamw_8bit",
+    "lion_8bit",
+    "paged_lion_8bit",
+    "ademamix_8bit",
+)
 """Optimizers that need CUDA and bitsandbytes."""
 
 
@@ -28,11 +35,21 @@ def choose_device(config: ModelConfig) -> Device:
 
     if config.cpu_threads is not None:
         torch.set_num_threads(config.cpu_threads)
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    kind = next(name for name, is_there in there.items() if is_there) if config.device == "auto" else config.device
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    kind = (
+        next(name for name, is_there in there.items() if is_there)
+        if config.device == "auto"
+        else config.device
+    )
     if not there[kind]:
         found = ", ".join(name for name, is_there in there.items() if is_there)
-        raise Misuse(f"model.device: this machine, or this build of torch, has no {kind}; it has: {found}")
+        raise Misuse(
+            f"model.device: this machine, or this build of torch, has no {kind}; it has: {found}"
+        )
     on_cuda = kind == "cuda"
     return Device(
         kind=kind,
@@ -42,16 +59,20 @@ def choose_device(config: ModelConfig) -> Device:
 
 
 def weights_dtype(device: Device, asked: str, *, frozen: bool) -> str:
-    """Name of the weights' dtype. Weights that are trained stay in float32: small updates vanish in 16 bits."""
+    """Name of the weights' dtype. Weights that are trained stay in float32: small updates vanish in
+    16 bits."""
     if asked != "auto":
         return asked
     return "bfloat16" if device.has_bf16 and frozen else "float32"
 
 
-def with_device_defaults(options: Mapping[str, Any], device: Device, say: Callable[[str], None]) -> dict[str, Any]:
+def with_device_defaults(
+    options: Mapping[str, Any], device: Device, say: Callable[[str], None]
+) -> dict[str, Any]:
     """TRL options with the device's defaults beneath them, and an optimizer that works here.
 
-    Raises Misuse for kernels that are not installed, which transformers would only miss when it trains.
+    Raises Misuse for kernels that are not installed, which transformers would only miss when it
+    trains.
     """
     on_cuda = device.kind == "cuda"
     defaults: dict[str, Any] = {
@@ -64,7 +85,10 @@ def with_device_defaults(options: Mapping[str, Any], device: Device, say: Callab
     }
     chosen = {**defaults, **options}
     if chosen.get("use_liger_kernel") and importlib.util.find_spec("liger_kernel") is None:
-        raise Misuse("use_liger_kernel needs Liger's kernels, which are not installed: pip install liger-kernel")
+        raise Misuse(
+            "use_liger_kernel needs Liger's kernels, which are not installed: pip install"
+            " liger-kernel"
+        )
     optimizer = str(getattr(chosen.get("optim"), "value", chosen.get("optim")))
     if optimizer in EIGHT_BIT and not device.has_eight_bit:
         say(f"optim {optimizer} needs CUDA and bitsandbytes; adamw_torch is used instead")

@@ -1,4 +1,5 @@
-"""Files of environment variables (.envrc) that configured ocamler-grpo, as options of `gradus train`."""
+"""Files of environment variables (.envrc) that configured ocamler-grpo, as options of `gradus
+train`."""
 
 from __future__ import annotations
 
@@ -50,10 +51,11 @@ _DROPPED = {
 
 
 def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
-    """Options `--name=value` for a run of `stage`, and a line for each variable: what it became, or why nothing.
+    """Options `--name=value` for a run of `stage`, and a line for each variable: what it became, or
+    why nothing.
 
-    Variables of other stages are passed over without a line. Raises Misuse for a file that cannot be read, and for a
-    value that only a shell could make.
+    Variables of other stages are passed over without a line. Raises Misuse for a file that cannot
+    be read, and for a value that only a shell could make.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -69,7 +71,9 @@ def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
             if not equals or not value:
                 continue
             if "$" in value or "`" in value:
-                raise Misuse(f"{path}:{number}: {name}: write the value itself; no shell reads this file")
+                raise Misuse(
+                    f"{path}:{number}: {name}: write the value itself; no shell reads this file"
+                )
             option = _option(name, stage)
             if option is not None:
                 options.append(f"--{option}={_list(value) if option == 'lora.targets' else value}")
@@ -96,9 +100,17 @@ def _option(name: str, stage: str) -> str | None:
 
 
 def with_env_file(overrides: Sequence[str], path: Path, stage: str) -> tuple[list[str], list[str]]:
-    """The options of the file that no override sets, the overrides, and what to say of the file's variables."""
+    """The options of the file that no override sets, the overrides, and what to say of the file's
+    variables."""
     options, told = options_in(path, stage)
-    given = {"model.name" if name == "model" else name.replace("-", "_") for name, _ in override_pairs(overrides)}
+    given = {
+        "model.name" if name == "model" else name.replace("-", "_")
+        for name, _ in override_pairs(overrides)
+    }
     names = [option[2:].partition("=")[0] for option in options]
-    kept = [one for one, name in zip(options, names, strict=True) if not {name, name.removeprefix(f"{stage}.")} & given]
+    kept = [
+        one
+        for one, name in zip(options, names, strict=True)
+        if not {name, name.removeprefix(f"{stage}.")} & given
+    ]
     return [*kept, *overrides], told

@@ -1,7 +1,8 @@
-"""Reads a run's config: a YAML file, overrides from the command line on top, everything checked. Knows no stage.
+"""Reads a run's config: a YAML file, overrides from the command line on top, everything checked.
+Knows no stage.
 
-The trees of settings and their keys are in `trainer.config.run` and `trainer.config.stages`. Options of TRL and
-transformers are checked against their configuration classes.
+The trees of settings and their keys are in `trainer.config.run` and `trainer.config.stages`.
+Options of TRL and transformers are checked against their configuration classes.
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ from trainer.config.run import RunConfig, Section, TrainConfig, nearest
 
 C = TypeVar("C", bound=RunConfig)
 S = TypeVar("S", bound=Section)
-PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
+PLACES = (
+    ("model", "name"),
+    ("data", "dataset"),
+    ("data", "eval_dataset"),
+    ("warm_start", "dataset"),
+)
 """Where names of files may stand."""
 
 
 def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
-    """The config in a YAML file with command-line overrides on top, checked down to TRL's option names and types.
+    """The config in a YAML file with command-line overrides on top, checked down to TRL's option
+    names and types.
 
-    Files that it names are looked for from the working directory, then from the config's own folder. Raises Misuse with
-    one line per mistake, naming the file or the option and the key.
+    Files that it names are looked for from the working directory, then from the config's own
+    folder. Raises Misuse with one line per mistake, naming the file or the option and the key.
     """
     path = Path(path)
     tree = read_mapping(path)
@@ -45,14 +52,18 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
         config = kind.model_validate(_merged(tree, given))
     except ValidationError as error:
         for item in error.errors(include_url=False, include_context=False):
-            key = [".".join(map(str, item["loc"]))] if item["loc"] else []  # none where it is about several
+            key = (
+                [".".join(map(str, item["loc"]))] if item["loc"] else []
+            )  # none where it is about several
             said = item["msg"].removeprefix("Value error, ")
             mistakes.append(": ".join([_source(item["loc"], given, path), *key, said]))
         raise Misuse("\n".join(dict.fromkeys(mistakes))) from None
     for section, class_name in config.TRL_CLASSES.items():
         clean = {}
         for name, value in (_inside(config, section) or {}).items():
-            problem, clean[name] = checked_option(class_name, name, value, config.SET_ELSEWHERE.get(name))
+            problem, clean[name] = checked_option(
+                class_name, name, value, config.SET_ELSEWHERE.get(name)
+            )
             if problem:
                 place = (*section, name)
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
@@ -63,13 +74,18 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     for place in PLACES:
         named = _inside(config, place)
         if named is not None:
-            found = [beside(name, path) for name in named] if isinstance(named, list) else beside(named, path)
+            found = (
+                [beside(name, path) for name in named]
+                if isinstance(named, list)
+                else beside(named, path)
+            )
             config = _with_inside(config, place, found)
     return config
 
 
 def read_section(kind: type[S], path: Path) -> S:
-    """The settings in a YAML file that takes no overrides, checked. Raises Misuse with one line per mistake."""
+    """The settings in a YAML file that takes no overrides, checked. Raises Misuse with one line per
+    mistake."""
     tree = read_mapping(path)
     if mistakes := [*_unknown_keys(tree, str(path), kind)]:
         raise Misuse("\n".join(mistakes))
@@ -92,7 +108,10 @@ def _unknown_keys(
         here = ".".join((*path, str(key)))
         field = section.model_fields.get(str(key))
         if field is None:
-            hint = nearest(str(key), list(section.model_fields)) or f"; known: {', '.join(section.model_fields)}"
+            hint = (
+                nearest(str(key), list(section.model_fields))
+                or f"; known: {', '.join(section.model_fields)}"
+            )
             yield f"{where}: {here}: unknown key{hint}"
         elif isinstance(value, Mapping):
             is_union = get_origin(field.annotation) in (Union, types.UnionType)
@@ -105,7 +124,11 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            _merged(below, value)
+            if isinstance(below, Mapping) and isinstance(value, Mapping)
+            else value
+        )
     return merged
 
 
@@ -134,13 +157,17 @@ def _with_inside(config: C, path: tuple[str, ...], value: Any) -> C:
     return config.model_copy(update={first: inner})
 
 
-# ------------------------------------------------------------------------------------------------------ command line
+# ---------------------------------------------------------------------- command line
 
 
-def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfig, stage: str = "") -> dict[str, Any]:
-    """`--learning_rate 1e-6 --reward.deadline_s=30 --use_vllm` as a tree; a flag without a value means true.
+def parse_overrides(
+    arguments: Sequence[str], kind: type[RunConfig] = TrainConfig, stage: str = ""
+) -> dict[str, Any]:
+    """`--learning_rate 1e-6 --reward.deadline_s=30 --use_vllm` as a tree; a flag without a value
+    means true.
 
-    Bare names belong to the section that holds the options of TRL, of `stage` where there are several.
+    Bare names belong to the section that holds the options of TRL, of `stage` where there are
+    several.
     """
     pairs = list(override_pairs(arguments))
     stage = next((text for name, text in pairs if name == "stage"), stage)
@@ -149,7 +176,9 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
     for flag, text in pairs:
         path = flag.replace("-", "_").split(".")
         if len(path) == 1 and path[0] not in kind.model_fields:
-            path.insert(0, stage if stage in sections else sections[0])  # as TRL's own command line has it
+            path.insert(
+                0, stage if stage in sections else sections[0]
+            )  # as TRL's own command line has it
         if path == ["model"]:
             path.append("name")
         at = tree
@@ -164,22 +193,28 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
 
 
 def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and values of `--name value`, `--name=value` and `--name`, which is true. Raises Misuse."""
+    """Names and values of `--name value`, `--name=value` and `--name`, which is true. Raises
+    Misuse."""
     waiting = list(arguments)
     while waiting:
         flag = waiting.pop(0)
         if not flag.startswith("--") or flag == "--":
-            raise Misuse(f"command line: {flag!r} is not an option; write --name value or --section.name value")
+            raise Misuse(
+                f"command line: {flag!r} is not an option; write --name value or --section.name"
+                " value"
+            )
         name, equals, text = flag[2:].partition("=")
         if not equals:
             text = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
         yield name, text
 
 
-# ---------------------------------------------------------------------------------------- options of TRL's classes
+# ---------------------------------------------------------------------- options of TRL's classes
 
 
-def checked_option(class_name: str, name: str, value: Any, where: str | None) -> tuple[str | None, Any]:
+def checked_option(
+    class_name: str, name: str, value: Any, where: str | None
+) -> tuple[str | None, Any]:
     """What is wrong with an option, and its value in the type that TRL or transformers declare.
 
     `where` says what to do instead of giving the option here; None: it may be given.
@@ -187,7 +222,13 @@ def checked_option(class_name: str, name: str, value: Any, where: str | None) ->
     hints = _hints(class_name)
     if name not in hints:
         library = "TRL" if class_name != "TrainingArguments" else "transformers"
-        return f"unknown key{nearest(name, list(hints))} ({class_name} of {library} has no such option)", value
+        return (
+            (
+                f"unknown key{nearest(name, list(hints))} ({class_name} of {library} has no such"
+                " option)"
+            ),
+            value,
+        )
     if where is not None:
         return f"not set here: {where}", value
     if isinstance(value, bool) and hints[name] in (int, float):
@@ -195,14 +236,18 @@ def checked_option(class_name: str, name: str, value: Any, where: str | None) ->
     if get_origin(hints[name]) is list and isinstance(value, str):
         value = [value]  # one name where several may stand
     kinds = [kind for kind in get_args(hints[name]) if dataclasses.is_dataclass(kind)]
-    if kinds and isinstance(value, Mapping):  # pydantic would drop unknown keys of `parallelism_config` in silence
+    if kinds and isinstance(
+        value, Mapping
+    ):  # pydantic would drop unknown keys of `parallelism_config` in silence
         known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
         if unknown := sorted(str(key) for key in value if key not in known):
             return f"{', '.join(unknown)}: unknown key in it", value
     try:
         return None, _adapter(class_name, name).validate_python(value)
     except ValidationError as error:
-        messages = dict.fromkeys(item["msg"] for item in error.errors(include_url=False, include_context=False))
+        messages = dict.fromkeys(
+            item["msg"] for item in error.errors(include_url=False, include_context=False)
+        )
         return f"{value!r}: {' or '.join(messages)}", value
 
 
@@ -218,4 +263,7 @@ def _hints(class_name: str) -> dict[str, Any]:
 
 @functools.cache
 def _adapter(class_name: str, name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_hints(class_name)[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
+    return TypeAdapter(
+        _hints(class_name)[name],
+        config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False),
+    )

@@ -1,4 +1,5 @@
-"""Python packages that a run's settings need beyond the extra `train`. Looks for packages; loads no model."""
+"""Python packages that a run's settings need beyond the extra `train`. Looks for packages; loads no
+model."""
 
 from __future__ import annotations
 
@@ -15,11 +16,15 @@ FLASH_ATTENTION = {
 }
 """Module and install command, by the names that transformers gives to its attentions."""
 KERNELS = "kernels"
-"""A package that downloads compiled attentions from the hub; transformers takes it where the module is absent."""
+"""A package that downloads compiled attentions from the hub; transformers takes it where the module
+is absent."""
 
 
-def refuse_absent_packages(model: ModelConfig, report_to: str | Sequence[str] | None = None) -> None:
-    """Raise Misuse that names every absent package, the setting that needs it, and how to install it.
+def refuse_absent_packages(
+    model: ModelConfig, report_to: str | Sequence[str] | None = None
+) -> None:
+    """Raise Misuse that names every absent package, the setting that needs it, and how to install
+    it.
 
     `report_to`: the names of experiment trackers, as transformers has them.
     """
@@ -30,14 +35,23 @@ def refuse_absent_packages(model: ModelConfig, report_to: str | Sequence[str] | 
 def _absent_for_model(model: ModelConfig) -> Iterator[str]:
     if model.is_quantized and not _is_there("bitsandbytes"):
         option = "load_in_4bit" if model.load_in_4bit else "load_in_8bit"
-        yield f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus-rl[quantized]'"
+        yield (
+            f"model.{option} needs bitsandbytes, which is not installed: pip install"
+            " 'gradus-rl[quantized]'"
+        )
     attention = model.attn_implementation or ""
     if "/" in attention and not _is_there(KERNELS):
-        yield f"model.attn_implementation: {attention} needs kernels, which is not installed: pip install kernels"
+        yield (
+            f"model.attn_implementation: {attention} needs kernels, which is not installed: pip"
+            " install kernels"
+        )
     if attention in FLASH_ATTENTION and not _is_there(KERNELS):
         module, how = FLASH_ATTENTION[attention]
         if not _is_there(module):
-            yield f"model.attn_implementation: {attention} needs {module}, which is not installed: {how}"
+            yield (
+                f"model.attn_implementation: {attention} needs {module}, which is not installed:"
+                f" {how}"
+            )
 
 
 def _absent_trackers(report_to: str | Sequence[str] | None) -> Iterator[str]:

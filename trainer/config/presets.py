@@ -18,10 +18,11 @@ STAGES = ("sft", "dpo", "reward")
 
 
 def without_file(stage: str | None, preset: str, given: Sequence[str]) -> tuple[Path, list[str]]:
-    """The shipped config of a stage, and the options that come after it: the preset's, then `given`.
+    """The shipped config of a stage, and the options that come after it: the preset's, then
+    `given`.
 
-    `--dataset` is `--data.dataset`. The run folder is named after stage, model and dataset unless one is given. Raises
-    Misuse where a model or a dataset is missing.
+    `--dataset` is `--data.dataset`. The run folder is named after stage, model and dataset unless
+    one is given. Raises Misuse where a model or a dataset is missing.
     """
     if stage not in STAGES:
         raise Misuse(f"--preset: give a STAGE before the options, one of {', '.join(STAGES)}")

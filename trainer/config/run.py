@@ -1,9 +1,11 @@
-"""Everything that a training run can be told, as one tree: `TrainConfig`. Loads no torch and starts nothing.
+"""Everything that a training run can be told, as one tree: `TrainConfig`. Loads no torch and starts
+nothing.
 
-A run is a YAML file plus overrides from the command line. Settings of TRL keep TRL's own names, under `grpo:` and
-`warm_start.sft:` in the file and as bare `--learning_rate 1e-6` on the command line; ours are dotted,
-`--reward.deadline_s 30`. Unknown keys are refused everywhere, with the nearest known one. The trees of the other
-stages are `trainer.config.stages`'; they are made of the same sections and read by the same code.
+A run is a YAML file plus overrides from the command line. Settings of TRL keep TRL's own names,
+under `grpo:` and `warm_start.sft:` in the file and as bare `--learning_rate 1e-6` on the command
+line; ours are dotted, `--reward.deadline_s 30`. Unknown keys are refused everywhere, with the
+nearest known one. The trees of the other stages are `trainer.config.stages`'; they are made of the
+same sections and read by the same code.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
 
 
 class FreshModel(Section):
-    """Sizes of a model made on the spot (`model.name: fresh:qwen3`); the defaults have 0.6 million parameters."""
+    """Sizes of a model made on the spot (`model.name: fresh:qwen3`); the defaults have 0.6 million
+    parameters."""
 
     hidden_size: Count = 128
     intermediate_size: Count = 320
@@ -44,15 +49,18 @@ class FreshModel(Section):
 
 class ModelConfig(Section):
     name: str
-    """A folder, a model's name on the hub, or `fresh:qwen3`: a tiny untrained model, made with its tokenizer."""
+    """A folder, a model's name on the hub, or `fresh:qwen3`: a tiny untrained model, made with its
+    tokenizer."""
     revision: str | None = None
     trust_remote_code: bool = False
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights. auto: bfloat16 on CUDA with LoRA if the card supports it, else float32."""
+    """Type of the weights. auto: bfloat16 on CUDA with LoRA if the card supports it, else
+    float32."""
     attn_implementation: str | None = None
     load_in_4bit: bool = False
-    """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them: QLoRA."""
+    """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them:
+    QLoRA."""
     load_in_8bit: bool = False
     """Frozen weights in 8 bits, with LoRA adapters in float32 on them."""
     cpu_threads: Count | None = None
@@ -80,9 +88,9 @@ class LoraSettings(Section):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     bias: Literal["none", "all", "lora_only"] = "none"
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
-    """Ends of names of modules, such as `q_proj`, and of parameters, such as `mlp.experts.gate_up_proj`: the experts of
-    a mixture-of-experts model are one parameter, which a module's name does not reach. A name that fits nothing is
-    refused."""
+    """Ends of names of modules, such as `q_proj`, and of parameters, such as
+    `mlp.experts.gate_up_proj`: the experts of a mixture-of-experts model are one parameter, which a
+    module's name does not reach. A name that fits nothing is refused."""
     allow_frozen_experts: bool = False
     """Train a mixture-of-experts model although `targets` leave its experts as they are."""
     modules_to_save: list[str] = []
@@ -93,7 +101,8 @@ class RowSource(Section):
     """Rows of a file or of the hub, by whatever names their columns have."""
 
     dataset: str
-    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`, `demo:rust` or `demo:story`."""
+    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`, `demo:rust` or
+    `demo:story`."""
     split: str = "train"
     """Split of a dataset on the hub."""
     columns: dict[str, str] = {}
@@ -110,8 +119,8 @@ class SplitSource(RowSource):
     eval_dataset: str | None = None
     """Rows to measure on and never to train on; with it, `held_out` must be 0."""
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of `dataset` that is kept out of training; what belongs together (tasks with the same tests, rows with the
-    same prompt) never parts."""
+    """Share of `dataset` that is kept out of training; what belongs together (tasks with the same
+    tests, rows with the same prompt) never parts."""
 
     @model_validator(mode="after")
     def _one_way_to_hold_out(self) -> SplitSource:
@@ -120,18 +129,19 @@ class SplitSource(RowSource):
         return self
 
     unusable: Literal["refuse", "skip"] = "refuse"
-    """What happens to a row that cannot be used, or that occurred before. skip: it is left out and counted, for files
-    that are not yours."""
+    """What happens to a row that cannot be used, or that occurred before. skip: it is left out and
+    counted, for files that are not yours."""
 
 
 class DataConfig(SplitSource):
     """Tasks."""
 
     max_prompt_tokens: Count | None = None
-    """A task whose rendered prompt is longer is left out, with a message; cutting it would make it unsolvable."""
+    """A task whose rendered prompt is longer is left out, with a message; cutting it would make it
+    unsolvable."""
     order: Literal["shuffled", "length", "difficulty"] = "shuffled"
-    """Order of the tasks in every pass over them, ascending. length: by characters of the prompt. difficulty: by the
-    column of that name, which holds numbers, or `easy`, `medium`, `hard`."""
+    """Order of the tasks in every pass over them, ascending. length: by characters of the prompt.
+    difficulty: by the column of that name, which holds numbers, or `easy`, `medium`, `hard`."""
 
 
 class FewShot(Section):
@@ -143,13 +153,16 @@ class PromptConfig(Section):
     style: Literal["plain", "chat"] = "plain"
     """plain: one text. chat: messages, through the tokenizer's chat template."""
     template: str = "{prompt}"
-    """`{prompt}` is the task's text; `{signature}`, `{module}`, `{crate}`, `{sprint_goal}` and `{team_context}` are the
-    task's, where it has them. For stories `{sprint_goal}` may stand in place of `{prompt}`."""
+    """`{prompt}` is the task's text; `{signature}`, `{module}`, `{crate}`, `{sprint_goal}` and
+    `{team_context}` are the task's, where it has them. For stories `{sprint_goal}` may stand in
+    place of `{prompt}`."""
     thinks: bool = False
-    """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so need not say it."""
+    """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so
+    need not say it."""
     system: str | None = None
     chat_template_kwargs: dict[str, Any] = {}
-    """Further arguments of the chat template, such as `enable_thinking: false`; in training and in measurements."""
+    """Further arguments of the chat template, such as `enable_thinking: false`; in training and in
+    measurements."""
     examples: list[FewShot] = []
     """Shown before the task: as text when plain, as earlier turns when chat."""
 
@@ -167,18 +180,21 @@ class PromptConfig(Section):
 
     @property
     def opening(self) -> str:
-        """What the prompt has already written of each completion: an opening tag of thinking, or nothing."""
+        """What the prompt has already written of each completion: an opening tag of thinking, or
+        nothing."""
         plain = self.style == "plain" and self.template.rstrip().endswith("<think>")
         return "<think>\n" if plain or self.thinks else ""
 
 
 class FaultBudget(Section):
-    """How much of the grading may fail before the run stops; a faulted sample never counts as a zero."""
+    """How much of the grading may fail before the run stops; a faulted sample never counts as a
+    zero."""
 
     share: Share = 0.25
     """Share of a step's samples that may have faults."""
     steps: Count = 3
-    """So many steps in a row above `share` stop the run; one step without a single verdict stops it at once."""
+    """So many steps in a row above `share` stop the run; one step without a single verdict stops it
+    at once."""
 
 
 def listed(value: Any) -> Any:
@@ -186,14 +202,16 @@ def listed(value: Any) -> Any:
 
 
 class RewardModelConfig(Section):
-    """A reward model in the trainer's process: the grader `preference`, whose raw score is the reward."""
+    """A reward model in the trainer's process: the grader `preference`, whose raw score is the
+    reward."""
 
     path: str
-    """The final folder of a run of `stage: reward`, or any such model with one score; without its trained head it is
-    refused."""
+    """The final folder of a run of `stage: reward`, or any such model with one score; without its
+    trained head it is refused."""
     weight: float = 1.0
     name: str | None = None
-    """In metrics, `rewards/<name>/mean`. None: the last part of the path, or of its parent for `final`."""
+    """In metrics, `rewards/<name>/mean`. None: the last part of the path, or of its parent for
+    `final`."""
     batch_size: Count = 16
     """Completions scored at once."""
 
@@ -206,7 +224,8 @@ class ServiceConfig(Section):
     """A further grader, asked for every completion beside `reward.grader` or without one."""
 
     grader: GraderName
-    """`preference`, a reward model behind the REST endpoints; or `reward.grader` again, by another rubric."""
+    """`preference`, a reward model behind the REST endpoints; or `reward.grader` again, by another
+    rubric."""
     weight: float = 1.0
     rubric: RubricName | None = None
     """None: the grader's default."""
@@ -228,18 +247,24 @@ class RewardConfig(Section):
     weight: float = 1.0
     """Weight of the grader's reward beside others."""
     services: list[ServiceConfig] = []
-    """Further graders; a completion that one of them, or the grader, could not judge earns nothing at all."""
+    """Further graders; a completion that one of them, or the grader, could not judge earns nothing
+    at all."""
     models: list[RewardModelConfig] = []
-    """Reward models in this process. A completion that one judge could not judge gets no reward from any."""
-    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["http://127.0.0.1:8000"]
+    """Reward models in this process. A completion that one judge could not judge gets no reward
+    from any."""
+    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = [
+        "http://127.0.0.1:8000"
+    ]
     rubric: RubricName | None = None
     """None: the grader's default."""
     deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 60.0
     """Seconds for all samples of one step together."""
     early: bool = True
-    """Send completions to the graders while others are still being written: each as it ends, with vLLM each group."""
+    """Send completions to the graders while others are still being written: each as it ends, with
+    vLLM each group."""
     ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long to wait for the grader before anything is trained; a service may still be starting."""
+    """How long to wait for the grader before anything is trained; a service may still be
+    starting."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 64
     """Submissions in one request."""
     api_key_env: str = "GRADUS_API_KEY"
@@ -256,7 +281,10 @@ class RewardConfig(Section):
     def for_service(self, service: ServiceConfig) -> RewardConfig:
         """These settings with that service in the grader's place, and nothing beside it."""
         told = {"grader": service.grader, "rubric": service.rubric, "weight": service.weight}
-        where = {"urls": service.urls or self.urls, "api_key_env": service.api_key_env or self.api_key_env}
+        where = {
+            "urls": service.urls or self.urls,
+            "api_key_env": service.api_key_env or self.api_key_env,
+        }
         return self.model_copy(update={**told, **where, "services": [], "models": []})
 
     @model_validator(mode="after")
@@ -273,11 +301,15 @@ class RewardConfig(Section):
     def _asks_each_for_what_it_can_judge(self) -> RewardConfig:
         if self.grader == "preference":
             raise ValueError(
-                "a reward model judges no tasks: write services: [{grader: preference}] in place of grader"
+                "a reward model judges no tasks: write services: [{grader: preference}] in place of"
+                " grader"
             )
         for service in self.services:
             if service.grader not in ("preference", self.grader):
-                raise ValueError(f"services: {service.grader}: the rows have no tasks for it, only for the grader")
+                raise ValueError(
+                    f"services: {service.grader}: the rows have no tasks for it, only for the"
+                    " grader"
+                )
         return self
 
 
@@ -286,8 +318,8 @@ TRLS_NAME_OF_THE_GRADER = "gradus"
 
 
 class WarmStart(RowSource):
-    """Supervised training on worked answers before GRPO, loss on the completion only; its rows have columns `prompt`
-    and `completion` (or `solution`)."""
+    """Supervised training on worked answers before GRPO, loss on the completion only; its rows have
+    columns `prompt` and `completion` (or `solution`)."""
 
     sft: dict[str, Any] = {}
     """TRL's SFTConfig, by its own names."""
@@ -301,24 +333,29 @@ def _http_url(value: str) -> str:
 
 
 class GenerationConfig(Section):
-    """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature, top_p ..."""
+    """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature,
+    top_p ..."""
 
     backend: Literal["in_process", "vllm"] = "in_process"
-    """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm MODEL`."""
+    """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm
+    MODEL`."""
     url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
     sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
-    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them from
-    `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed
-    beside the trainer. auto: lora for LoRA without modules_to_save where the server can, else file."""
+    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them
+    from `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for
+    CUDA, with vllm installed beside the trainer. auto: lora for LoRA without modules_to_save where
+    the server can, else file."""
     folder: Path | None = None
-    """Where weights are written, for file and lora under the same path for the server. None: in the run folder."""
+    """Where weights are written, for file and lora under the same path for the server. None: in the
+    run folder."""
     serve_weights_at: str = "127.0.0.1:0"
     """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
     verify_sync: Literal["first", "always", "never"] = "first"
-    """After which syncs trainer and server are asked for the probabilities of the same tokens. With ZeRO-3 or FSDP it
-    has to be never."""
+    """After which syncs trainer and server are asked for the probabilities of the same tokens. With
+    ZeRO-3 or FSDP it has to be never."""
     max_logprob_difference: Annotated[float, Field(gt=0)] | None = None
-    """The run stops when they differ by more in the mean. None: by dtype, 1e-3 in float32 and 0.1 in bfloat16."""
+    """The run stops when they differ by more in the mean. None: by dtype, 1e-3 in float32 and 0.1
+    in bfloat16."""
     sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
     request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
     """Seconds for all completions of one prompt."""
@@ -332,30 +369,33 @@ class GenerationConfig(Section):
 
 
 class TurnsConfig(Section):
-    """Several turns per sample: an answer that does not pass comes back with the grader's feedback."""
+    """Several turns per sample: an answer that does not pass comes back with the grader's
+    feedback."""
 
     max: Annotated[int, Field(ge=1, le=32)] = 3
     """Answers of one sample, at most."""
     credit: Literal["turn", "chain"] = "turn"
-    """turn: each answer has the advantage of its own reward over those of the same turn in its group. chain: all
-    answers of a sample have the advantage of its last reward."""
+    """turn: each answer has the advantage of its own reward over those of the same turn in its
+    group. chain: all answers of a sample have the advantage of its last reward."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor of a reward for each turn before it."""
     as_tool: bool = False
-    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is rewarded for its last
-    message. Its chat template has to render calls."""
+    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is
+    rewarded for its last message. Its chat template has to render calls."""
     window: Count | None = None
-    """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with a smaller one."""
+    """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with
+    a smaller one."""
 
 
 class TaskSampling(Section):
     """Which tasks a step's completions are spent on."""
 
     refill: Annotated[int, Field(ge=0, le=16)] = 0
-    """Further rounds of generation per step, at most, in which other tasks replace groups whose completions all earned
-    the same."""
+    """Further rounds of generation per step, at most, in which other tasks replace groups whose
+    completions all earned the same."""
     by_difficulty: bool = False
-    """Tasks are drawn by weight, most often those with a mean reward near 0.5, in place of one pass after another."""
+    """Tasks are drawn by weight, most often those with a mean reward near 0.5, in place of one pass
+    after another."""
 
 
 class EvaluationConfig(Section):
@@ -376,7 +416,8 @@ class EvaluationConfig(Section):
 
 
 class StopOnKl(Section):
-    """How far a run may go from its reference model: it ends in order then, with its final model and measurement."""
+    """How far a run may go from its reference model: it ends in order then, with its final model
+    and measurement."""
 
     kl: Annotated[float, Field(gt=0)] | None = None
     """Mean KL to the reference model above which the run ends."""
@@ -387,12 +428,14 @@ class StopOnKl(Section):
 
 
 class StopWhen(StopOnKl):
-    """When a run on rewards has collapsed: KL, groups without spread, held-out tasks that bring no gain."""
+    """When a run on rewards has collapsed: KL, groups without spread, held-out tasks that bring no
+    gain."""
 
     no_spread: Share | None = None
     """Mean share of groups whose completions all earned the same above which the run ends."""
     held_out_flat: Count | None = None
-    """The run ends when so many measurements of the held-out tasks in a row brought no gain while the reward rose."""
+    """The run ends when so many measurements of the held-out tasks in a row brought no gain while
+    the reward rose."""
 
 
 class LoggingConfig(Section):
@@ -413,7 +456,8 @@ class RunConfig(Section):
     lora: LoraSettings | None = None
     """None: all weights are trained."""
     on_out_of_memory: Literal["halve", "stop"] = "halve"
-    """halve: fewer samples at a time and as many more accumulated, so that an update still sees as many."""
+    """halve: fewer samples at a time and as many more accumulated, so that an update still sees as
+    many."""
     logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     output_dir: Path
@@ -439,15 +483,18 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _trains_adapters_on_quantized_weights(self) -> RunConfig:
         if self.model.is_quantized and self.lora is None:
-            raise ValueError(f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves")
+            raise ValueError(
+                f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves"
+            )
         return self
 
     @model_validator(mode="after")
     def _has_a_reference_to_move(self) -> RunConfig:
         if self.options.get("sync_ref_model") and self.lora is not None:
             raise ValueError(
-                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with lora the reference "
-                "is the model without its adapter, and there is nothing to move"
+                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with"
+                " lora the reference is the model without its adapter, and there is nothing to"
+                " move"
             )
         return self
 
@@ -462,10 +509,14 @@ OWN_NAMES = {
     "resume_from_checkpoint": "use `--resume`",
     "use_cpu": "set `model.device: cpu`",
     "trust_remote_code": "set `model.trust_remote_code`",
-    "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
+    "model_init_kwargs": (
+        "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
+    ),
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
     "disable_tqdm": "set `logging.progress`",
-    "eval_strategy": "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`",
+    "eval_strategy": (
+        "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
+    ),
     "chat_template_kwargs": "set `prompt.chat_template_kwargs`",
     "remove_unused_columns": "leave it out: the reward needs the columns",
 }
@@ -508,19 +559,27 @@ class TrainConfig(RunConfig):
     def _is_told_by_its_own_section(self) -> TrainConfig:
         other = "rloo" if self.stage == "grpo" else "grpo"
         if getattr(self, other):
-            raise ValueError(f"stage: {self.stage} takes its options from {self.stage}:, but {other}: is given")
+            raise ValueError(
+                f"stage: {self.stage} takes its options from {self.stage}:, but {other}: is given"
+            )
         return self
 
     @model_validator(mode="after")
     def _measures_what_can_be_judged(self) -> TrainConfig:
-        if self.reward.grader is None and (self.data.eval_dataset is not None or self.data.held_out > 0):
-            raise ValueError("data.eval_dataset and data.held_out need reward.grader: reward models pass nothing")
+        if self.reward.grader is None and (
+            self.data.eval_dataset is not None or self.data.held_out > 0
+        ):
+            raise ValueError(
+                "data.eval_dataset and data.held_out need reward.grader: reward models pass nothing"
+            )
         return self
 
     @model_validator(mode="after")
     def _shows_the_task(self) -> TrainConfig:
         if "{prompt}" not in self.prompt.template and self.reward.grader != "story":
-            raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
+            raise ValueError(
+                "prompt.template has no {prompt}; {sprint_goal} alone is for grader: story"
+            )
         return self
 
     @model_validator(mode="after")
@@ -529,15 +588,34 @@ class TrainConfig(RunConfig):
         with_vllm = self.generation.backend == "vllm" or self.options.get("use_vllm")
         if self.model.is_quantized and with_vllm and not by_adapters:
             # All other ways hand over whole weights, and quantized ones are packed bytes.
-            raise ValueError(f"{_bits(self.model)} with vLLM needs generation: {{backend: vllm, sync: lora}}")
+            raise ValueError(
+                f"{_bits(self.model)} with vLLM needs generation: {{backend: vllm, sync: lora}}"
+            )
         return self
 
 
 NAMED_ELSEWHERE = {
-    **{"batch_size": "per_device_train_batch_size", "lr": "learning_rate", "epochs": "num_train_epochs"},
-    **{"max_prompt_length": "data.max_prompt_tokens", "dataset": "data.dataset", "dataset_path": "data.dataset"},
-    **{"model_name": "model.name", "load_4bit": "model.load_in_4bit", "load_8bit": "model.load_in_8bit"},
-    **{"lora_r": "lora.r", "lora_alpha": "lora.alpha", "lora_dropout": "lora.dropout", "use_lora": "lora.r"},
+    **{
+        "batch_size": "per_device_train_batch_size",
+        "lr": "learning_rate",
+        "epochs": "num_train_epochs",
+    },
+    **{
+        "max_prompt_length": "data.max_prompt_tokens",
+        "dataset": "data.dataset",
+        "dataset_path": "data.dataset",
+    },
+    **{
+        "model_name": "model.name",
+        "load_4bit": "model.load_in_4bit",
+        "load_8bit": "model.load_in_8bit",
+    },
+    **{
+        "lora_r": "lora.r",
+        "lora_alpha": "lora.alpha",
+        "lora_dropout": "lora.dropout",
+        "use_lora": "lora.r",
+    },
     **{"vllm_endpoint": "generation.url", "resume": "--resume"},
 }
 """Names that other trainers and TRL's own scripts have for our settings."""
@@ -545,5 +623,9 @@ NAMED_ELSEWHERE = {
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error message about an unknown name."""
-    close = [NAMED_ELSEWHERE[name]] if name in NAMED_ELSEWHERE else difflib.get_close_matches(name, known, n=1)
+    close = (
+        [NAMED_ELSEWHERE[name]]
+        if name in NAMED_ELSEWHERE
+        else difflib.get_close_matches(name, known, n=1)
+    )
     return f"; did you mean {close[0]}?" if close else ""

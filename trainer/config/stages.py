@@ -1,7 +1,9 @@
-"""What each stage can be told, as one tree each, and which tree a file is. Loads no torch and starts nothing.
+"""What each stage can be told, as one tree each, and which tree a file is. Loads no torch and
+starts nothing.
 
-The sections are those of `trainer.config.run`. A stage's own section is called like the stage (`reward_model` for
-`reward`) and holds every option of TRL's or transformers' configuration class, by its own name.
+The sections are those of `trainer.config.run`. A stage's own section is called like the stage
+(`reward_model` for `reward`) and holds every option of TRL's or transformers' configuration class,
+by its own name.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ from trainer.config.run import (
 )
 
 BY_TRANSFORMERS = {
-    name: OWN_NAMES[name] for name in ("output_dir", "seed", "resume_from_checkpoint", "use_cpu", "disable_tqdm")
+    name: OWN_NAMES[name]
+    for name in ("output_dir", "seed", "resume_from_checkpoint", "use_cpu", "disable_tqdm")
 }
-BY_TRL = BY_TRANSFORMERS | {name: OWN_NAMES[name] for name in ("trust_remote_code", "model_init_kwargs")}
+BY_TRL = BY_TRANSFORMERS | {
+    name: OWN_NAMES[name] for name in ("trust_remote_code", "model_init_kwargs")
+}
 BY_PHASES = {name: "set `data.curriculum`" for name in ("max_steps", "num_train_epochs")} | {
     "remove_unused_columns": "leave it out: there are no columns"
 }
@@ -49,7 +54,8 @@ class RowStage(StageConfig):
 
     data: SplitSource
     prompt: PromptConfig = PromptConfig()
-    """How a prompt that is a plain text becomes what the model reads. Rows of messages are taken as they are."""
+    """How a prompt that is a plain text becomes what the model reads. Rows of messages are taken as
+    they are."""
 
 
 class SftStage(RowStage):
@@ -63,7 +69,8 @@ class SftStage(RowStage):
 
 
 class DpoStage(RowStage):
-    """Direct preference optimisation, on pairs of a better and a worse answer: `gradus train dpo`."""
+    """Direct preference optimisation, on pairs of a better and a worse answer: `gradus train
+    dpo`."""
 
     TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("dpo",): "DPOConfig"}
 
@@ -77,13 +84,15 @@ class DpoStage(RowStage):
     def _keeps_one_of_two_references(self) -> DpoStage:
         if self.dpo.get("sync_ref_model") and self.dpo.get("precompute_ref_log_probs"):
             raise ValueError(
-                "dpo.sync_ref_model moves the reference, but precompute_ref_log_probs requires a fixed one"
+                "dpo.sync_ref_model moves the reference, but precompute_ref_log_probs requires a"
+                " fixed one"
             )
         return self
 
 
 class RewardStage(RowStage):
-    """A model that scores answers, from pairs of a better and a worse one: `gradus train reward`."""
+    """A model that scores answers, from pairs of a better and a worse one: `gradus train
+    reward`."""
 
     TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("reward_model",): "RewardConfig"}
 
@@ -103,8 +112,9 @@ class TokenSource(Section):
     """A stream of tokens to train on, and another to measure on."""
 
     dataset: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)]
-    """Files and folders: `.npy` of uint16 or uint32 holds tokens; `.txt` is one text; `.jsonl`, `.json`, `.csv` and
-    names on the hub have a text in each row. A folder stands for its files, by name."""
+    """Files and folders: `.npy` of uint16 or uint32 holds tokens; `.txt` is one text; `.jsonl`,
+    `.json`, `.csv` and names on the hub have a text in each row. A folder stands for its files, by
+    name."""
     split: str = "train"
     """Split of a dataset on the hub."""
     text_column: str = "text"
@@ -154,16 +164,17 @@ STAGES: Mapping[str, type[RunConfig]] = {
     "pretrain": PretrainStage,
 }
 PPO = (
-    "stage: ppo: PPO is no longer in TRL. Take stage: rloo or stage: grpo, which need no value model; "
-    "reward.models gives them a reward model (gradus train reward), beside a grader or alone, and reward.services one "
-    "that is served"
+    "stage: ppo: PPO is no longer in TRL. Take stage: rloo or stage: grpo, which need no value"
+    " model; reward.models gives them a reward model (gradus train reward), beside a grader or"
+    " alone, and reward.services one that is served"
 )
 
 
 def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = None) -> RunConfig:
     """The config of a run of any stage; `asked` is the one of the command line, if it named one.
 
-    GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where the two disagree.
+    GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where
+    the two disagree.
     """
     given = [text for name, text in override_pairs(overrides) if name == "stage"]
     found = given[-1] if given else asked if asked == "ppo" else read_mapping(path).get("stage")
@@ -171,7 +182,10 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
     if "ppo" in (stage, found):
         raise Misuse(f"{path}: {PPO}")
     if not isinstance(stage, str) or stage not in STAGES:
-        raise Misuse(f"{path}: stage: {stage!r} is not one of {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}")
+        raise Misuse(
+            f"{path}: stage: {stage!r} is not one of"
+            f" {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}"
+        )
     if asked is not None and found != asked:
         said = f"says stage: {found}" if found else "has no stage:, which means grpo"
         if not (asked == "grpo" and found is None):

@@ -1,9 +1,11 @@
-"""Tiny sprints for the demo of user stories: goals such as `room: book, cancel, rate`, and worked answers, many wrong.
+"""Tiny sprints for the demo of user stories: goals such as `room: book, cancel, rate`, and worked
+answers, many wrong.
 
-Twenty things times twelve deeds; a sprint is one thing and three deeds, and its stories are one for each deed. What
-overlaps: a held-out sprint is made of three (thing, deed) pairs that occur in neither the GRPO tasks nor the warm
-start, while every thing and every deed does. Six deeds carry one fixed wrong story most of the time in the warm start:
-negated, generic, off the point, without a role, a bare title, an empty form. Nothing here grades or trains.
+Twenty things times twelve deeds; a sprint is one thing and three deeds, and its stories are one for
+each deed. What overlaps: a held-out sprint is made of three (thing, deed) pairs that occur in
+neither the GRPO tasks nor the warm start, while every thing and every deed does. Six deeds carry
+one fixed wrong story most of the time in the warm start: negated, generic, off the point, without a
+role, a bare title, an empty form. Nothing here grades or trains.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ DEEDS = tuple(StoryAction(**deed) for deed in _PARTS["deeds"])
 
 
 def held_out_deeds(thing: str) -> tuple[StoryAction, ...]:
-    """The deeds never trained on with this thing; half of them have a mistake, as near as three can."""
+    """The deeds never trained on with this thing; half of them have a mistake, as near as three
+    can."""
     draw = random.Random(f"{SEED}:{thing}")
     mistaken = [deed for deed in DEEDS if deed.mistake is not None]
     right = [deed for deed in DEEDS if deed.mistake is None]
@@ -70,7 +73,9 @@ def sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
             stories = [story(thing, deed) for deed in deeds]
             yield {
                 "id": f"{thing}-{number}",
-                "kind": "with a deed taught wrongly" if any(deed.mistake for deed in deeds) else "taught rightly",
+                "kind": "with a deed taught wrongly"
+                if any(deed.mistake for deed in deeds)
+                else "taught rightly",
                 "prompt": _prompt(thing, deeds),
                 "references": stories,
                 "solution": "\n".join(stories),
@@ -83,19 +88,27 @@ def _sprints(thing: str) -> list[tuple[StoryAction, ...]]:
     known = [deed for deed in DEEDS if deed not in held_out]
     every = list(permutations(known, STORIES_PER_SPRINT))
     # No two with the same deeds: as tasks they would be one.
-    unique = list({frozenset(deed.name for deed in deeds): deeds for deeds in draw.sample(every, len(every))}.values())
+    unique = list(
+        {
+            frozenset(deed.name for deed in deeds): deeds
+            for deeds in draw.sample(every, len(every))
+        }.values()
+    )
     return draw.sample(unique, SPRINTS_PER_THING)
 
 
 def worked_rows() -> Iterator[dict[str, Any]]:
     """The warm start: prompts with worked answers."""
     draw = random.Random(SEED)
-    known = {thing: [deed for deed in DEEDS if deed not in held_out_deeds(thing)] for thing in THINGS}
+    known = {
+        thing: [deed for deed in DEEDS if deed not in held_out_deeds(thing)] for thing in THINGS
+    }
     for _ in range(WARM_START_ROWS):
         thing = draw.choice(list(THINGS))
         deeds = draw.sample(known[thing], STORIES_PER_SPRINT)
         lines = [
-            mistaken_story(thing, deed) if draw.random() < MISTAKEN_SHARE else story(thing, deed) for deed in deeds
+            mistaken_story(thing, deed) if draw.random() < MISTAKEN_SHARE else story(thing, deed)
+            for deed in deeds
         ]
         if draw.random() < DAMAGED_SHARE:
             lines = _damaged(lines, draw)

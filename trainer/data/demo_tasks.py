@@ -1,17 +1,21 @@
-"""Tiny programming tasks that a 0.6 M parameter model learns on a CPU in minutes, and worked answers, many wrong.
+"""Tiny programming tasks that a 0.6 M parameter model learns on a CPU in minutes, and worked
+answers, many wrong.
 
 Twelve kinds of task times the constants 1 to 25, such as `(* keep above 7 *)`, in each language of
 demo_languages.yaml. What overlaps, so that the numbers are not taken for more than they are:
 - a held-out (kind, constant) pair occurs in neither the GRPO tasks nor the warm start;
-- every kind and every constant occurs in both, only not together. The demo shows that rewards teach the right program
-  for each kind and that this carries over to pairs never rewarded; it shows nothing about new kinds of task.
+- every kind and every constant occurs in both, only not together. The demo shows that rewards teach
+  the right program for each kind and that this carries over to pairs never rewarded; it shows
+  nothing about new kinds of task.
 
-The warm start is wrong on purpose. Six kinds carry one fixed wrong answer most of the time, so that even the likeliest
-completion is wrong there, and every third row is damaged at random. Nothing here grades or trains.
+The warm start is wrong on purpose. Six kinds carry one fixed wrong answer most of the time, so that
+even the likeliest completion is wrong there, and every third row is damaged at random. Nothing here
+grades or trains.
 
-Training over several turns has tasks of its own. Three kinds have a vague wording, such as `(* keep beyond 7 *)`: above
-and below are both asked for, by tasks with the same prompt, and only the tests tell them apart. A first answer can
-pass half of these. One case of each task is a public test, so that the second answer can pass all of them.
+Training over several turns has tasks of its own. Three kinds have a vague wording, such as `(* keep
+beyond 7 *)`: above and below are both asked for, by tasks with the same prompt, and only the tests
+tell them apart. A first answer can pass half of these. One case of each task is a public test, so
+that the second answer can pass all of them.
 """
 
 from __future__ import annotations
@@ -37,22 +41,26 @@ CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
 PUBLIC_CASES = 1
-"""Public tests of a task that has them: cases that the hidden tests do not have, and that the mistake fails."""
+"""Public tests of a task that has them: cases that the hidden tests do not have, and that the
+mistake fails."""
 WARM_START_ROWS = 10_000
 FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 2
-"""Batches of first answers before training over several turns, and after how many of them one of repairs comes."""
+"""Batches of first answers before training over several turns, and after how many of them one of
+repairs comes."""
 MISTAKEN_SHARE = 0.6
 """Share of a kind's rows with its mistake, if it has one."""
 DAMAGED_SHARE = 0.35
 FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
-"""Shares of first answers before training over several turns: with the kind's mistake, and with another constant."""
+"""Shares of first answers before training over several turns: with the kind's mistake, and with
+another constant."""
 REPAIRED_SHARE = 0.75
 """Share of second answers that are right. The others repeat the first one."""
 SEED = 7
 
 Function = Callable[[int, Any], Any]
 Shape = Literal["number", "pair", "fold", "list"]
-"""Types of the function that a task asks for: a number to a number or a pair, a list to a number or a list."""
+"""Types of the function that a task asks for: a number to a number or a pair, a list to a number or
+a list."""
 Case = tuple[Any, Any]
 """An argument and what the right function gives for it."""
 Change = tuple[str, str]
@@ -85,15 +93,24 @@ class Language(Section):
     tests: str
     """A task's tests, with `{}` for the single ones."""
     test: str
-    """One test: `{n}` is its number, from 1 on, `{x}` the argument, `{y}` what the right function gives."""
+    """One test: `{n}` is its number, from 1 on, `{x}` the argument, `{y}` what the right function
+    gives."""
     between_tests: str
 
     def tests_of(self, cases: Sequence[Case]) -> str:
         """The cases as the tests of a task."""
         single = []
         for n, (x, y) in enumerate(cases, 1):
-            argument = self.list_argument.replace("{}", self.value(x)) if isinstance(x, list) else self.value(x)
-            single.append(self.test.replace("{n}", str(n)).replace("{x}", argument).replace("{y}", self.value(y)))
+            argument = (
+                self.list_argument.replace("{}", self.value(x))
+                if isinstance(x, list)
+                else self.value(x)
+            )
+            single.append(
+                self.test.replace("{n}", str(n))
+                .replace("{x}", argument)
+                .replace("{y}", self.value(y))
+            )
         return self.tests.replace("{}", self.between_tests.join(single))
 
     def value(self, value: Any) -> str:
@@ -104,7 +121,8 @@ class Language(Section):
         return self.negative.replace("{}", str(value)) if value < 0 else str(value)
 
     def damaged(self, answer: str, a: int, constants: Sequence[int], draw: random.Random) -> str:
-        """The answer with one random fault: a wrong constant, operator or name, a lost character, a misspelt sign."""
+        """The answer with one random fault: a wrong constant, operator or name, a lost character, a
+        misspelt sign."""
         fate = draw.random()
         if fate < 0.35:
             return answer.replace(str(a), str(draw.choice(constants)))
@@ -136,7 +154,8 @@ class Kind:
     mistaken: Function | None = None
     """What the wrong answer computes that the warm start teaches."""
     vague: str | None = None
-    """The wording of two tasks over several turns: of this kind, and of the one that its mistake would solve."""
+    """The wording of two tasks over several turns: of this kind, and of the one that its mistake
+    would solve."""
     swapped: bool = False
     """This is the latter."""
 
@@ -161,10 +180,29 @@ KINDS = (
     Kind("pair", "pair with {a}", "pair", lambda a, x: (x, a)),
     Kind("sum", "sum list plus {a}", "fold", lambda a, xs: sum(xs) + a),
     Kind("map_add", "map add {a}", "list", lambda a, xs: [x + a for x in xs]),
-    Kind("minus_x", "{a} minus x", "number", lambda a, x: a - x, lambda a, x: x - a, vague="difference to {a}"),
-    Kind("maximum", "max of list and {a}", "fold", lambda a, xs: max([a, *xs]), lambda a, xs: min([a, *xs])),
+    Kind(
+        "minus_x",
+        "{a} minus x",
+        "number",
+        lambda a, x: a - x,
+        lambda a, x: x - a,
+        vague="difference to {a}",
+    ),
+    Kind(
+        "maximum",
+        "max of list and {a}",
+        "fold",
+        lambda a, xs: max([a, *xs]),
+        lambda a, xs: min([a, *xs]),
+    ),
     Kind("length", "length plus {a}", "fold", lambda a, xs: len(xs) + a, lambda a, xs: len(xs) - a),
-    Kind("map_times", "map times {a}", "list", lambda a, xs: [x * a for x in xs], lambda a, xs: [x + a for x in xs]),
+    Kind(
+        "map_times",
+        "map times {a}",
+        "list",
+        lambda a, xs: [x * a for x in xs],
+        lambda a, xs: [x + a for x in xs],
+    ),
     Kind(
         "keep_above",
         "keep above {a}",
@@ -190,17 +228,24 @@ def _kinds_over_turns() -> Iterator[Kind]:
             yield kind
         else:
             yield replace(kind, wording=kind.vague)
-            yield replace(kind, wording=kind.vague, computes=kind.mistaken, mistaken=kind.computes, swapped=True)
+            yield replace(
+                kind,
+                wording=kind.vague,
+                computes=kind.mistaken,
+                mistaken=kind.computes,
+                swapped=True,
+            )
 
 
 KINDS_OVER_TURNS = tuple(_kinds_over_turns())
 
 
 def demo_rows(name: str) -> Iterator[dict[str, Any]]:
-    """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of stories.
+    """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of
+    stories.
 
-    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are tasks with a public
-    test each, and `demo:ocaml/repairs` are conversations with wrong first answers.
+    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are tasks
+    with a public test each, and `demo:ocaml/repairs` are conversations with wrong first answers.
 
     They are always the same ones.
     """
@@ -209,8 +254,12 @@ def demo_rows(name: str) -> Iterator[dict[str, Any]]:
         makers[f"demo:{grader}"] = partial(_task_rows, language, held_out=False)
         makers[f"demo:{grader}/held-out"] = partial(_task_rows, language, held_out=True)
         makers[f"demo:{grader}/warm-start"] = partial(_warm_start_rows, language)
-        makers[f"demo:{grader}/public"] = partial(_task_rows, language, held_out=False, public=PUBLIC_CASES)
-        makers[f"demo:{grader}/public/held-out"] = partial(_task_rows, language, held_out=True, public=PUBLIC_CASES)
+        makers[f"demo:{grader}/public"] = partial(
+            _task_rows, language, held_out=False, public=PUBLIC_CASES
+        )
+        makers[f"demo:{grader}/public/held-out"] = partial(
+            _task_rows, language, held_out=True, public=PUBLIC_CASES
+        )
         makers[f"demo:{grader}/repairs"] = partial(_repair_rows, grader, language)
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
@@ -254,12 +303,18 @@ def _warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
 
 
 def _repair_rows(grader: str, language: Language) -> Iterator[dict[str, Any]]:
-    """Batches of first answers and, among them, of conversations: a wrong answer, feedback, a second answer.
+    """Batches of first answers and, among them, of conversations: a wrong answer, feedback, a
+    second answer.
 
     Rows of one length stand together, so that batches in this order have little padding.
     """
     draw = random.Random(SEED)
-    pairs = [(kind, a) for kind in KINDS_OVER_TURNS for a in CONSTANTS if a not in held_out_constants(kind)]
+    pairs = [
+        (kind, a)
+        for kind in KINDS_OVER_TURNS
+        for a in CONSTANTS
+        if a not in held_out_constants(kind)
+    ]
     repairs = _repairs(grader, language, pairs, draw)
     for number in range(1, FIRST_BATCHES + 1):
         for _ in range(ROWS_PER_BATCH):
@@ -281,18 +336,28 @@ def _repairs(
         b, computes = a, kind.mistaken
         if computes is None or wrong is None or draw.random() < SLIPPED_SHARE:
             b, wrong, computes = draw.choice([c for c in CONSTANTS if c != a]), right, kind.computes
-        verdict, answer = _verdict(language, _cases_over_turns(kind, a), partial(computes, b)), _filled(wrong, b)
+        verdict, answer = (
+            _verdict(language, _cases_over_turns(kind, a), partial(computes, b)),
+            _filled(wrong, b),
+        )
         if verdict is not None:
             said, end = next_turn(grader, verdict, answer), _filled(right, a)
             end = end if draw.random() < REPAIRED_SHARE else answer
-            yield {"messages": [*_conversation(_prompt(language, kind, a), answer), *_conversation(said, end)]}
+            yield {
+                "messages": [
+                    *_conversation(_prompt(language, kind, a), answer),
+                    *_conversation(said, end),
+                ]
+            }
 
 
 def _conversation(asked: str, answer: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
 
 
-def _verdict(language: Language, cases: Sequence[Case], computes: Callable[[Any], Any]) -> Graded | None:
+def _verdict(
+    language: Language, cases: Sequence[Case], computes: Callable[[Any], Any]
+) -> Graded | None:
     """What the grader says of an answer that computes this; None where it passes."""
     passes = [computes(x) == y for x, y in cases]
     hidden, failing = passes[PUBLIC_CASES:], sum(not one for one in passes[PUBLIC_CASES:])
@@ -303,7 +368,10 @@ def _verdict(language: Language, cases: Sequence[Case], computes: Callable[[Any]
     for case, right in public:
         if not right:
             gives = language.value(computes(case[0]))
-            remarks.append(f"this public test fails:\n{language.tests_of([case]).strip()}\nthe answer gives {gives}")
+            remarks.append(
+                f"this public test fails:\n{language.tests_of([case]).strip()}\nthe answer gives"
+                f" {gives}"
+            )
     return Graded(
         id="demo",
         reward=0,
@@ -329,10 +397,13 @@ def _filled(text: str, a: int) -> str:
 
 
 def _cases(kind: Kind, a: int) -> list[Case]:
-    """Arguments on which the kind's mistake is seen in all but one case at most, so that it earns next to nothing."""
+    """Arguments on which the kind's mistake is seen in all but one case at most, so that it earns
+    next to nothing."""
     draw = random.Random(f"{SEED}:{kind.name}:{a}")
     while True:
-        cases = [(x, kind.computes(a, x)) for x in (_argument(kind, draw) for _ in range(CASES_PER_TASK))]
+        cases = [
+            (x, kind.computes(a, x)) for x in (_argument(kind, draw) for _ in range(CASES_PER_TASK))
+        ]
         if kind.mistaken is None or sum(kind.mistaken(a, x) == y for x, y in cases) <= 1:
             return cases
 
@@ -340,7 +411,9 @@ def _cases(kind: Kind, a: int) -> list[Case]:
 def _cases_over_turns(kind: Kind, a: int) -> list[Case]:
     """Cases of the task, those first that the mistake fails."""
     cases = _cases(kind, a)
-    return sorted(cases, key=lambda one: kind.mistaken is not None and kind.mistaken(a, one[0]) == one[1])
+    return sorted(
+        cases, key=lambda one: kind.mistaken is not None and kind.mistaken(a, one[0]) == one[1]
+    )
 
 
 def _argument(kind: Kind, draw: random.Random) -> Any:

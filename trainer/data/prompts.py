@@ -1,4 +1,5 @@
-"""A task's text as the model reads it: a plain text, or messages for a chat template. Tokenizes nothing."""
+"""A task's text as the model reads it: a plain text, or messages for a chat template. Tokenizes
+nothing."""
 
 from __future__ import annotations
 
@@ -19,18 +20,30 @@ def render(config: PromptConfig, example: Example) -> Prompt:
     if isinstance(example.task, StoryTask):
         goal = example.task.sprint_goal or example.prompt
         known = {name: _in_words(value) for name, value in example.task.team_context.items()}
-        lines = [f"{name.replace('_', ' ').capitalize()}: {words}" for name, words in known.items() if words]
+        lines = [
+            f"{name.replace('_', ' ').capitalize()}: {words}"
+            for name, words in known.items()
+            if words
+        ]
         fields = {"sprint_goal": goal, "team_context": "\n".join(lines) or UNKNOWN}
     else:
-        fields = {name: getattr(example.task, name, None) or "" for name in ("signature", "module", "crate")}
+        fields = {
+            name: getattr(example.task, name, None) or ""
+            for name in ("signature", "module", "crate")
+        }
     return render_text(config, example.prompt, fields)
 
 
-def render_text(config: PromptConfig, prompt: str, fields: Mapping[str, str] | None = None) -> Prompt:
+def render_text(
+    config: PromptConfig, prompt: str, fields: Mapping[str, str] | None = None
+) -> Prompt:
     """Prompt of a bare text, as rows of a warm start have it; the text is the sprint goal too."""
     asked = _filled(config.template, {**(fields or _bare(prompt)), "prompt": prompt})
     if config.style == "plain":
-        shown = [_filled(config.template, _bare(shot.prompt)) + shot.completion for shot in config.examples]
+        shown = [
+            _filled(config.template, _bare(shot.prompt)) + shot.completion
+            for shot in config.examples
+        ]
         return "\n\n".join([*shown, asked])
     messages = [{"role": "system", "content": config.system}] if config.system is not None else []
     for shot in config.examples:
@@ -44,7 +57,8 @@ def _bare(text: str) -> dict[str, str]:
 
 
 UNKNOWN = "not given"
-"""What stands for the context of a team that none is given of: an empty place invites the model to make one up."""
+"""What stands for the context of a team that none is given of: an empty place invites the model to
+make one up."""
 
 _PLACES = re.compile(r"\{(prompt|signature|module|crate|sprint_goal|team_context)\}")
 
@@ -70,7 +84,8 @@ def token_ids(
     *,
     is_answer_due: bool = True,
 ) -> list[int]:
-    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model.
+    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared
+    to the model.
 
     `template`: the configuration's `prompt.chat_template_kwargs`.
     """

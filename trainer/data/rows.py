@@ -1,11 +1,13 @@
-"""Rows of answers and of preferences, in the layouts that people have them in, made into the two that TRL takes.
+"""Rows of answers and of preferences, in the layouts that people have them in, made into the two
+that TRL takes.
 
-A row that cannot be used is refused with file and line, and skipped only where that is asked for. Tokenizes nothing;
-what a row is for, training or measuring, is drawn here, so that rows with the same prompt stay on one side.
+A row that cannot be used is refused with file and line, and skipped only where that is asked for.
+Tokenizes nothing; what a row is for, training or measuring, is drawn here, so that rows with the
+same prompt stay on one side.
 
-Answers: `prompt` + `completion` (or `solution`), `instruction` + `input` + `output` (Alpaca), `messages`, or `text`.
-Preferences: `chosen` + `rejected`, with a `prompt`, or without one where both begin alike. Prompts, completions and
-both of a pair may be texts, or lists of messages.
+Answers: `prompt` + `completion` (or `solution`), `instruction` + `input` + `output` (Alpaca),
+`messages`, or `text`. Preferences: `chosen` + `rejected`, with a `prompt`, or without one where
+both begin alike. Prompts, completions and both of a pair may be texts, or lists of messages.
 """
 
 from __future__ import annotations
@@ -27,12 +29,36 @@ from trainer.data.tasks import DESCRIBING, named_rows, split
 
 Values = dict[str, Any]
 
-ANSWER_COLUMNS = ("prompt", "completion", "solution", "instruction", "input", "output", "messages", "text")
+ANSWER_COLUMNS = (
+    "prompt",
+    "completion",
+    "solution",
+    "instruction",
+    "input",
+    "output",
+    "messages",
+    "text",
+)
 PAIR_COLUMNS = ("prompt", "chosen", "rejected")
-TOLD_OF_PAIRS = ("prompt_id", "chosen_reward", "rejected_reward", "margin", "chosen_passed", "rejected_passed")
+TOLD_OF_PAIRS = (
+    "prompt_id",
+    "chosen_reward",
+    "rejected_reward",
+    "margin",
+    "chosen_passed",
+    "rejected_passed",
+)
 """What `gradus pairs` says of each pair; nothing is learnt from it."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MESSAGE_KEYS = ("role", "content", "name", "thinking", "reasoning_content", "tool_calls", "tool_call_id")
+MESSAGE_KEYS = (
+    "role",
+    "content",
+    "name",
+    "thinking",
+    "reasoning_content",
+    "tool_calls",
+    "tool_call_id",
+)
 MAX_TEXT_CHARS = 10_000_000
 """In one row: a training text that is longer is a file read the wrong way."""
 
@@ -51,7 +77,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What to train on and what to measure on; no prompt of the one is in the other, if they come from one file."""
+    """What to train on and what to measure on; no prompt of the one is in the other, if they come
+    from one file."""
 
     train: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
@@ -59,7 +86,7 @@ class Split:
     """Why, for each row that was left out."""
 
 
-# ----------------------------------------------------------------------------------------------------------- reading
+# ----------------------------------------------------------------------------------------- reading
 
 
 def load_rows(config: RowStage) -> Split:
@@ -78,20 +105,26 @@ def load_rows(config: RowStage) -> Split:
     if data.held_out > 0 and not parts[1]:
         prompts = len({one.prompt_key for one in train})
         raise Misuse(
-            f"{data.dataset}: data.held_out {data.held_out} of {prompts} prompts ({len(train)} rows) leaves none to "
-            "measure on, as rows with one prompt stay together: set a greater share, or 0 to measure on nothing"
+            f"{data.dataset}: data.held_out {data.held_out} of {prompts} prompts ({len(train)}"
+            " rows) leaves none to measure on, as rows with one prompt stay together: set a"
+            " greater share, or 0 to measure on nothing"
         )
     return Split(*parts, tuple(lost))
 
 
-def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tuple[list[Sample], list[str]]:
+def read_samples(
+    config: RowStage, dataset: str, limit: int | None = None
+) -> tuple[list[Sample], list[str]]:
     """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
     columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
     make, whole = _pair, False
     if isinstance(config, SftStage):
         columns, make = ANSWER_COLUMNS, _answer
         # A conversation is kept whole when the loss is not on its last answer only.
-        whole = bool(config.sft.get("assistant_only_loss")) or config.sft.get("completion_only_loss") is False
+        whole = (
+            bool(config.sft.get("assistant_only_loss"))
+            or config.sft.get("completion_only_loss") is False
+        )
     reader = _Reader(config.prompt, whole)
     known = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
     found, lost = [], []
@@ -103,7 +136,9 @@ def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tu
                 raise
             lost.append(str(misuse))
     if not found:
-        raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {lost[0]}" if lost else ""))
+        raise Misuse(
+            f"{dataset}: holds no rows" + (f" that can be used: {lost[0]}" if lost else "")
+        )
     return found, lost
 
 
@@ -121,12 +156,15 @@ class _Reader:
             # As JSON, the form in which tools of different rows fit into one column.
             values["tools"] = json.dumps(_list_in(row, "tools", "tools"))
         if self.prompt.chat_template_kwargs:
-            values["chat_template_kwargs"] = self.prompt.chat_template_kwargs  # TRL reads them from each row
+            values["chat_template_kwargs"] = (
+                self.prompt.chat_template_kwargs
+            )  # TRL reads them from each row
         asked = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
         return Sample(row.where, values, _key(asked), _key(values))
 
     def rendered(self, prompt: str | list[Message]) -> Prompt:
-        """A text through the config's template; messages as they are, with its system line if they have none."""
+        """A text through the config's template; messages as they are, with its system line if they
+        have none."""
         if isinstance(prompt, str):
             return render_text(self.prompt, prompt)
         if self.prompt.system is None or prompt[0]["role"] in ("system", "developer"):
@@ -134,7 +172,7 @@ class _Reader:
         return [{"role": "system", "content": self.prompt.system}, *prompt]
 
 
-# ---------------------------------------------------------------------------------------------------------- answers
+# ----------------------------------------------------------------------------------------- answers
 
 
 def _answer(reader: _Reader, row: Row) -> Values:
@@ -143,8 +181,8 @@ def _answer(reader: _Reader, row: Row) -> Values:
     if len(layouts) != 1:
         found = f"has {' and '.join(layouts)}" if layouts else "has none of them"
         raise Misuse(
-            f"{row.where}: a row is prompt + completion (or solution), instruction + input + output, messages, or "
-            f"text; this one {found}"
+            f"{row.where}: a row is prompt + completion (or solution), instruction + input +"
+            f" output, messages, or text; this one {found}"
         )
     if layouts == ["messages"]:
         return _conversation(reader, row)
@@ -152,10 +190,15 @@ def _answer(reader: _Reader, row: Row) -> Values:
         return {"text": row.text("text")}
     if layouts == ["instruction"]:
         more = "" if _is_empty(row.values.get("input")) else f"\n\n{row.text('input')}"
-        return _pairing(reader.rendered(row.text("instruction") + more), completion=row.text("output"))
+        return _pairing(
+            reader.rendered(row.text("instruction") + more), completion=row.text("output")
+        )
     answers = [name for name in ("completion", "solution") if name in given]
     if len(answers) != 1:
-        raise Misuse(f"{row.where}: completion: {'and solution are both given' if answers else 'is missing or empty'}")
+        raise Misuse(
+            f"{row.where}: completion:"
+            f" {'and solution are both given' if answers else 'is missing or empty'}"
+        )
     answer = _text_or_messages(row, answers[0])
     return _pairing(reader.rendered(_asked(row)), completion=answer)
 
@@ -163,7 +206,10 @@ def _answer(reader: _Reader, row: Row) -> Values:
 def _conversation(reader: _Reader, row: Row) -> Values:
     messages = _messages(row, "messages")
     if messages[-1]["role"] != "assistant":
-        raise Misuse(f"{row.where}: messages: the last one is {messages[-1]['role']}'s, so there is no answer to learn")
+        raise Misuse(
+            f"{row.where}: messages: the last one is {messages[-1]['role']}'s, so there is no"
+            " answer to learn"
+        )
     if len(messages) < 2:
         raise Misuse(f"{row.where}: messages: there is an answer and nothing that was asked")
     prompt = reader.rendered(messages[:-1])
@@ -173,7 +219,7 @@ def _conversation(reader: _Reader, row: Row) -> Values:
     return {"prompt": prompt, "completion": [messages[-1]]}
 
 
-# ------------------------------------------------------------------------------------------------------ preferences
+# ---------------------------------------------------------------------- preferences
 
 
 def _pair(reader: _Reader, row: Row) -> Values:
@@ -181,17 +227,27 @@ def _pair(reader: _Reader, row: Row) -> Values:
     if isinstance(chosen, str) is not isinstance(rejected, str):
         raise Misuse(f"{row.where}: chosen and rejected: one is a text and the other is messages")
     if chosen == rejected:
-        raise Misuse(f"{row.where}: chosen and rejected are the same, so there is nothing to prefer")
+        raise Misuse(
+            f"{row.where}: chosen and rejected are the same, so there is nothing to prefer"
+        )
     if not _is_empty(row.values.get("prompt")):
         return _pairing(reader.rendered(_asked(row)), chosen=chosen, rejected=rejected)
     if isinstance(chosen, str) and isinstance(rejected, str):
         cut = _shared_chars(chosen, rejected)
         prompt: Prompt = chosen[:cut]
     else:
-        cut = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
+        cut = sum(
+            1
+            for _ in itertools.takewhile(
+                lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)
+            )
+        )
         prompt = reader.rendered(list(chosen[:cut])) if cut else []  # type: ignore[arg-type]
     if not prompt or not chosen[cut:] or not rejected[cut:]:
-        raise Misuse(f"{row.where}: prompt: is missing, and chosen and rejected do not begin alike and end differently")
+        raise Misuse(
+            f"{row.where}: prompt: is missing, and chosen and rejected do not begin alike and end"
+            " differently"
+        )
     return {"prompt": prompt, "chosen": chosen[cut:], "rejected": rejected[cut:]}
 
 
@@ -200,7 +256,8 @@ LAST_TURN = "\n\nAssistant:"
 
 
 def _shared_chars(chosen: str, rejected: str) -> int:
-    """How long the common prompt of two texts is: not into a word that both answers happen to begin with."""
+    """How long the common prompt of two texts is: not into a word that both answers happen to begin
+    with."""
     shared = os.path.commonprefix([chosen, rejected])
     turn = shared.rfind(LAST_TURN)
     if turn >= 0:
@@ -208,7 +265,7 @@ def _shared_chars(chosen: str, rejected: str) -> int:
     return max((shared.rfind(space) + 1 for space in " \n\t"), default=0)
 
 
-# ------------------------------------------------------------------------------------------------------ parts of rows
+# ---------------------------------------------------------------------- parts of rows
 
 
 def _pairing(prompt: Prompt, **answers: str | list[Message]) -> Values:
@@ -260,7 +317,9 @@ def _messages(row: Row, column: str) -> list[Message]:
         if item.get("role") not in ROLES:
             raise Misuse(f"{where}: role {item.get('role')!r} is not one of {', '.join(ROLES)}")
         says = {key: value for key, value in item.items() if value is not None}
-        if not isinstance(says.get("content", ""), str) or not (says.get("content") or says.get("tool_calls")):
+        if not isinstance(says.get("content", ""), str) or not (
+            says.get("content") or says.get("tool_calls")
+        ):
             raise Misuse(f"{where}: content: is missing, empty or not a text")
         messages.append(says)
     if not messages:
@@ -280,10 +339,12 @@ def _refuse_unusable_text(row: Row) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Misuse(f"{row.where}: holds half a surrogate pair, which no encoding has a form for") from None
+        raise Misuse(
+            f"{row.where}: holds half a surrogate pair, which no encoding has a form for"
+        ) from None
 
 
-# ----------------------------------------------------------------------------------------------------------- splits
+# ------------------------------------------------------------------------------------------ splits
 
 
 def _key(value: Any) -> str:
@@ -304,8 +365,9 @@ def _refuse_two_forms(samples: Iterable[Sample]) -> None:
         first = first or sample
         if _form(sample) != _form(first):
             raise Misuse(
-                f"{sample.where}: is of another form than {first.where}: {_form(sample)} there, {_form(first)} here; "
-                "one run takes one form (prompt.style: chat makes messages of texts)"
+                f"{sample.where}: is of another form than {first.where}: {_form(sample)} there,"
+                f" {_form(first)} here; one run takes one form (prompt.style: chat makes messages"
+                " of texts)"
             )
 
 
@@ -313,7 +375,9 @@ def _refuse_overlap(train: Iterable[Sample], held_out: Iterable[Sample]) -> None
     trained = {sample.whole_key: sample.where for sample in train}
     for sample in held_out:
         if (same := trained.get(sample.whole_key)) is not None:
-            raise Misuse(f"{sample.where}: is also at {same}; what is measured on must not be trained on")
+            raise Misuse(
+                f"{sample.where}: is also at {same}; what is measured on must not be trained on"
+            )
 
 
 def repeated(samples: Iterable[Sample]) -> int:

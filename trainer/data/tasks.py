@@ -1,8 +1,10 @@
-"""Tasks from files and hubs: rows are read, checked and split here. Renders no prompt and grades nothing.
+"""Tasks from files and hubs: rows are read, checked and split here. Renders no prompt and grades
+nothing.
 
-A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as in
-`gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do (`gradus.sprint_datasets`). Rows
-that cannot be used are refused with file and line, and skipped only where that is asked for.
+A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as
+in `gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do
+(`gradus.sprint_datasets`). Rows that cannot be used are refused with file and line, and skipped
+only where that is asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +33,18 @@ from trainer.config.run import DataConfig, RowSource, nearest
 T = TypeVar("T")
 
 DESCRIBING = (
-    *("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes"),
+    *(
+        "difficulty",
+        "kind",
+        "source",
+        "stub",
+        "tags",
+        "title",
+        "topics",
+        "licence",
+        "license",
+        "notes",
+    ),
     *("group", "message"),
 )
 """Columns that describe a task. They are known, but neither prompts nor grading use them."""
@@ -42,7 +55,16 @@ ALIASES = {"story": ("formatted_issues",)}
 LEVELS = ("easy", "medium", "hard")
 """Difficulties in words, ascending from 0."""
 
-_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references", "public_tests")
+_STRUCTURED = (
+    "packages",
+    "dependencies",
+    "cases",
+    "files",
+    "limits",
+    "team_context",
+    "references",
+    "public_tests",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +101,12 @@ class Tasks:
     """Why, for each row that was left out."""
 
 
-# ---------------------------------------------------------------------------------------------------------- tasks
+# ------------------------------------------------------------------------------------------- tasks
 
 
 def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) -> Tasks:
-    """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and line."""
+    """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and
+    line."""
     examples, skipped = read_examples(config, config.dataset, grader)
     examples = examples[: config.limit]
     examples = _ordered(examples, config.order)
@@ -97,7 +120,9 @@ def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) ->
         examples = tuple(one for one in examples if one.id not in overlap)
         return Tasks(examples, held_out, (*skipped, *skipped_too, *overlap.values()))
     # Drawn by what judges them, so that variants of one task stay on one side.
-    train, held_out = split(examples, lambda one: _sha256(str(seed), _judged_by(one)), config.held_out)
+    train, held_out = split(
+        examples, lambda one: _sha256(str(seed), _judged_by(one)), config.held_out
+    )
     if not train:
         raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
     return Tasks(train, held_out, skipped)
@@ -108,7 +133,8 @@ def read_examples(
 ) -> tuple[tuple[Example, ...], tuple[str, ...]]:
     """All tasks of one dataset, in its order, and what is wrong with those that are skipped.
 
-    Without a grader bare prompts, whose `id` is made where there is none. Raises Misuse naming file and line.
+    Without a grader bare prompts, whose `id` is made where there is none. Raises Misuse naming file
+    and line.
     """
     known = ["id", "prompt", *DESCRIBING]
     if grader is not None:
@@ -119,7 +145,9 @@ def read_examples(
     for number, row in enumerate(named_rows(dataset, config, known), start=1):
         try:
             if grader is None:
-                example = Example(str(row.values.get("id") or f"row-{number}"), row.text("prompt"), None)
+                example = Example(
+                    str(row.values.get("id") or f"row-{number}"), row.text("prompt"), None
+                )
             else:
                 example = _example(Row(row.where, as_task_row(row.values, grader)), grader)
             _refuse_duplicate(row, example, first)
@@ -129,15 +157,20 @@ def read_examples(
                 raise
             skipped.append(str(misuse))
     if not found:
-        raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {skipped[0]}" if skipped else ""))
+        raise Misuse(
+            f"{dataset}: holds no rows" + (f" that can be used: {skipped[0]}" if skipped else "")
+        )
     return tuple(found), tuple(skipped)
 
 
 def _ordered(examples: tuple[Example, ...], order: str) -> tuple[Example, ...]:
-    """The tasks in the order that `data.order` names. Raises Misuse naming a task whose difficulty is no number."""
+    """The tasks in the order that `data.order` names. Raises Misuse naming a task whose difficulty
+    is no number."""
     if order == "shuffled":
         return examples
-    return tuple(sorted(examples, key=_difficulty if order == "difficulty" else lambda one: len(one.prompt)))
+    return tuple(
+        sorted(examples, key=_difficulty if order == "difficulty" else lambda one: len(one.prompt))
+    )
 
 
 def _difficulty(example: Example) -> float:
@@ -188,10 +221,12 @@ def _cell(name: str, value: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------------------------------- duplicates and splits
+# ---------------------------------------------------------------------- duplicates and splits
 
 
-def split(items: Sequence[T], draw: Callable[[T], str], share: float) -> tuple[tuple[T, ...], tuple[T, ...]]:
+def split(
+    items: Sequence[T], draw: Callable[[T], str], share: float
+) -> tuple[tuple[T, ...], tuple[T, ...]]:
     """What to train on and what is held out; items with the same draw never part."""
     draws = [draw(item) for item in items]
     ranked = sorted(set(draws))
@@ -213,7 +248,8 @@ def _judged_by(example: Example) -> str:
 
 
 def _refuse_duplicate(row: Row, example: Example, first: dict[str, str]) -> None:
-    """Raises Misuse when `first`, places by key, has this id, or this prompt with these tests; else adds the place."""
+    """Raises Misuse when `first`, places by key, has this id, or this prompt with these tests; else
+    adds the place."""
     keys = {f"id:{example.id}": f"id {example.id!r}"}
     if example.task is not None:
         keys[_content(example)] = "this prompt with these tests"
@@ -223,7 +259,9 @@ def _refuse_duplicate(row: Row, example: Example, first: dict[str, str]) -> None
     first |= dict.fromkeys(keys, row.where)
 
 
-def _overlap(train: Sequence[Example], held_out: Sequence[Example], config: DataConfig) -> dict[str, str]:
+def _overlap(
+    train: Sequence[Example], held_out: Sequence[Example], config: DataConfig
+) -> dict[str, str]:
     """Mistakes by id of a task: it is to be trained on and held out as well."""
     trained = {_content(example): example.id for example in train}
     pairs = ((one.id, trained.get(_content(one))) for one in held_out)
@@ -234,7 +272,7 @@ def _overlap(train: Sequence[Example], held_out: Sequence[Example], config: Data
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- rows
+# -------------------------------------------------------------------------------------------- rows
 
 
 def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterator[Row]:
@@ -242,7 +280,9 @@ def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterato
     ours_of = {theirs: ours for ours, theirs in config.columns.items()}
     known = list(known)
     if unknown_targets := sorted(set(config.columns) - set(known)):
-        raise Misuse(f"data.columns: {', '.join(unknown_targets)}: no such column; known: {', '.join(known)}")
+        raise Misuse(
+            f"data.columns: {', '.join(unknown_targets)}: no such column; known: {', '.join(known)}"
+        )
     for row in read_rows(dataset, config.split):
         values = {ours_of.get(name, name): value for name, value in row.values.items()}
         ignored = set(values) if "*" in config.ignore_columns else {*config.ignore_columns}
@@ -256,11 +296,15 @@ def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterato
 
 
 def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
-    """The records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file and line."""
+    """The records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file and
+    line."""
     if dataset.startswith("demo:"):
         from trainer.data.demo_tasks import demo_rows
 
-        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset), start=1))
+        yield from (
+            Row(f"{dataset} row {n}", values)
+            for n, values in enumerate(demo_rows(dataset), start=1)
+        )
     elif Path(dataset).suffix in SUFFIXES:
         yield from (row.checked() for row in read_file(dataset))
     else:
@@ -274,8 +318,9 @@ def _hub_rows(dataset: str, split: str) -> Iterator[Row]:
         loaded = datasets.load_dataset(dataset, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise Misuse(
-            f"{dataset}: is neither a {'/'.join(SUFFIXES)} file nor a dataset that the hub gives us "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'})"
+            f"{dataset}: is neither a {'/'.join(SUFFIXES)} file nor a dataset that the hub gives us"
+            f" ({type(error).__name__}:"
+            f" {str(error).splitlines()[0] if str(error) else 'no reason given'})"
         ) from None
     for number, values in enumerate(loaded, start=1):
         yield Row(f"{dataset}[{split}] row {number}", dict(values))

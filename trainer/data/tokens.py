@@ -1,6 +1,8 @@
-"""Streams of tokens for training on plain text: read from packed files, or made of texts and kept in the run folder.
+"""Streams of tokens for training on plain text: read from packed files, or made of texts and kept
+in the run folder.
 
-Files stay on disk and are mapped, whatever their size. How streams are cut into blocks is `trainer.stages.pretrain`'s.
+Files stay on disk and are mapped, whatever their size. How streams are cut into blocks is
+`trainer.stages.pretrain`'s.
 """
 
 from __future__ import annotations
@@ -78,21 +80,24 @@ def load_tokens(config: TokenSource, folder: Path, tokenizer: Any, vocabulary: i
     """
     train = _stream(config, config.dataset, folder / "tokens.train.npy", tokenizer, vocabulary)
     if config.eval_dataset:
-        other = _stream(config, config.eval_dataset, folder / "tokens.eval.npy", tokenizer, vocabulary)
+        other = _stream(
+            config, config.eval_dataset, folder / "tokens.eval.npy", tokenizer, vocabulary
+        )
         tokens = Tokens(train, other, len(train))
     else:
         cut = len(train) - round(config.held_out * len(train))
         tokens = Tokens(train, train.view(cut, len(train)), cut)
     if tokens.blocks(config.longest) < 1:
         raise Misuse(
-            f"{', '.join(config.dataset)}: {tokens.held_out_from:,} tokens to train on are less than one block of "
-            f"{config.longest:,}"
+            f"{', '.join(config.dataset)}: {tokens.held_out_from:,} tokens to train on are less"
+            f" than one block of {config.longest:,}"
         )
     measures = bool(config.eval_dataset) or config.held_out > 0
     if measures and len(tokens.held_out) < config.longest:
         raise Misuse(
-            f"data.{'eval_dataset' if config.eval_dataset else 'held_out'}: {len(tokens.held_out):,} tokens to measure "
-            f"on are less than one block of {config.longest:,}"
+            f"data.{'eval_dataset' if config.eval_dataset else 'held_out'}:"
+            f" {len(tokens.held_out):,} tokens to measure on are less than one block of"
+            f" {config.longest:,}"
         )
     return tokens
 
@@ -105,7 +110,9 @@ def describe(config: TokenSource) -> str:
     return f"{packed:,} packed tokens" + (f", {len(texts)} files of text" if texts else "")
 
 
-def _stream(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any, vocabulary: int) -> Stream:
+def _stream(
+    config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any, vocabulary: int
+) -> Stream:
     parts, texts = [], []
     for name in names:
         for file in _files([name]):
@@ -135,17 +142,23 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
         yield from inside
 
 
-# ----------------------------------------------------------------------------------------------------- packed files
+# ---------------------------------------------------------------------- packed files
 
 
 def _mapped(file: Path) -> Ids:
     try:
         ids = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise Misuse(f"{file}: cannot be read as packed tokens: {str(error).splitlines()[0]}") from None
+        raise Misuse(
+            f"{file}: cannot be read as packed tokens: {str(error).splitlines()[0]}"
+        ) from None
     if not isinstance(ids, np.ndarray) or ids.dtype not in TYPES or ids.ndim not in (1, 2):
-        form = f"{ids.dtype} in {ids.ndim} dimensions" if isinstance(ids, np.ndarray) else "no array"
-        raise Misuse(f"{file}: packed tokens are uint16 or uint32 in one dimension or two; this is {form}")
+        form = (
+            f"{ids.dtype} in {ids.ndim} dimensions" if isinstance(ids, np.ndarray) else "no array"
+        )
+        raise Misuse(
+            f"{file}: packed tokens are uint16 or uint32 in one dimension or two; this is {form}"
+        )
     if ids.size == 0:
         raise Misuse(f"{file}: holds no tokens")
     return ids.reshape(-1)
@@ -158,11 +171,14 @@ def _checked(file: Path, vocabulary: int) -> Ids:
         chunk = ids[start : start + CHUNK]
         if int(chunk.max()) >= vocabulary:
             at = start + int(np.argmax(chunk >= vocabulary))
-            raise Misuse(f"{file}: token {at:,} is {int(ids[at]):,}, and the model knows {vocabulary:,} tokens only")
+            raise Misuse(
+                f"{file}: token {at:,} is {int(ids[at]):,}, and the model knows {vocabulary:,}"
+                " tokens only"
+            )
     return ids
 
 
-# ------------------------------------------------------------------------------------------------------------- texts
+# ------------------------------------------------------------------------------------------- texts
 
 
 def texts_of(config: TokenSource, names: Sequence[str]) -> Iterator[str]:
@@ -187,15 +203,23 @@ def _whole_text(file: Path) -> str:
 
 
 def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any) -> Ids:
-    """Tokens of texts, each closed by the end-of-text token; a file that holds them already is taken."""
-    seen = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names if Path(name).exists()]
+    """Tokens of texts, each closed by the end-of-text token; a file that holds them already is
+    taken."""
+    seen = [
+        (name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns)
+        for name in names
+        if Path(name).exists()
+    ]
     told = [list(names), config.split, config.text_column, tokenizer.get_vocab(), seen]
     made_of = hashlib.sha256(json.dumps(told, sort_keys=True).encode(errors="replace")).hexdigest()
     note = kept.with_suffix(".json")
     if not (kept.exists() and note.exists() and json.loads(note.read_text())["made_of"] == made_of):
         wide = TYPES[0] if len(tokenizer) <= np.iinfo(TYPES[0]).max else TYPES[1]
         end = [tokenizer.eos_token_id]
-        texts = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts_of(config, names))
+        texts = (
+            tokenizer(text, add_special_tokens=False)["input_ids"]
+            for text in texts_of(config, names)
+        )
         ids = [np.asarray(part + end, dtype=wide) for part in texts]
         half_written = kept.with_name(kept.name + ".partial.npy")
         np.save(half_written, np.concatenate(ids))

@@ -1,8 +1,10 @@
-"""`make demo`: Redis, the service and workers started on this machine, a tiny model trained and measured, a report.
-`make demo-vllm`: the same with a vLLM server, which writes the completions of the training.
+"""`make demo`: Redis, the service and workers started on this machine, a tiny model trained and
+measured, a report. `make demo-vllm`: the same with a vLLM server, which writes the completions of
+the training.
 
-Everything is real and the same as in a large run: the queue, the sandboxed graders over HTTP, the trainer, its config.
-Whatever it starts it stops again, also after Ctrl-C or a failure; an earlier run is moved aside. It installs nothing.
+Everything is real and the same as in a large run: the queue, the sandboxed graders over HTTP, the
+trainer, its config. Whatever it starts it stops again, also after Ctrl-C or a failure; an earlier
+run is moved aside. It installs nothing.
 """
 
 from __future__ import annotations
@@ -52,18 +54,30 @@ SIGNALLED = 128
 CONFIG, VLLM_CONFIG = "demo_ocaml.yaml", "demo_ocaml_vllm.yaml"
 """They differ in who generates and in nothing that is learnt from."""
 VLLM_OPTIONS = ("--device", "cpu", "--max-model-len", "256", "--max-num-seqs", "128")
-QUICK = ("--max_steps", "12", "--warm_start.limit", "4000", "--evaluation.samples", "2", "--evaluation.limit", "24")
+QUICK = (
+    "--max_steps",
+    "12",
+    "--warm_start.limit",
+    "4000",
+    "--evaluation.samples",
+    "2",
+    "--evaluation.limit",
+    "24",
+)
 """Overrides for a run that only shows that everything works; its figures mean little."""
 
 
 class DemoFailed(Exception):
-    """Something the demo needs did not come up; the message says what, shows its log and how to go on."""
+    """Something the demo needs did not come up; the message says what, shows its log and how to go
+    on."""
 
 
 def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | None = None) -> int:
-    """Run the whole demo in `run_dir`. Returns 0, 3 when anything was faulted, or what made it stop.
+    """Run the whole demo in `run_dir`. Returns 0, 3 when anything was faulted, or what made it
+    stop.
 
-    `vllm` is the `gradus` of an environment that has vLLM; None: the trainer's own process generates.
+    `vllm` is the `gradus` of an environment that has vLLM; None: the trainer's own process
+    generates.
     """
     console = Console(highlight=False, soft_wrap=True)
     # Before torch is loaded: beside the workers, and for a model this small, one thread is fastest.
@@ -86,10 +100,17 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, start
     refuse_without_tools()
     aside = set_aside(run_dir)
     (run_dir / "logs").mkdir(parents=True)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    console.print("[bold]Gradus demo:[/] a tiny language model learns OCaml from a real compiler and real tests.")
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    console.print(
+        "[bold]Gradus demo:[/] a tiny language model learns OCaml from a real compiler and real"
+        " tests."
+    )
     if quick:
-        console.print("Quick: a dozen steps show that everything works, and the figures mean little.")
+        console.print(
+            "Quick: a dozen steps show that everything works, and the figures mean little."
+        )
     if aside is not None:
         console.print(f"The run that was in {run_dir} is now in {aside}.")
     with Services(run_dir / "logs") as services:
@@ -97,20 +118,34 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, start
         url = services.start(cores)
         console.print(f"   Grading at {url}; logs in {run_dir / 'logs'}.")
         console.print(
-            "2. Making a model of 0.6 million parameters; it learns the form from answers, many of them wrong."
+            "2. Making a model of 0.6 million parameters; it learns the form from answers, many of"
+            " them wrong."
         )
-        console.print("   Then it is measured, trained with GRPO on the graders' rewards, and measured again.")
+        console.print(
+            "   Then it is measured, trained with GRPO on the graders' rewards, and measured again."
+        )
         config, more = CONFIG, [*(QUICK if quick else ())]
         if vllm is not None:
-            console.print("   A vLLM server is started on what the warm start leaves, and writes GRPO's completions.")
-            config, more = VLLM_CONFIG, [*more, "--generation.url", services.start_vllm(vllm, run_dir / "warm_start")]
-        with held_back():  # a signal during this import, which takes seconds, ends the demo right after it
+            console.print(
+                "   A vLLM server is started on what the warm start leaves, and writes GRPO's"
+                " completions."
+            )
+            config, more = (
+                VLLM_CONFIG,
+                [*more, "--generation.url", services.start_vllm(vllm, run_dir / "warm_start")],
+            )
+        with (
+            held_back()
+        ):  # a signal during this import, which takes seconds, ends the demo right after it
             from transformers.utils import logging
 
             from trainer.train import main as train
         logging.disable_progress_bar()
         try:
-            status = train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
+            status = train(
+                configs() / "train" / config,
+                ["--output_dir", str(run_dir), "--reward.urls", url, *more],
+            )
         except Misuse as misuse:
             raise DemoFailed(f"The training refused its configuration: {misuse}") from None
         if status > SIGNALLED:
@@ -118,14 +153,19 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, start
         if status != EXIT_DONE:
             for service in services.running:
                 service.check()
-            raise DemoFailed(f"The training ended with status {status}; its log is {run_dir / 'training.log'}.")
+            raise DemoFailed(
+                f"The training ended with status {status}; its log is {run_dir / 'training.log'}."
+            )
     return _conclude(run_dir, console, started)
 
 
 def _conclude(run_dir: Path, console: Console, started: float) -> int:
     report = write_report(run_dir, run_dir / "report.html")
     files = RunFolder(run_dir)
-    before, after = (read_evaluation(files.evaluations / f"{name}.json").evaluation for name in ("before", "after"))
+    before, after = (
+        read_evaluation(files.evaluations / f"{name}.json").evaluation
+        for name in ("before", "after")
+    )
     modes = [mode for mode in MODES if before.measured(mode) and after.measured(mode)]
     compared = [compare(before, after, mode=mode, anyway=True) for mode in modes]
     metrics = [line for line in read_lines(files.metrics) if "learning_rate" in line]
@@ -138,17 +178,28 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     went = f"{verb} from {rates.before:.1%} to {rates.after:.1%}"
     console.print(f"\n[bold]The pass rate on {compared[0].tasks} held-out tasks {went}.[/]")
     console.print(_summary(compared, before, after))
-    console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
+    console.print(
+        "Held-out: the kinds of task that were trained on, with constants never trained on for that"
+        " kind."
+    )
     faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
     # From the start of the first step to the end of the last.
-    training_s = metrics[-1]["time"] - metrics[0]["time"] + metrics[0].get("step_time", 0.0) if metrics else 0.0
+    training_s = (
+        metrics[-1]["time"] - metrics[0]["time"] + metrics[0].get("step_time", 0.0)
+        if metrics
+        else 0.0
+    )
     steps = f"{len(metrics)} GRPO steps in {duration(training_s)}"
     console.print(
-        f"{graded:,} submissions graded, {faults}; {steps}; {duration(time.monotonic() - started)} for everything."
+        f"{graded:,} submissions graded, {faults}; {steps}; {duration(time.monotonic() - started)}"
+        " for everything."
     )
     name = "generation/sync_logprob_difference_max"
     if synced := [line[name] for line in metrics if line.get(name) is not None]:
-        console.print(f"Trainer and vLLM server: log-probabilities differed by {max(synced):.1e} at most after a sync.")
+        console.print(
+            f"Trainer and vLLM server: log-probabilities differed by {max(synced):.1e} at most"
+            " after a sync."
+        )
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE
 
@@ -161,14 +212,18 @@ def _summary(compared: Sequence[Comparison], *sides: Evaluation) -> Table:
         points = f"{100 * change.value:+.1f}\n{100 * change.low:+.1f} to {100 * change.high:+.1f}"
         measured = [side.measured(found.mode) for side in sides]
         own = [one.pass_at[1] for one in measured if one is not None]
-        table.add_row(how, *(f"{one.value:.1%}\n{one.low:.1%} to {one.high:.1%}" for one in own), points)
+        table.add_row(
+            how, *(f"{one.value:.1%}\n{one.low:.1%} to {one.high:.1%}" for one in own), points
+        )
     return table
 
 
 def refuse_without_tools() -> None:
     """Raises DemoFailed if a program is missing."""
     if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]:
-        raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
+        raise DemoFailed(
+            f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them."
+        )
 
 
 def set_aside(run_dir: Path) -> Path | None:
@@ -178,7 +233,7 @@ def set_aside(run_dir: Path) -> Path | None:
     return run_dir.rename(free_name(run_dir.with_name(f"{run_dir.name}.")))
 
 
-# ------------------------------------------------------------------------------------------------------- services
+# ---------------------------------------------------------------------------------------- services
 
 
 class Service(Child):
@@ -193,7 +248,9 @@ class Service(Child):
         """Raises DemoFailed with the end of its log when it has died."""
         status = self.process.poll()
         if status is not None:
-            raise DemoFailed(f"{self.name} ended with status {status}. {self.hint}\n{self.end_of_log()}")
+            raise DemoFailed(
+                f"{self.name} ended with status {status}. {self.hint}\n{self.end_of_log()}"
+            )
 
     def end_of_log(self) -> str:
         return f"The end of {self.log}:\n{self.tail(TAIL_LINES) or '  (it is empty)'}"
@@ -201,7 +258,8 @@ class Service(Child):
 
 @dataclass(slots=True)
 class Services:
-    """Redis, the API and the workers; leaving the `with` block stops them all, the last started first."""
+    """Redis, the API and the workers; leaving the `with` block stops them all, the last started
+    first."""
 
     logs: Path
     running: list[Service] = field(default_factory=list)
@@ -216,7 +274,8 @@ class Services:
         self.stop()
 
     def start(self, workers: int) -> str:
-        """Start everything and wait until it is ready; returns the service's address. Raises DemoFailed."""
+        """Start everything and wait until it is ready; returns the service's address. Raises
+        DemoFailed."""
         self.folder = Path(tempfile.mkdtemp(prefix="gradus-demo-"))
         redis_port, port = free_port(), free_port()
         redis, url = f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{port}"
@@ -232,7 +291,8 @@ class Services:
         return url
 
     def start_vllm(self, gradus: Path, model: Path) -> str:
-        """Start a vLLM server as soon as there is a model in that folder; returns the address that it will have."""
+        """Start a vLLM server as soon as there is a model in that folder; returns the address that
+        it will have."""
         port = free_port()
         command = [str(gradus), "vllm", str(model), "--port", str(port), *VLLM_OPTIONS]
 
@@ -304,9 +364,15 @@ def terminable() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m trainer.demo.run", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.demo.run", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM, to generate with that")
-    parser.add_argument("--quick", action="store_true", help="a dozen steps, only to see that everything works")
+    parser.add_argument(
+        "--vllm", type=Path, help="the gradus of an environment with vLLM, to generate with that"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a dozen steps, only to see that everything works"
+    )
     chosen = parser.parse_args()
     sys.exit(main(chosen.run_dir, chosen.quick, chosen.vllm))

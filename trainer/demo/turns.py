@@ -1,8 +1,9 @@
-"""`make demo-turns`: a tiny model learns to repair its answers; the same weights learn from single ones. Three seeds.
+"""`make demo-turns`: a tiny model learns to repair its answers; the same weights learn from single
+ones. Three seeds.
 
-For each seed, one warm start is trained twice: over several turns, and with single turns until as many tokens of its
-own were trained on. Both models are measured on the held-out tasks with the same number of turns. All seeds train side
-by side; the services are those of `make demo`.
+For each seed, one warm start is trained twice: over several turns, and with single turns until as
+many tokens of its own were trained on. Both models are measured on the held-out tasks with the same
+number of turns. All seeds train side by side; the services are those of `make demo`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from trainer.demo.run import (
     terminable,
 )
 from trainer.evaluate.held_out import AFTER, BEFORE
-from trainer.evaluate.intervals import Rate, by_task, mean_over_runs, mean_with_interval, paired_difference
+from trainer.evaluate.intervals import (
+    Rate,
+    by_task,
+    mean_over_runs,
+    mean_with_interval,
+    paired_difference,
+)
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import figures_path, read_evaluation
 from trainer.pipeline.console import duration
@@ -65,7 +72,9 @@ class Measured:
     """Chains without a verdict in one of their turns, which are left out."""
 
 
-def main(run_dir: Path = Path("runs/demo-turns"), seeds: Sequence[int] = SEEDS, quick: bool = False) -> int:
+def main(
+    run_dir: Path = Path("runs/demo-turns"), seeds: Sequence[int] = SEEDS, quick: bool = False
+) -> int:
     """Train and measure all seeds in `run_dir`. Returns the exit status."""
     console = Console(highlight=False, soft_wrap=True, record=True, width=WIDTH)
     started = time.monotonic()
@@ -74,20 +83,31 @@ def main(run_dir: Path = Path("runs/demo-turns"), seeds: Sequence[int] = SEEDS, 
             refuse_without_tools()
             aside = set_aside(run_dir)
             (run_dir / "logs").mkdir(parents=True)
-            console.print("[bold]Gradus demo of turns:[/] a tiny language model learns to repair its OCaml.")
+            console.print(
+                "[bold]Gradus demo of turns:[/] a tiny language model learns to repair its OCaml."
+            )
             if aside is not None:
                 console.print(f"The run that was in {run_dir} is now in {aside}.")
             with Services(run_dir / "logs") as services:
-                cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+                cores = (
+                    len(os.sched_getaffinity(0))
+                    if hasattr(os, "sched_getaffinity")
+                    else os.cpu_count() or 1
+                )
                 url = services.start(cores)
                 console.print(f"Grading at {url}; logs in {run_dir / 'logs'}.")
                 _train(run_dir, seeds, url, QUICK if quick else (), console)
             for seed in seeds:
-                write_report(run_dir / f"seed-{seed}" / "turns", run_dir / f"seed-{seed}" / "report.html")
+                write_report(
+                    run_dir / f"seed-{seed}" / "turns", run_dir / f"seed-{seed}" / "report.html"
+                )
             measured = {seed: measured_of(run_dir / f"seed-{seed}") for seed in seeds}
             for table in tables_of(measured):
                 console.print(table)
-            console.print(f"{duration(time.monotonic() - started)} for everything; reports are in seed-*/report.html.")
+            console.print(
+                f"{duration(time.monotonic() - started)} for everything; reports are in"
+                " seed-*/report.html."
+            )
             console.save_text(str(run_dir / "comparison.txt"))
     except DemoFailed as failure:
         console.print(f"\n[bold red]The demo stopped.[/] {escape(str(failure))}")
@@ -98,8 +118,11 @@ def main(run_dir: Path = Path("runs/demo-turns"), seeds: Sequence[int] = SEEDS, 
     return EXIT_DONE
 
 
-def _train(run_dir: Path, seeds: Sequence[int], url: str, more: Sequence[str], console: Console) -> None:
-    """Run the commands of each seed in their order, all seeds side by side. Raises DemoFailed if one fails."""
+def _train(
+    run_dir: Path, seeds: Sequence[int], url: str, more: Sequence[str], console: Console
+) -> None:
+    """Run the commands of each seed in their order, all seeds side by side. Raises DemoFailed if
+    one fails."""
     waiting = {seed: _commands(run_dir / f"seed-{seed}", seed, url, more) for seed in seeds}
     running: dict[int, Service] = {}
     with ExitStack() as stack:
@@ -121,8 +144,11 @@ def _train(run_dir: Path, seeds: Sequence[int], url: str, more: Sequence[str], c
             time.sleep(LOOK_EVERY_S)
 
 
-def _commands(folder: Path, seed: int, url: str, more: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Names and arguments of the `gradus` commands of one seed. Each reads what those before it have written."""
+def _commands(
+    folder: Path, seed: int, url: str, more: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Names and arguments of the `gradus` commands of one seed. Each reads what those before it
+    have written."""
     train = ["train", str(configs() / "train" / CONFIG), "--seed", str(seed), "--reward.urls", url]
     yield TURNS, [*train, *more, "--output_dir", str(folder / "turns")]
     start = ["--model.name", str(folder / "turns" / "warm_start"), "--warm_start", "null"]
@@ -140,13 +166,16 @@ def turns_of(run: Path) -> int:
 
 
 def steps_of_single_turns(run: Path) -> int:
-    """Steps with which single turns train on about as many tokens of the model as that run over several turns.
+    """Steps with which single turns train on about as many tokens of the model as that run over
+    several turns.
 
     First answers of the run are what a step of single turns has.
     """
     turns = read_lines(RunFolder(run).turns)
     first = sum(line["tokens"] for line in turns if line["turn"] == 1)
-    return int(max(line["step"] for line in turns) * sum(line["tokens"] for line in turns) / first + 0.5)
+    return int(
+        max(line["step"] for line in turns) * sum(line["tokens"] for line in turns) / first + 0.5
+    )
 
 
 def measured_of(folder: Path) -> dict[str, Measured]:
@@ -160,26 +189,47 @@ def measured_of(folder: Path) -> dict[str, Measured]:
 
 def _measured(run: Path, name: str) -> Measured:
     figures = figures_path(run, name)
-    records, later = read_evaluation(figures).records(), read_lines(figures.with_name(f"{name}.turns.jsonl"))
+    records, later = (
+        read_evaluation(figures).records(),
+        read_lines(figures.with_name(f"{name}.turns.jsonl")),
+    )
     repaired = {(one["prompt_id"], one["sample"]) for one in later if one["passed"]}
-    faulted = {(one["prompt_id"], one["sample"]) for one in [*records, *later] if one["status"] == "faulted"}
+    faulted = {
+        (one["prompt_id"], one["sample"])
+        for one in [*records, *later]
+        if one["status"] == "faulted"
+    }
     tasks = by_task(one for one in records if (one["prompt_id"], one["sample"]) not in faulted)
     first = [[bool(one["passed"]) for one in task] for task in tasks]
-    last = [[bool(one["passed"]) or (one["prompt_id"], one["sample"]) in repaired for one in task] for task in tasks]
+    last = [
+        [bool(one["passed"]) or (one["prompt_id"], one["sample"]) in repaired for one in task]
+        for task in tasks
+    ]
     tokens = sum(one["tokens"] for one in read_lines(RunFolder(run).turns)) if name == AFTER else 0
     shares = [[sum(task) / len(task) for task in passed] for passed in (first, last)]
     return Measured(tokens, shares[0], shares[1], len(faulted))
 
 
 def tables_of(measured: dict[int, dict[str, Measured]]) -> list[Table]:
-    """The figures of each seed with intervals over tasks, and those of all seeds with intervals over seeds."""
+    """The figures of each seed with intervals over tasks, and those of all seeds with intervals
+    over seeds."""
     single = Table(
-        "seed", "model", "model tokens", "passed in turn 1", "passed by the last turn", "gain in points", "faults"
+        "seed",
+        "model",
+        "model tokens",
+        "passed in turn 1",
+        "passed by the last turn",
+        "gain in points",
+        "faults",
     )
     values: dict[str, dict[str, list[float]]] = {}
     for seed, models in measured.items():
         for name, one in models.items():
-            rates = mean_with_interval(one.first), mean_with_interval(one.last), paired_difference(one.first, one.last)
+            rates = (
+                mean_with_interval(one.first),
+                mean_with_interval(one.last),
+                paired_difference(one.first, one.last),
+            )
             single.add_row(
                 str(seed),
                 name,
@@ -191,7 +241,9 @@ def tables_of(measured: dict[int, dict[str, Measured]]) -> list[Table]:
             found = values.setdefault(name, {"first": [], "last": [], "gain": []})
             for column, rate in zip(found.values(), rates, strict=True):
                 column.append(rate.value if rate is not None else 0.0)
-    over = Table(f"{len(measured)} seeds", "passed in turn 1", "passed by the last turn", "gain in points")
+    over = Table(
+        f"{len(measured)} seeds", "passed in turn 1", "passed by the last turn", "gain in points"
+    )
     for name, columns in values.items():
         first, last, gain = map(mean_over_runs, columns.values())
         over.add_row(name, _text(first), _text(last), _points(gain))
@@ -206,13 +258,21 @@ def _text(rate: Rate | None) -> str:
 
 
 def _points(rate: Rate | None) -> str:
-    return "" if rate is None else f"{100 * rate.value:+.1f} ({100 * rate.low:+.1f} to {100 * rate.high:+.1f})"
+    return (
+        ""
+        if rate is None
+        else f"{100 * rate.value:+.1f} ({100 * rate.low:+.1f} to {100 * rate.high:+.1f})"
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m trainer.demo.turns", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.demo.turns", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo-turns"))
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--quick", action="store_true", help="a dozen steps, only to see that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="a dozen steps, only to see that everything works"
+    )
     chosen = parser.parse_args()
     sys.exit(main(chosen.run_dir, chosen.seeds, chosen.quick))

@@ -1,4 +1,5 @@
-"""What `gradus doctor` says of training: the device and its numbers, our own extra, vLLM, and optional packages.
+"""What `gradus doctor` says of training: the device and its numbers, our own extra, vLLM, and
+optional packages.
 
 `mps` is `make verify-mps`.
 """
@@ -18,14 +19,26 @@ from trainer.runs.provenance import version_of
 BF16_FROM, FP8_FROM = (8, 0), (8, 9)
 """CUDA's compute capability."""
 OPTIONAL = (
-    ("bitsandbytes", "4-bit and 8-bit weights, 8-bit optimizers", "pip install 'gradus-rl[quantized]'"),
-    ("liger-kernel", "use_liger_kernel: less memory for logits, on CUDA", "pip install liger-kernel"),
+    (
+        "bitsandbytes",
+        "4-bit and 8-bit weights, 8-bit optimizers",
+        "pip install 'gradus-rl[quantized]'",
+    ),
+    (
+        "liger-kernel",
+        "use_liger_kernel: less memory for logits, on CUDA",
+        "pip install liger-kernel",
+    ),
     (
         "flash-attn",
         "attn_implementation: flash_attention_2, on CUDA; without it sdpa is used",
         "pip install flash-attn --no-build-isolation",
     ),
-    ("deepspeed", "configs/accelerate/deepspeed_*.yaml, on several GPUs", "pip install 'deepspeed>=0.18.6'"),
+    (
+        "deepspeed",
+        "configs/accelerate/deepspeed_*.yaml, on several GPUs",
+        "pip install 'deepspeed>=0.18.6'",
+    ),
 )
 """Distribution, what it is for, how to get it."""
 VLLM_ENVIRONMENT = Path(".venv-vllm")
@@ -50,23 +63,39 @@ def accelerator() -> Check:
     try:
         import torch
     except (ImportError, OSError, RuntimeError) as error:
-        return Check("device", False, f"torch cannot be loaded: {error}; install it anew", needed=False)
+        return Check(
+            "device", False, f"torch cannot be loaded: {error}; install it anew", needed=False
+        )
     if torch.cuda.is_available():
         return _cuda(torch)
     if torch.backends.mps.is_available():
-        text = "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries it out"
+        text = (
+            "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries"
+            " it out"
+        )
         return Check("device", True, text, details={"kind": "mps"})
-    return Check("device", True, f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}", details={"kind": "cpu"})
+    return Check(
+        "device",
+        True,
+        f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}",
+        details={"kind": "cpu"},
+    )
 
 
 def _cuda(torch: Any) -> Check:
     devices = [cuda_device(torch, index) for index in range(torch.cuda.device_count())]
     told = "; ".join(
-        f"{one['name']}, {one['memory_gb']:.0f} GiB, "
-        f"{'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'}, {'fp8' if one['has_fp8'] else 'no fp8'}"
+        f"{one['name']}, {one['memory_gb']:.0f} GiB,"
+        f" {'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'},"
+        f" {'fp8' if one['has_fp8'] else 'no fp8'}"
         for one in devices
     )
-    return Check("device", True, f"CUDA {torch.version.cuda}: {told}", details={"kind": "cuda", "devices": devices})
+    return Check(
+        "device",
+        True,
+        f"CUDA {torch.version.cuda}: {told}",
+        details={"kind": "cuda", "devices": devices},
+    )
 
 
 def cuda_device(torch: Any, index: int) -> dict[str, Any]:
@@ -84,9 +113,14 @@ def cuda_device(torch: Any, index: int) -> dict[str, Any]:
 
 def _why_only_cpu(torch: Any) -> str:
     if shutil.which("nvidia-smi") is not None and torch.version.cuda is None:
-        return "there is an NVIDIA driver, and this torch is a build for the CPU: install one for CUDA"
+        return (
+            "there is an NVIDIA driver, and this torch is a build for the CPU: install one for CUDA"
+        )
     if shutil.which("nvidia-smi") is not None:
-        return f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the driver older than it?"
+        return (
+            f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the"
+            " driver older than it?"
+        )
     if sys.platform == "darwin":
         return "this torch has no MPS: `make verify-mps` says why"
     return "fine for the demos, slow for real models"
@@ -99,23 +133,33 @@ def chosen_dtypes() -> str:
 
     device = choose_device(ModelConfig(name="any"))
     arithmetic = (
-        "bf16 arithmetic" if with_device_defaults({}, device, lambda text: None)["bf16"] else "float32 arithmetic"
+        "bf16 arithmetic"
+        if with_device_defaults({}, device, lambda text: None)["bf16"]
+        else "float32 arithmetic"
     )
-    trained, frozen = (weights_dtype(device, "auto", frozen=is_frozen) for is_frozen in (False, True))
+    trained, frozen = (
+        weights_dtype(device, "auto", frozen=is_frozen) for is_frozen in (False, True)
+    )
     return (
-        f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype, bf16, fp16 change it)"
+        f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype,"
+        " bf16, fp16 change it)"
     )
 
 
 def vllm_pair() -> Check:
-    """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its own."""
+    """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its
+    own."""
     trl, vllm = version_of("trl") or "?", version_of("vllm") or _in_own_environment()
     tested = TESTED.get(trl, ())
     details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
     if vllm is None:
         wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
         return Check(
-            "vLLM", False, f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'", False, details
+            "vLLM",
+            False,
+            f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'",
+            False,
+            details,
         )
     if vllm.partition("+")[0] in tested:
         return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)

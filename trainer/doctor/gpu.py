@@ -1,9 +1,11 @@
-"""`make verify-gpu`: what training does on this machine's CUDA card, with random weights, in at most ten minutes.
+"""`make verify-gpu`: what training does on this machine's CUDA card, with random weights, in at
+most ten minutes.
 
-The model has the architecture of Qwen2.5-Coder-1.5B, is made on the spot and knows nothing, so no hub is needed. Its
-rewards come from a small reward model that is as random. Each check runs `gradus train` in a process of its own, so
-that its peak memory is its own and a crash ends no other check. `--device cpu` runs the same code with a tiny model.
-Writes verify.json and verify.html, and exits with 1 where a check failed or there is no card.
+The model has the architecture of Qwen2.5-Coder-1.5B, is made on the spot and knows nothing, so no
+hub is needed. Its rewards come from a small reward model that is as random. Each check runs `gradus
+train` in a process of its own, so that its peak memory is its own and a crash ends no other check.
+`--device cpu` runs the same code with a tiny model. Writes verify.json and verify.html, and exits
+with 1 where a check failed or there is no card.
 """
 
 from __future__ import annotations
@@ -48,13 +50,21 @@ QWEN_1_5B: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
 }
 """Qwen2.5-Coder-1.5B's configuration, in transformers' names: 1.54 billion parameters."""
-TINY = {**QWEN_1_5B, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 512}
+TINY = {
+    **QWEN_1_5B,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+}
 TINY |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024}
 STEPS, SAVE_AT, KILL_AT = 6, 2, 3
-"""Optimizer steps of a check; the step of the checkpoint, and the one after which the run to resume is killed."""
+"""Optimizer steps of a check; the step of the checkpoint, and the one after which the run to resume
+is killed."""
 GROUP, PROMPTS = 8, 2
 MOST_NATS = 0.05
-"""Mean difference of a token's log-probability in bfloat16 from float32's. One rounding of a logit near 16 is 0.06."""
+"""Mean difference of a token's log-probability in bfloat16 from float32's. One rounding of a logit
+near 16 is 0.06."""
 
 Figures = dict[str, Any]
 
@@ -63,11 +73,12 @@ class CheckFailed(Exception):
     """What a check found wrong."""
 
 
-# ---------------------------------------------------------------------------------------------------------- models
+# ------------------------------------------------------------------------------------------ models
 
 
 def make_models(folder: Path, device: str) -> None:
-    """The policy in `folder/model` and the reward model in `folder/judge`; random, and the same each time."""
+    """The policy in `folder/model` and the reward model in `folder/judge`; random, and the same
+    each time."""
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
     from transformers.utils.logging import disable_progress_bar
@@ -77,7 +88,11 @@ def make_models(folder: Path, device: str) -> None:
     disable_progress_bar()
     for name, sizes in (("model", QWEN_1_5B if device == "cuda" else TINY), ("judge", TINY)):
         tokenizer = _tokenizer(sizes["vocab_size"])
-        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+        ends = {
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": None,
+        }
         config = AutoConfig.for_model("qwen2", **sizes, **ends)
         if name == "model":
             made = untrained(config, "bfloat16" if device == "cuda" else "float32", seed=1)
@@ -90,13 +105,16 @@ def make_models(folder: Path, device: str) -> None:
 
 
 def _tokenizer(size: int) -> Any:
-    """A tokenizer in which each of `size` tokens has a text, so that random completions differ for the judge."""
+    """A tokenizer in which each of `size` tokens has a text, so that random completions differ for
+    the judge."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     names = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|endoftext|>", "<|im_end|>"]
     names += [f"Ġ{number}" for number in range(size - len(names))]
-    bpe = Tokenizer(models.BPE(vocab={name: number for number, name in enumerate(names)}, merges=[]))
+    bpe = Tokenizer(
+        models.BPE(vocab={name: number for number, name in enumerate(names)}, merges=[])
+    )
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
@@ -104,18 +122,21 @@ def _tokenizer(size: int) -> Any:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- checks
+# ------------------------------------------------------------------------------------------ checks
 
 
 def check_precision(folder: Path, device: str) -> Figures:
-    """Log-probabilities of one text in bfloat16 against float32, by the attention that training uses."""
+    """Log-probabilities of one text in bfloat16 against float32, by the attention that training
+    uses."""
     import torch
     from transformers import AutoModelForCausalLM
 
     ids = torch.randint(0, 500, (1, 256), generator=torch.Generator().manual_seed(1)).to(device)
     found = []
     for dtype in (torch.float32, torch.bfloat16):
-        model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype).to(device).eval()
+        model = (
+            AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype).to(device).eval()
+        )
         with torch.inference_mode():
             told = model(input_ids=ids).logits[:, :-1].float().log_softmax(dim=-1)
         found.append(told.gather(2, ids[:, 1:, None]).squeeze(2))
@@ -123,7 +144,9 @@ def check_precision(folder: Path, device: str) -> Figures:
     apart = (found[0] - found[1]).abs()
     figures = {"mean_nats": float(apart.mean()), "max_nats": float(apart.max())}
     if not figures["mean_nats"] < MOST_NATS:
-        raise CheckFailed(f"bfloat16 and float32 differ by {figures['mean_nats']:.3f} nats on average")
+        raise CheckFailed(
+            f"bfloat16 and float32 differ by {figures['mean_nats']:.3f} nats on average"
+        )
     return figures
 
 
@@ -136,7 +159,8 @@ def check_full(folder: Path, device: str) -> Figures:
 
 
 def check_resume(folder: Path, device: str) -> Figures:
-    """The run of `lora`, killed by SIGKILL after a checkpoint, resumed, and compared with the run that was not."""
+    """The run of `lora`, killed by SIGKILL after a checkpoint, resumed, and compared with the run
+    that was not."""
     changes = {"lora": {"r": 16, "alpha": 32}}
     config = _write_config(folder, device, "resume", changes)
     run = RunFolder(folder / "resume")
@@ -164,7 +188,8 @@ def check_colocate(folder: Path, device: str) -> Figures:
 
 
 def check_server(folder: Path, device: str) -> Figures:
-    """A vLLM server on the same card; adapters are sent to it, and the trainer proves each transfer."""
+    """A vLLM server on the same card; adapters are sent to it, and the trainer proves each
+    transfer."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -180,7 +205,10 @@ def check_server(folder: Path, device: str) -> Figures:
         "--max-model-len",
         "512",
     ]
-    server = Child([*command, "--lora-rank", "16", "--gpu-memory-utilization", "0.3"], folder / "server.vllm.log")
+    server = Child(
+        [*command, "--lora-rank", "16", "--gpu-memory-utilization", "0.3"],
+        folder / "server.vllm.log",
+    )
     try:
         give_up_at = time.monotonic() + SERVER_READY_S
         while not _is_healthy(url):
@@ -196,7 +224,9 @@ def check_server(folder: Path, device: str) -> Figures:
         server.end()
     lines = read_lines(folder / "server" / "metrics.jsonl")
     names = {name for line in lines for name in line if name.startswith("generation/")}
-    return figures | {name: max(line[name] for line in lines if name in line) for name in sorted(names)}
+    return figures | {
+        name: max(line[name] for line in lines if name in line) for name in sorted(names)
+    }
 
 
 CHECKS: Mapping[str, Callable[[Path, str], Figures]] = {
@@ -218,11 +248,12 @@ def _is_healthy(url: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------------------------------ runs
+# -------------------------------------------------------------------------------------------- runs
 
 
 def _write_config(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Path:
-    """The config of a GRPO run of `STEPS` steps in `folder/name`, without a grader: the judge alone gives rewards."""
+    """The config of a GRPO run of `STEPS` steps in `folder/name`, without a grader: the judge alone
+    gives rewards."""
     prompts = "".join(json.dumps({"id": f"p{n}", "prompt": f"task {n}: "}) + "\n" for n in range(8))
     (folder / "prompts.jsonl").write_text(prompts, encoding="utf-8")
     told = {
@@ -249,21 +280,29 @@ def _write_config(folder: Path, device: str, name: str, changes: Mapping[str, An
 
 
 def _trained(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Figures:
-    """Figures of a run in this process, resumed where its folder has a checkpoint. Raises CheckFailed."""
+    """Figures of a run in this process, resumed where its folder has a checkpoint. Raises
+    CheckFailed."""
     import torch
 
     from trainer.train import main as train
 
     status = train(_write_config(folder, device, name, changes))
     if status != 0:
-        raise CheckFailed(f"gradus train ended with status {status}; its log is {folder / name / 'training.log'}")
-    lines = [line for line in read_lines(folder / name / "metrics.jsonl") if "learning_rate" in line]
+        raise CheckFailed(
+            f"gradus train ended with status {status}; its log is {folder / name / 'training.log'}"
+        )
+    lines = [
+        line for line in read_lines(folder / name / "metrics.jsonl") if "learning_rate" in line
+    ]
     if len(lines) != STEPS:
         raise CheckFailed(f"{len(lines)} steps were logged in place of {STEPS}")
     if not any(line["grad_norm"] > 0 for line in lines):
         raise CheckFailed("no step had a gradient")
     later = lines[1:]  # the first one compiles kernels and fills caches
-    seconds = {part: _mean(line[f"time/{part}_s"] for line in later) for part in ("generate", "grade", "update")}
+    seconds = {
+        part: _mean(line[f"time/{part}_s"] for line in later)
+        for part in ("generate", "grade", "update")
+    }
     tokens = GROUP * PROMPTS * _mean(line["completions/mean_length"] for line in later)
     peak = (
         torch.cuda.max_memory_allocated()
@@ -293,7 +332,7 @@ def _apart(one: Path, other: Path) -> float:
     return max(float((first[name] - second[name]).abs().max()) for name in first)
 
 
-# ---------------------------------------------------------------------------------------------------------- report
+# ------------------------------------------------------------------------------------------ report
 
 
 def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
@@ -301,7 +340,11 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        print(f"MISS no CUDA card: torch {torch.__version__} sees none; `gradus doctor` says what there is", flush=True)
+        print(
+            f"MISS no CUDA card: torch {torch.__version__} sees none; `gradus doctor` says what"
+            " there is",
+            flush=True,
+        )
         return EXIT_FAILS
     out.mkdir(parents=True, exist_ok=True)
     if earlier := [entry.name for entry in out.iterdir()]:
@@ -316,7 +359,9 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
     (out / "verify.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     _write_page(found, out / "verify.html")
     print(f"{out / 'verify.json'} and {out / 'verify.html'}")
-    return EXIT_FAILS if any(check["status"] == "failed" for check in checks.values()) else EXIT_WORKS
+    return (
+        EXIT_FAILS if any(check["status"] == "failed" for check in checks.values()) else EXIT_WORKS
+    )
 
 
 def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
@@ -327,19 +372,35 @@ def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
         return {"status": "skipped", "text": "vLLM sleeps on CUDA alone"}
     if left_s <= 0:
         return {"status": "failed", "text": "no time was left for it; give more with --budget"}
-    command = [sys.executable, "-m", "trainer.doctor.gpu", "--device", device, "--out", str(out), "--check", name]
+    command = [
+        sys.executable,
+        "-m",
+        "trainer.doctor.gpu",
+        "--device",
+        device,
+        "--out",
+        str(out),
+        "--check",
+        name,
+    ]
     started = time.monotonic()
     child = Child(command, out / f"{name}.log", environment={"OMP_NUM_THREADS": "1", **os.environ})
     try:
         child.process.wait(left_s)
     except subprocess.TimeoutExpired:
         child.process.send_signal(signal.SIGTERM)
-        return {"status": "failed", "text": f"did not end in the {left_s:.0f} s that were left\n{child.tail(5)}"}
+        return {
+            "status": "failed",
+            "text": f"did not end in the {left_s:.0f} s that were left\n{child.tail(5)}",
+        }
     finally:
         child.end()
     wrote = out / f"{name}.json"
     if not wrote.exists():
-        return {"status": "failed", "text": f"ended with status {child.process.returncode}\n{child.tail(5)}"}
+        return {
+            "status": "failed",
+            "text": f"ended with status {child.process.returncode}\n{child.tail(5)}",
+        }
     found: Figures = json.loads(wrote.read_text(encoding="utf-8"))
     return found | {"wall_s": round(time.monotonic() - started, 1)}
 
@@ -348,7 +409,10 @@ def check(name: str, out: Path, device: str) -> int:
     """One check in this process; its outcome goes to `out/NAME.json`."""
     try:
         figures = {key: round(value, 6) for key, value in CHECKS[name](out, device).items()}
-        found: Figures = {"status": "ok", "text": ", ".join(f"{key} {value:g}" for key, value in figures.items())}
+        found: Figures = {
+            "status": "ok",
+            "text": ", ".join(f"{key} {value:g}" for key, value in figures.items()),
+        }
         found["figures"] = figures
     except CheckFailed as failure:
         found = {"status": "failed", "text": str(failure)}
@@ -360,27 +424,49 @@ def _machine(torch: Any, device: str) -> Figures:
     found: Figures = {"device": device, "platform": platform.platform(), "versions": versions()}
     if device == "cuda":
         card = torch.cuda.get_device_properties(0)
-        found |= {"card": card.name, "memory_gib": round(card.total_memory / 2**30, 1), "cuda": torch.version.cuda}
+        found |= {
+            "card": card.name,
+            "memory_gib": round(card.total_memory / 2**30, 1),
+            "cuda": torch.version.cuda,
+        }
         found["capability"] = f"{card.major}.{card.minor}"
     return found
 
 
 def _write_page(found: Figures, path: Path) -> None:
-    console = Console(record=True, width=160, highlight=False, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    console.print(" ".join(str(found["machine"].get(name, "")) for name in ("card", "device", "cuda", "platform")))
+    console = Console(
+        record=True,
+        width=160,
+        highlight=False,
+        file=open(os.devnull, "w", encoding="utf-8"),  # noqa: SIM115
+    )
+    console.print(
+        " ".join(
+            str(found["machine"].get(name, "")) for name in ("card", "device", "cuda", "platform")
+        )
+    )
     table = Table("check", "status", "s", "found", title="make verify-gpu")
     for name, check_found in found["checks"].items():
         table.add_row(
-            name, check_found["status"], str(check_found.get("wall_s", "")), check_found["text"].replace(", ", "\n")
+            name,
+            check_found["status"],
+            str(check_found.get("wall_s", "")),
+            check_found["text"].replace(", ", "\n"),
         )
     console.print(table)
-    console.print(", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items()))
+    console.print(
+        ", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items())
+    )
     console.save_html(str(path))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m trainer.doctor.gpu", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu runs a tiny model")
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.doctor.gpu", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu runs a tiny model"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/verify-gpu"))
     parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="SECONDS")
     parser.add_argument("--only", nargs="+", choices=tuple(CHECKS), default=list(CHECKS))

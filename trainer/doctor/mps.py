@@ -1,4 +1,5 @@
-"""`make verify-mps`: does torch compute rightly on Apple Silicon? Multiplies, attends, learns; compares with the CPU.
+"""`make verify-mps`: does torch compute rightly on Apple Silicon? Multiplies, attends, learns;
+compares with the CPU.
 
 Graders do not run there: they need Linux, in containers. The trainer does, natively.
 """
@@ -27,14 +28,20 @@ def main() -> int:
         return EXIT_FAILS
     print(f"ok   torch {torch.__version__} on macOS {platform.mac_ver()[0]}, {platform.machine()}")
     works = [_said(name, look) for name, look in mps_checks(torch, "mps")]
-    print("Graders need Linux: run them in containers (docker compose up). `gradus train` runs here, natively.")
+    print(
+        "Graders need Linux: run them in containers (docker compose up). `gradus train` runs here,"
+        " natively."
+    )
     return EXIT_WORKS if all(works) else EXIT_FAILS
 
 
 def why_not(torch: Any) -> str:
     """Why there is no MPS, and what to do."""
     if sys.platform != "darwin":
-        return f"this is {platform.system()}, and MPS is Apple Silicon's; `gradus doctor` says what there is here"
+        return (
+            f"this is {platform.system()}, and MPS is Apple Silicon's; `gradus doctor` says what"
+            " there is here"
+        )
     if platform.machine() != "arm64":
         return f"this Python is built for {platform.machine()}: install one for arm64"
     if not torch.backends.mps.is_built():
@@ -73,7 +80,9 @@ def _attends(torch: Any, device: str) -> bool:
 
 def _learns(torch: Any, device: str) -> bool:
     torch.manual_seed(3)
-    network = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 1)).to(device)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 1)
+    ).to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
     inputs = torch.randn(64, 8).to(device)
     wanted = inputs.sum(dim=1, keepdim=True)
@@ -89,7 +98,9 @@ def _learns(torch: Any, device: str) -> bool:
 
 def _alike(torch: Any, here: Any, there: Any) -> bool:
     difference = (here - there.cpu()).abs().max()
-    return bool(torch.isfinite(difference)) and float(difference) <= TOLERANCE * float(here.abs().max())
+    return bool(torch.isfinite(difference)) and float(difference) <= TOLERANCE * float(
+        here.abs().max()
+    )
 
 
 if __name__ == "__main__":

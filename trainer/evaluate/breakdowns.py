@@ -1,7 +1,8 @@
-"""The finer figures of one way of sampling: stages, causes, lengths, speed, kinds of task, repair. Pure functions.
+"""The finer figures of one way of sampling: stages, causes, lengths, speed, kinds of task, repair.
+Pure functions.
 
-Shares and their intervals are over verdicts, and tasks weigh alike; what was not written or not judged is in none of
-them. Quantiles are interpolated between neighbours.
+Shares and their intervals are over verdicts, and tasks weigh alike; what was not written or not
+judged is in none of them. Quantiles are interpolated between neighbours.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class HallucinatedNames(Part):
     answers: Rate | None
     """Share of judged answers with at least one; tasks weigh alike."""
     errors: Rate | None
-    """Share of the compiler's errors that report one, of all in all judged answers; None without errors."""
+    """Share of the compiler's errors that report one, of all in all judged answers; None without
+    errors."""
     names: dict[str, int]
     """The most frequent, each with the number of answers that have it."""
 
@@ -119,7 +121,8 @@ class TextMetrics(Part):
     distinct_2: float
     """Different pairs of neighbours as a share of all."""
     repetition: float
-    """Share of a completion's runs of four words that stood in it before; the mean over completions."""
+    """Share of a completion's runs of four words that stood in it before; the mean over
+    completions."""
     words: float
     """Words of a completion, on average."""
 
@@ -147,17 +150,22 @@ class Details(Part):
     """In tokens where they are known, else in characters."""
     lengths_in: str
     invented: HallucinatedNames | None = None
-    """Names that the compiler did not find; None for graders without a language, and in files of earlier versions."""
+    """Names that the compiler did not find; None for graders without a language, and in files of
+    earlier versions."""
     sizes: Sizes | None = None
     """Lines of code; None where answers are none, and in files of earlier versions."""
     declined: Rate | None = None
-    """Share of answers that decline a task; None where answers are no code, and in files of earlier versions."""
+    """Share of answers that decline a task; None where answers are no code, and in files of earlier
+    versions."""
     text: TextMetrics | None = None
     """Variety and repetition of the completions; None in files of earlier versions."""
 
 
-def details_of(records: Sequence[Record], description: GraderDescription | None = None, *, seed: int = 0) -> Details:
-    """The finer figures of the records of one way of sampling; by default of the grader that the records name."""
+def details_of(
+    records: Sequence[Record], description: GraderDescription | None = None, *, seed: int = 0
+) -> Details:
+    """The finer figures of the records of one way of sampling; by default of the grader that the
+    records name."""
     verdicts = [record for record in records if is_judged(record)]
     if description is None or not verdicts:
         description = description_of(grader_of(verdicts))
@@ -165,20 +173,34 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
     written = [record for record in records if record.get("status") != "generation_error"]
     lost = [record for record in records if record.get("status") == "generation_error"]
     cut = [record for record in written if record.get("finish_reason") == "length"]
-    tokens = [record["completion_tokens"] for record in written if record.get("completion_tokens") is not None]
+    tokens = [
+        record["completion_tokens"]
+        for record in written
+        if record.get("completion_tokens") is not None
+    ]
     chars = [len(record["completion"]) for record in written]
     in_tokens = len(tokens) == len(written) > 0
-    codes = [(code_of(str(one["completion"]), fences), one.get("stub")) for one in verdicts] if fences else []
+    codes = (
+        [(code_of(str(one["completion"]), fences), one.get("stub")) for one in verdicts]
+        if fences
+        else []
+    )
     return Details(
         rates={
             name: rate
             for name, rule in description.rates.items()
             if (rate := _share(verdicts, rate_test(rule, description.stages), seed)) is not None
         },
-        partial_tests=mean_with_interval([fmean(map(_partial, group)) for group in by_task(verdicts)], seed=seed)
+        partial_tests=mean_with_interval(
+            [fmean(map(_partial, group)) for group in by_task(verdicts)], seed=seed
+        )
         if any(record.get("tests") for record in verdicts)
         else None,
-        causes=dict(Counter(cause for record in records if (cause := cause_of(record)) != PASSED).most_common()),
+        causes=dict(
+            Counter(
+                cause for record in records if (cause := cause_of(record)) != PASSED
+            ).most_common()
+        ),
         truncated=Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
         if any(record.get("finish_reason") is not None for record in written)
         else None,
@@ -186,7 +208,9 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
         speed=_speed(written),
         completion_tokens=quantiles(tokens),
         completion_chars=quantiles(chars),
-        imperative=_share(verdicts, lambda r: is_imperative(code_of(str(r["completion"]), fences)), seed)
+        imperative=_share(
+            verdicts, lambda r: is_imperative(code_of(str(r["completion"]), fences)), seed
+        )
         if is_imperative
         else None,
         groups={name: _groups(verdicts, name, seed) for name in group_columns(verdicts)},
@@ -196,11 +220,15 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
         invented=invented_of(verdicts, description.name, seed),
         sizes=Sizes(
             answer_lines=quantiles([len(code_lines(code)) for code, _ in codes]),
-            changed_lines=quantiles([changed_lines(stub, code) for code, stub in codes if isinstance(stub, str)]),
+            changed_lines=quantiles(
+                [changed_lines(stub, code) for code, stub in codes if isinstance(stub, str)]
+            ),
         )
         if fences
         else None,
-        declined=_share(verdicts, lambda record: is_declined(record, description), seed) if fences else None,
+        declined=_share(verdicts, lambda record: is_declined(record, description), seed)
+        if fences
+        else None,
         text=text_metrics([str(record["completion"]) for record in written]),
     )
 
@@ -213,7 +241,9 @@ def invented_of(verdicts: Sequence[Record], grader: str, seed: int = 0) -> Hallu
     # Names of one answer count once; among equally frequent ones, the first in the alphabet.
     names = Counter(name for task in tasks for _, invented in task for name in {*invented})
     return HallucinatedNames(
-        answers=share_over_tasks([[bool(invented) for _, invented in task] for task in tasks], seed),
+        answers=share_over_tasks(
+            [[bool(invented) for _, invented in task] for task in tasks], seed
+        ),
         errors=ratio_over_tasks(
             [sum(len(invented) for _, invented in task) for task in tasks],
             [sum(errors for errors, _ in task) for task in tasks],
@@ -230,13 +260,19 @@ def _partial(record: Record) -> float:
 
 
 def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
-    """The share of verdicts with that property; tasks weigh alike, and the interval is over tasks."""
-    return share_over_tasks([[test(record) for record in group] for group in by_task(verdicts)], seed)
+    """The share of verdicts with that property; tasks weigh alike, and the interval is over
+    tasks."""
+    return share_over_tasks(
+        [[test(record) for record in group] for group in by_task(verdicts)], seed
+    )
 
 
 def group_columns(rows: Sequence[Record]) -> list[str]:
-    """Columns that rows have, of `difficulty` and `kind`; a kind that only repeats the difficulty is left out."""
-    given = [name for name in ("difficulty", "kind") if any(row.get(name) is not None for row in rows)]
+    """Columns that rows have, of `difficulty` and `kind`; a kind that only repeats the difficulty
+    is left out."""
+    given = [
+        name for name in ("difficulty", "kind") if any(row.get(name) is not None for row in rows)
+    ]
     same = all(row.get("kind") == row.get("difficulty") for row in rows)
     return given[:1] if same else given
 
@@ -244,7 +280,9 @@ def group_columns(rows: Sequence[Record]) -> list[str]:
 def _groups(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Group]:
     by_value: dict[str, list[Record]] = {}
     for record in verdicts:
-        by_value.setdefault("none" if record.get(column) is None else str(record[column]), []).append(record)
+        by_value.setdefault(
+            "none" if record.get(column) is None else str(record[column]), []
+        ).append(record)
     return {
         value: Group(
             tasks=len(by_task(found)),
@@ -252,17 +290,22 @@ def _groups(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Gro
             passed=sum(map(is_passed, found)),
             rate=_share(found, is_passed, seed),
             mean_reward=fmean(record["reward"] for record in found),
-            partial_tests=fmean(map(_partial, found)) if any(r.get("tests") for r in found) else None,
+            partial_tests=fmean(map(_partial, found))
+            if any(r.get("tests") for r in found)
+            else None,
         )
         for value, found in sorted(by_value.items())
     }
 
 
-# ------------------------------------------------------------------------------------------------ lengths and speed
+# ---------------------------------------------------------------------- lengths and speed
 
 
-def histogram(values: Sequence[float], bins: int, span: tuple[float, float] | None = None) -> Histogram | None:
-    """Counts in `bins` of equal width over `span`; without one, in at most so many of a round width from 0 on."""
+def histogram(
+    values: Sequence[float], bins: int, span: tuple[float, float] | None = None
+) -> Histogram | None:
+    """Counts in `bins` of equal width over `span`; without one, in at most so many of a round width
+    from 0 on."""
     if not values:
         return None
     if span is None:
@@ -273,17 +316,27 @@ def histogram(values: Sequence[float], bins: int, span: tuple[float, float] | No
         # The largest value lies within the last bin, also where it is a multiple of the width.
         bins = math.ceil(most / width)
         span = (0.0, bins * width)
-    counts, edges = np.histogram(np.clip(np.asarray(values, dtype=np.float64), *span), bins=bins, range=span)
-    return Histogram(edges=tuple(round(float(e), 9) for e in edges), counts=tuple(int(count) for count in counts))
+    counts, edges = np.histogram(
+        np.clip(np.asarray(values, dtype=np.float64), *span), bins=bins, range=span
+    )
+    return Histogram(
+        edges=tuple(round(float(e), 9) for e in edges), counts=tuple(int(count) for count in counts)
+    )
 
 
 def _speed(written: Sequence[Record]) -> Speed:
     timed = [record for record in written if record.get("latency_s") is not None]
     counted = [record for record in timed if record.get("completion_tokens") is not None]
     spent_s = busy_s(timed)
-    each = [record["completion_tokens"] / record["latency_s"] for record in counted if record["latency_s"] > 0]
+    each = [
+        record["completion_tokens"] / record["latency_s"]
+        for record in counted
+        if record["latency_s"] > 0
+    ]
     total = sum(record["completion_tokens"] for record in counted) if counted else None
-    asked = [record["prompt_tokens"] for record in written if record.get("prompt_tokens") is not None]
+    asked = [
+        record["prompt_tokens"] for record in written if record.get("prompt_tokens") is not None
+    ]
     return Speed(
         latency_s=quantiles([record["latency_s"] for record in timed]),
         tokens_per_s=total / spent_s if total is not None and spent_s > 0 else None,
@@ -297,7 +350,9 @@ def _speed(written: Sequence[Record]) -> Speed:
 def busy_s(timed: Sequence[Record]) -> float:
     """How long anything was being written: pauses between two sittings do not count."""
     ends = [record for record in timed if record.get("written_at") is not None]
-    spans = sorted((record["written_at"] - record["latency_s"], record["written_at"]) for record in ends)
+    spans = sorted(
+        (record["written_at"] - record["latency_s"], record["written_at"]) for record in ends
+    )
     total_s, until = 0.0, float("-inf")
     for start, end in spans:
         total_s += max(0.0, end - max(start, until))
@@ -305,7 +360,7 @@ def busy_s(timed: Sequence[Record]) -> float:
     return total_s
 
 
-# ------------------------------------------------------------------------------------------------- variety of texts
+# ---------------------------------------------------------------------- variety of texts
 
 
 def text_metrics(texts: Sequence[str]) -> TextMetrics | None:
@@ -316,7 +371,10 @@ def text_metrics(texts: Sequence[str]) -> TextMetrics | None:
     return TextMetrics(
         distinct_1=_distinct(run for words in split for run in _runs(words, 1)),
         distinct_2=_distinct(run for words in split for run in _runs(words, 2)),
-        repetition=fmean(1 - _distinct(_runs(words, REPEATED)) if len(words) > REPEATED else 0.0 for words in split),
+        repetition=fmean(
+            1 - _distinct(_runs(words, REPEATED)) if len(words) > REPEATED else 0.0
+            for words in split
+        ),
         words=fmean(map(len, split)),
     )
 
@@ -331,11 +389,12 @@ def _distinct(runs: Iterator[tuple[str, ...]]) -> float:
     return len(set(found)) / len(found) if found else 0.0
 
 
-# ------------------------------------------------------------------------------------------------------------- turns
+# ------------------------------------------------------------------------------------------- turns
 
 
 class Turns(Part):
-    """What came of asking again. Shares are of chains; tasks weigh alike, and intervals are over tasks."""
+    """What came of asking again. Shares are of chains; tasks weigh alike, and intervals are over
+    tasks."""
 
     asked: int
     """How often an answer was asked for, at most."""
@@ -344,17 +403,22 @@ class Turns(Part):
     """By turn: the share that is green in this turn or an earlier one. Turn 1 is pass@1."""
     never_green: Rate | None
     median_turns: float | None
-    """Over all chains, where one that never got green took more turns than any; None where that is the median."""
+    """Over all chains, where one that never got green took more turns than any; None where that is
+    the median."""
     median_turns_of_green: float | None
     """Over the chains that got green only: says nothing about how many those are."""
     repair_lines: Quantiles | None = None
-    """Lines that changed from the first answer to the one that turned green, of chains that did so in a later turn."""
+    """Lines that changed from the first answer to the one that turned green, of chains that did so
+    in a later turn."""
     broken: int
-    """Chains that ended with a fault or a generation error, other than those below: counted as not green."""
+    """Chains that ended with a fault or a generation error, other than those below: counted as not
+    green."""
     refused: int
-    """Chains that ended since their server, or the model's window, takes no prompt so long: counted as not green."""
+    """Chains that ended since their server, or the model's window, takes no prompt so long: counted
+    as not green."""
     completion_tokens_per_green: float | None
-    """Tokens of all turns of all chains, divided by the chains that got green; None where tokens are not known."""
+    """Tokens of all turns of all chains, divided by the chains that got green; None where tokens
+    are not known."""
     prompt_tokens_per_green: float | None
     seconds_per_green: float | None
     """The time in which anything was being written, by the number of chains that got green."""
@@ -373,11 +437,16 @@ def turns_of(
     for record in sorted(later, key=lambda one: int(one["turn"])):
         following.setdefault((record["prompt_id"], record["sample"]), []).append(record)
     chains = [
-        [first, *following.get((first["prompt_id"], first["sample"]), ())] for first in firsts if is_judged(first)
+        [first, *following.get((first["prompt_id"], first["sample"]), ())]
+        for first in firsts
+        if is_judged(first)
     ]
     fences = (description or description_of(grader_of([chain[0] for chain in chains]))).fences
     # The turn in which every test passed, from 1 on; infinite where none did.
-    ends = [next((turn for turn, one in enumerate(chain, 1) if one["passed"] is True), inf) for chain in chains]
+    ends = [
+        next((turn for turn, one in enumerate(chain, 1) if one["passed"] is True), inf)
+        for chain in chains
+    ]
     green = [int(end) for end in ends if isfinite(end)]
     repaired = [
         changed_lines(*(code_of(str(chain[n]["completion"]), fences) for n in (0, int(end) - 1)))
@@ -386,7 +455,9 @@ def turns_of(
     ]
     stopped = [cause_of(chain[-1]) for chain in chains if not is_judged(chain[-1])]
     refused = stopped.count("generation:refused")
-    records = [record for chain in chains for record in chain if record["status"] != "generation_error"]
+    records = [
+        record for chain in chains for record in chain if record["status"] != "generation_error"
+    ]
     middle = median(ends) if ends else inf
 
     def share(turn: int, *, is_green: bool = True) -> Rate | None:
@@ -397,9 +468,12 @@ def turns_of(
         return share_over_tasks(by_chain.values(), seed)
 
     def per_green(column: str) -> float | None:
-        """What the records have in that column by the number of green chains; None where one does not have it."""
+        """What the records have in that column by the number of green chains; None where one does
+        not have it."""
         values = [record.get(column) for record in records]
-        return float(sum(filter(None, values))) / len(green) if green and None not in values else None
+        return (
+            float(sum(filter(None, values))) / len(green) if green and None not in values else None
+        )
 
     return Turns(
         asked=asked,
@@ -413,5 +487,7 @@ def turns_of(
         refused=refused,
         completion_tokens_per_green=per_green("completion_tokens"),
         prompt_tokens_per_green=per_green("prompt_tokens"),
-        seconds_per_green=busy_s(records) / len(green) if per_green("latency_s") is not None else None,
+        seconds_per_green=busy_s(records) / len(green)
+        if per_green("latency_s") is not None
+        else None,
     )

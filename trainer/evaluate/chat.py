@@ -1,4 +1,5 @@
-"""`gradus chat`: a conversation with a model on the terminal; with a task, the grader's verdict follows each answer."""
+"""`gradus chat`: a conversation with a model on the terminal; with a task, the grader's verdict
+follows each answer."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from trainer.config.run import ModelConfig, TrainConfig
 from trainer.data.prompts import Prompt, render_text
 from trainer.evaluate.collect import submission_of
 from trainer.evaluate.grader_backend import Judge
-from trainer.evaluate.plan import CompletionRequest, GenerationError, Mode, Outcome, Problem, problems_of, seed_of
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    GenerationError,
+    Mode,
+    Outcome,
+    Problem,
+    problems_of,
+    seed_of,
+)
 from trainer.evaluate.setup import (
     SamplingOptions,
     config_of,
@@ -27,10 +36,14 @@ from trainer.models.loading import load_tokenizer
 from trainer.rewards.judge import with_opening
 
 
-def main(asked: SamplingOptions, tasks: Path | None, task: str | None, judge: Judge, rubric: str | None) -> int:
-    """Talk to a model until the input ends. A task of `tasks` (the first, or the one of id `task`) is its first prompt.
+def main(
+    asked: SamplingOptions, tasks: Path | None, task: str | None, judge: Judge, rubric: str | None
+) -> int:
+    """Talk to a model until the input ends. A task of `tasks` (the first, or the one of id `task`)
+    is its first prompt.
 
-    Returns 0. Raises Misuse for options that do not fit, and QueueFault when model or grader are away.
+    Returns 0. Raises Misuse for options that do not fit, and QueueFault when model or grader are
+    away.
     """
     if task is not None and tasks is None:
         raise Misuse("--task needs --tasks, the file that it is in")
@@ -48,9 +61,15 @@ def main(asked: SamplingOptions, tasks: Path | None, task: str | None, judge: Ju
         if not found:
             raise Misuse(f"{tasks}: there is no task {task}")
         problem = found[0]
-        if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader == name:
+        if (
+            rubric is None
+            and isinstance(trained_with, TrainConfig)
+            and trained_with.reward.grader == name
+        ):
             rubric = trained_with.reward.rubric
-    plan = plan_of(asked, tasks.name if tasks else "chat", [problem], prompt, grader=name, rubric=rubric)
+    plan = plan_of(
+        asked, tasks.name if tasks else "chat", [problem], prompt, grader=name, rubric=rubric
+    )
     source = source_of(asked, plan, trained_with)
     mode: Mode = "greedy" if asked.temperature == 0 else "sampled"
 
@@ -74,16 +93,23 @@ def main(asked: SamplingOptions, tasks: Path | None, task: str | None, judge: Ju
         if isinstance(outcome, GenerationError):
             raise Misuse(f"no answer ({outcome.kind.value}): {outcome.message}")
         print(f"\n{outcome.text}", flush=True)
-        said = said + outcome.text if isinstance(said, str) else [*said, {"role": "assistant", "content": outcome.text}]
+        said = (
+            said + outcome.text
+            if isinstance(said, str)
+            else [*said, {"role": "assistant", "content": outcome.text}]
+        )
         if name is not None:
             submission = submission_of(problem, outcome.text, str(turn))
             result = asyncio.run(judge.grade([submission], rubric))[0]
-            print(f"\n{_told(result, name, with_opening(problem.opening, outcome.text))}", flush=True)
+            print(
+                f"\n{_told(result, name, with_opening(problem.opening, outcome.text))}", flush=True
+            )
     raise AssertionError
 
 
 def _continued(said: Prompt, turn: Prompt) -> Prompt:
-    """What was said and the next turn; a system message and examples stand at the beginning only."""
+    """What was said and the next turn; a system message and examples stand at the beginning
+    only."""
     if isinstance(turn, str):
         return f"{said}{turn}"
     return [*said, turn[-1]] if isinstance(said, list) else turn
@@ -92,5 +118,8 @@ def _continued(said: Prompt, turn: Prompt) -> Prompt:
 def _told(result: Graded | Faulted, name: GraderName, completion: str) -> str:
     if isinstance(result, Faulted):
         return f"[fault: {result.fault.kind}: {result.fault.message}]"
-    head = f"[reward {result.reward:.3f}, {'passed' if result.passed else 'did not pass'}, stage {result.stage.value}]"
+    head = (
+        f"[reward {result.reward:.3f}, {'passed' if result.passed else 'did not pass'}, stage"
+        f" {result.stage.value}]"
+    )
     return f"{head}\n{render_verdict(result, single_block(name, completion))}"

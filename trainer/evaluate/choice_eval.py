@@ -1,7 +1,8 @@
-"""`gradus eval-choices`: questions with several answers to choose from, as in MMLU. Samples nothing.
+"""`gradus eval-choices`: questions with several answers to choose from, as in MMLU. Samples
+nothing.
 
-The model reads the question and its lettered choices as plain text, without examples, and chooses the letter that it
-holds most likely as the next word; of equal ones the first.
+The model reads the question and its lettered choices as plain text, without examples, and chooses
+the letter that it holds most likely as the next word; of equal ones the first.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Question:
 def main(model: str, data: Path, out: Path, limit: int | None = None) -> int:
     """Measure a model here on a file; the accuracy is printed, and the path of its JSON file last.
 
-    Raises Misuse for rows that are no such questions, and for a model that cannot be loaded or computes no finite
-    numbers.
+    Raises Misuse for rows that are no such questions, and for a model that cannot be loaded or
+    computes no finite numbers.
     """
     started = time.monotonic()
     questions = [_question(row) for _, row in named_rows(data, limit)]
@@ -71,7 +72,9 @@ def main(model: str, data: Path, out: Path, limit: int | None = None) -> int:
             on_progress("read", number, len(questions))
     subjects = sorted({question.subject for question in questions if question.subject is not None})
     of_subject = {
-        name: [hit for hit, question in zip(right, questions, strict=True) if question.subject == name]
+        name: [
+            hit for hit, question in zip(right, questions, strict=True) if question.subject == name
+        ]
         for name in subjects
     }
     found = Choices(
@@ -88,7 +91,10 @@ def main(model: str, data: Path, out: Path, limit: int | None = None) -> int:
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
     for name, rate in found.by_subject.items():
         print(f"{name}: {rate.text}")
-    print(f"accuracy {found.accuracy.text} of {found.questions:,} questions; by chance {found.chance:.1%}")
+    print(
+        f"accuracy {found.accuracy.text} of {found.questions:,} questions; by chance"
+        f" {found.chance:.1%}"
+    )
     print(path)
     return 0
 
@@ -100,8 +106,13 @@ def _share(hits: list[bool]) -> Rate:
 
 
 def _question(row: Row) -> Question:
-    """A row with `question`, `choices` (2 to 26 texts), `answer` (an index from 0, or a letter), perhaps `subject`."""
-    asked, choices, answer = row.text("question"), row.values.get("choices"), row.values.get("answer")
+    """A row with `question`, `choices` (2 to 26 texts), `answer` (an index from 0, or a letter),
+    perhaps `subject`."""
+    asked, choices, answer = (
+        row.text("question"),
+        row.values.get("choices"),
+        row.values.get("answer"),
+    )
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(ascii_uppercase):
         raise Misuse(f"{row.where}: choices: must be a list of 2 to {len(ascii_uppercase)} texts")
     if not all(isinstance(choice, str) and choice.strip() for choice in choices):
@@ -111,7 +122,9 @@ def _question(row: Row) -> Question:
     if type(right) is not int or not 0 <= right < len(choices):
         last = f"{len(choices) - 1} or a letter from A to {letters[-1]}"
         raise Misuse(f"{row.where}: answer: must be an index from 0 to {last}, not {answer!r}")
-    listed = "\n".join(f"{letter}. {choice.strip()}" for letter, choice in zip(letters, choices, strict=True))
+    listed = "\n".join(
+        f"{letter}. {choice.strip()}" for letter, choice in zip(letters, choices, strict=True)
+    )
     subject = row.text("subject") if row.values.get("subject") not in (None, "") else None
     return Question(f"{asked.strip()}\n{listed}\nAnswer:", len(choices), right, subject)
 
@@ -120,7 +133,10 @@ def _chosen(model: Any, tokenizer: Any, question: Question, name: str) -> int:
     """Index of the choice whose letter is most likely to follow the question."""
     window = int(getattr(model.config, "max_position_embeddings", None) or DEFAULT_WINDOW)
     asked = tokenizer(text=question.prompt)["input_ids"]
-    documents = (completion_document(asked, f" {letter}", tokenizer) for letter in ascii_uppercase[: question.choices])
+    documents = (
+        completion_document(asked, f" {letter}", tokenizer)
+        for letter in ascii_uppercase[: question.choices]
+    )
     nats = [sums_of(model, document, window, max(1, window // 2)).nats for document in documents]
     if not all(map(math.isfinite, nats)):
         raise Misuse(f"{name}: computes likelihoods that are not finite; are its weights damaged?")

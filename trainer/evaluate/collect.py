@@ -1,7 +1,9 @@
-"""From a plan to its records: what is missing is written by a source and judged by a judge, both at the same time.
+"""From a plan to its records: what is missing is written by a source and judged by a judge, both at
+the same time.
 
-Everything is stored as it comes, so that a run which ends early is continued by the next. Measurements during a run
-(`trainer.evaluate.held_out`) and every command that asks a model take this one way.
+Everything is stored as it comes, so that a run which ends early is continued by the next.
+Measurements during a run (`trainer.evaluate.held_out`) and every command that asks a model take
+this one way.
 """
 
 from __future__ import annotations
@@ -55,10 +57,12 @@ async def collect(
     store: Completions,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> list[Record]:
-    """All records of the plan in its order; those that are stored and judged already are not asked for again.
+    """All records of the plan in its order; those that are stored and judged already are not asked
+    for again.
 
-    Completions that were not written or not judged for a failure are tried again, and so are verdicts of another
-    revision of the grader. Raises what source and judge raise; everything that came until then is stored.
+    Completions that were not written or not judged for a failure are tried again, and so are
+    verdicts of another revision of the grader. Raises what source and judge raise; everything that
+    came until then is stored.
     """
     asks = asks_of(problems, plan)
     await gather(source, judge, asks, plan, store, on_progress)
@@ -75,7 +79,9 @@ async def gather(
 ) -> None:
     """Write and judge some asks of the plan into `store`, which stays open."""
     missing = {ask.key for ask in asks if _is_unwritten(ask, store.get(ask.key))}
-    stored = [(ask, record) for ask in asks if ask.key not in missing and (record := store.get(ask.key))]
+    stored = [
+        (ask, record) for ask in asks if ask.key not in missing and (record := store.get(ask.key))
+    ]
     grader = (await judge.info()).grader if judge is not None and stored else None
     queue: asyncio.Queue[CompletionRequest | None] = asyncio.Queue()
     for ask, record in stored:
@@ -116,7 +122,12 @@ async def gather(
                 for n, (one, record) in enumerate(zip(handful, records, strict=True))
             ]
             results = await judge.grade(submissions, plan.rubric)
-            store.append([{**record, **outcome_of(result)} for record, result in zip(records, results, strict=True)])
+            store.append(
+                [
+                    {**record, **outcome_of(result)}
+                    for record, result in zip(records, results, strict=True)
+                ]
+            )
             count("graded", len(handful))
             ask = await queue.get()
 
@@ -136,21 +147,28 @@ async def gather(
 def _is_unwritten(ask: CompletionRequest, record: Record | None) -> bool:
     if record is None or record["status"] == "generation_error":
         return True
-    # A later turn answers what was said of the one before; where that is judged otherwise now it is no answer any more.
+    # A later turn answers what was said of the one before; where that is judged otherwise now it is
+    # no answer any more.
     return ask.said is not None and record["prompt"] != ask.said
 
 
-# ----------------------------------------------------------------------------------------------------------- records
+# ----------------------------------------------------------------------------------------- records
 
 
 def submission_of(problem: Problem, completion: str, submission_id: str) -> dict[str, object]:
     """What the judge gets: the completion with what its prompt had written of it."""
     given = cleaned(with_opening(problem.opening, completion))
-    return {"id": submission_id, "prompt": cleaned(problem.text), "completion": given, "task": problem.task}
+    return {
+        "id": submission_id,
+        "prompt": cleaned(problem.text),
+        "completion": given,
+        "task": problem.task,
+    }
 
 
 def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
-    """A line of the completions file before anything is judged: the columns of a run's own, and how it was made."""
+    """A line of the completions file before anything is judged: the columns of a run's own, and how
+    it was made."""
     problem = ask.problem
     record: Record = {
         "mode": ask.mode,
@@ -183,13 +201,15 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
 MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
 
 
-# ------------------------------------------------------------------------------------------------------- later turns
+# ---------------------------------------------------------------------- later turns
 
 
 def refuse_turns(description: GraderDescription, turns: int) -> None:
     """Raises Misuse for several turns with a grader whose verdicts do not say what to repair."""
     if turns > 1 and not description.fences and description.name != "story":
-        raise Misuse(f"{turns} turns: verdicts of the grader {description.name!r} do not say what to repair")
+        raise Misuse(
+            f"{turns} turns: verdicts of the grader {description.name!r} do not say what to repair"
+        )
 
 
 async def collect_turns(
@@ -202,29 +222,38 @@ async def collect_turns(
 ) -> list[Record]:
     """The records of all turns after the first, turn by turn, each in the order of the plan.
 
-    Resumes where it was left; a turn is asked anew where the one before is judged otherwise now. Raises what source
-    and judge raise; everything that came until then is stored.
+    Resumes where it was left; a turn is asked anew where the one before is judged otherwise now.
+    Raises what source and judge raise; everything that came until then is stored.
     """
     found = firsts
     records: list[Record] = []
     for turn in range(2, plan.turns + 1):
-        failed = [(ask, record) for ask, record in found if is_judged(record) and not is_passed(record)]
+        failed = [
+            (ask, record) for ask, record in found if is_judged(record) and not is_passed(record)
+        ]
         asks = [ask_again(ask, record, plan, turn) for ask, record in failed]
-        of_turn = lambda what, done, total, turn=turn: on_progress(f"{what}, turn {turn}", done, total)  # noqa: E731
+
+        def of_turn(what: str, done: int, total: int, turn: int = turn) -> None:
+            on_progress(f"{what}, turn {turn}", done, total)
+
         await gather(source, judge, asks, plan, store, of_turn)
         found = [(ask, record) for ask in asks if (record := store.get(ask.key)) is not None]
         records += [record for _, record in found]
     return store.finish(key_of(record) for record in records)
 
 
-def ask_again(ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int) -> CompletionRequest:
+def ask_again(
+    ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int
+) -> CompletionRequest:
     """What is asked after an answer that was judged and did not pass."""
     assert plan.grader is not None
     fields = {name: record[name] for name in NO_VERDICT if name != "fault"}
     try:
         verdict = Graded.model_validate({"id": "earlier", "cpu_ms": 0, "wall_ms": 0, **fields})
     except ValidationError as error:
-        raise Misuse(f"{record['prompt_id']}: its stored verdict is invalid: {explain(error)}") from None
+        raise Misuse(
+            f"{record['prompt_id']}: its stored verdict is invalid: {explain(error)}"
+        ) from None
     completion = with_opening(plan.opening, str(record["completion"]))
     message = next_turn(GraderName(plan.grader), verdict, completion)
     said = continued(ask.prompt, completion, cleaned(message))
@@ -233,7 +262,8 @@ def ask_again(ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int)
 
 
 def continued(prompt: Prompt, completion: str, message: str) -> Prompt:
-    """A conversation with one more answer and one more turn of the user; of a text, the same one below the other.
+    """A conversation with one more answer and one more turn of the user; of a text, the same one
+    below the other.
 
     Answers in chats are without thoughts, as models expect of earlier turns.
     """
@@ -243,14 +273,22 @@ def continued(prompt: Prompt, completion: str, message: str) -> Prompt:
     return [*prompt, answer, {"role": "user", "content": message}]
 
 
-# --------------------------------------------------------------------------------------------------------- terminals
+# --------------------------------------------------------------------------------------- terminals
 
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[OnProgress]:
-    """Progress bars of written and of graded completions; hidden where the console is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    """Progress bars of written and of graded completions; hidden where the console is no
+    terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         bars: dict[str, Any] = {}
 
         def on_progress(what: str, done: int, total: int) -> None:
@@ -262,11 +300,16 @@ def progress_bar(console: Console) -> Iterator[OnProgress]:
 
 
 def say_troubles(console: Console, records: Sequence[Record]) -> None:
-    """Print what was not written and not judged, in a line each: how many of which kind, and the last message."""
+    """Print what was not written and not judged, in a line each: how many of which kind, and the
+    last message."""
     for what, column in (("were not written", "error"), ("could not be judged", "fault")):
         found = [record[column] for record in records if record.get(column) is not None]
         kinds = Counter(trouble["kind"] for trouble in found).most_common()
         if found:
             counts = ", ".join(f"{count} x {kind}" for kind, count in kinds)
-            line = f"gradus: {len(found)} of {len(records)} completions {what}: {counts}; the last: "
-            console.print(line + found[-1]["message"], highlight=False, markup=False, soft_wrap=True)
+            line = (
+                f"gradus: {len(found)} of {len(records)} completions {what}: {counts}; the last: "
+            )
+            console.print(
+                line + found[-1]["message"], highlight=False, markup=False, soft_wrap=True
+            )

@@ -1,6 +1,8 @@
-"""`gradus eval`: asks a model for completions of tasks, has them judged, and leaves a folder with figures and a report.
+"""`gradus eval`: asks a model for completions of tasks, has them judged, and leaves a folder with
+figures and a report.
 
-The model is one in this process or one that a server has; `preparing` says how it is asked. The options are the CLI's.
+The model is one in this process or one that a server has; `preparing` says how it is asked. The
+options are the CLI's.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from gradus.tasks import TASKS
 from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.config.run import TrainConfig
-from trainer.evaluate.collect import collect, collect_turns, progress_bar, refuse_turns, say_troubles
+from trainer.evaluate.collect import (
+    collect,
+    collect_turns,
+    progress_bar,
+    refuse_turns,
+    say_troubles,
+)
 from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.grader_backend import Judge
@@ -38,11 +46,20 @@ from trainer.rewards.judge import Record
 EXIT_GRADED, EXIT_FAULTED = 0, 3
 
 
-def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Path, rubric: str | None = None) -> int:
-    """Measure a model on a task file; the figures are printed, and the path of their JSON file last.
+def main(
+    asked: SamplingOptions,
+    tasks: Path,
+    grader: str,
+    judge: Judge,
+    out: Path,
+    rubric: str | None = None,
+) -> int:
+    """Measure a model on a task file; the figures are printed, and the path of their JSON file
+    last.
 
-    Returns 0 when all was written and graded, else 3. Raises Misuse, and QueueFault when model or graders are away;
-    what was written until then is kept in `out`, and the same call resumes from there.
+    Returns 0 when all was written and graded, else 3. Raises Misuse, and QueueFault when model or
+    graders are away; what was written until then is kept in `out`, and the same call resumes from
+    there.
     """
     started = time.monotonic()
     name = asyncio.run(judge.known(grader))
@@ -50,7 +67,11 @@ def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Pa
     trained_with = config_of(asked)
     prompt = prompt_config(asked, trained_with)
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
-    if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader == name:
+    if (
+        rubric is None
+        and isinstance(trained_with, TrainConfig)
+        and trained_with.reward.grader == name
+    ):
         rubric = trained_with.reward.rubric
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
     if name in TASKS:  # before a service is waited for
@@ -64,20 +85,31 @@ def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Pa
         description = await judge.description()
         refuse_turns(description, plan.turns)
         for rule in description.rates.values():
-            rate_test(rule, description.stages)  # a rule that cannot be applied is refused before anything is asked
+            rate_test(
+                rule, description.stages
+            )  # a rule that cannot be applied is refused before anything is asked
         source = source_of(asked, plan, trained_with)
         records = await collect(source, judge, problems, plan, store, on_progress)
         if plan.turns == 1:
             return description, records, []
         with opened(folder.turns, plan, fresh=asked.fresh) as turns:
             firsts = list(zip(asks_of(problems, plan), records, strict=True))
-            return description, records, await collect_turns(source, judge, firsts, plan, turns, on_progress)
+            return (
+                description,
+                records,
+                await collect_turns(source, judge, firsts, plan, turns, on_progress),
+            )
 
-    with opened(folder.completions, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
+    with (
+        opened(folder.completions, plan, fresh=asked.fresh) as store,
+        progress_bar(console) as on_progress,
+    ):
         write_tasks(folder.tasks, problems)
         description, records, later = asyncio.run(collected())
     took_s = time.monotonic() - started
-    evaluation = evaluation_of(records, plan, description, name=out.resolve().name, duration_s=took_s, later=later)
+    evaluation = evaluation_of(
+        records, plan, description, name=out.resolve().name, duration_s=took_s, later=later
+    )
     write_text(folder.table, table_of(records))
     write_text(folder.junit, junit_of(evaluation, records))
     write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
@@ -85,19 +117,33 @@ def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Pa
     Console().print(table_for_terminal(evaluation))
     say_troubles(console, [*records, *later])
     print(folder.results)
-    return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten or evaluation.broken else EXIT_GRADED
+    return (
+        EXIT_FAULTED
+        if evaluation.faulted or evaluation.unwritten or evaluation.broken
+        else EXIT_GRADED
+    )
 
 
 def table_for_terminal(evaluation: Evaluation) -> Table:
     """The figures of an evaluation, one column for each way of sampling."""
     found = evaluation.measurements
     columns = [_figures(one) for one in found]
-    hows = ["greedy" if one.mode == "greedy" else f"T={one.temperature:g}, {one.samples} each" for one in found]
+    hows = [
+        "greedy" if one.mode == "greedy" else f"T={one.temperature:g}, {one.samples} each"
+        for one in found
+    ]
     table = Table("", *hows)
     for name in dict.fromkeys(name for column in columns for name in column):
         table.add_row(name, *(column.get(name, "") for column in columns))
-    rates = [(how, k, rate) for how, one in zip(hows, found, strict=True) for k, rate in one.pass_at.items()]
-    table.caption = "\n".join(f"{how}: pass@{k}: {rate.fallback}" for how, k, rate in rates if rate.fallback) or None
+    rates = [
+        (how, k, rate)
+        for how, one in zip(hows, found, strict=True)
+        for k, rate in one.pass_at.items()
+    ]
+    table.caption = (
+        "\n".join(f"{how}: pass@{k}: {rate.fallback}" for how, k, rate in rates if rate.fallback)
+        or None
+    )
     return table
 
 
@@ -117,7 +163,10 @@ def _figures(found: Measurement) -> dict[str, str]:
     if details is not None and details.truncated is not None:
         figures["cut off at the limit"] = str(details.truncated.completions)
     if turns is not None:
-        figures |= {f"green by turn {turn}": rate.text.partition(";")[0] for turn, rate in turns.green_by.items()}
+        figures |= {
+            f"green by turn {turn}": rate.text.partition(";")[0]
+            for turn, rate in turns.green_by.items()
+        }
         medians = (turns.median_turns, turns.median_turns_of_green)
         middle, of_green = ("never" if value is None else f"{value:g}" for value in medians)
         figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"

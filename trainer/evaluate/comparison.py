@@ -1,8 +1,8 @@
 """Two evaluations of the same tasks against each other, task by task.
 
-What changed, how surely, and where answers stop.
-Only tasks that were judged both times are compared. With one completion per task a task passes or does not; with many
-it has a share, and its stage is the one of its middle completion.
+What changed, how surely, and where answers stop. Only tasks that were judged both times are
+compared. With one completion per task a task passes or does not; with many it has a share, and its
+stage is the one of its middle completion.
 """
 
 from __future__ import annotations
@@ -160,19 +160,24 @@ def compare(
     records: tuple[Sequence[Record], Sequence[Record]] = ((), ()),
     seed: int = 0,
 ) -> Comparison:
-    """Compare in one mode, by default the first that both have. `records` lend the texts of completions.
+    """Compare in one mode, by default the first that both have. `records` lend the texts of
+    completions.
 
-    Raises Misuse when there is no such mode, no task was judged both times, or a difference could come from other
-    tasks, another revision of the grader or another rubric, unless it is wanted `anyway`.
+    Raises Misuse when there is no such mode, no task was judged both times, or a difference could
+    come from other tasks, another revision of the grader or another rubric, unless it is wanted
+    `anyway`.
     """
     reasons = list(incomparable(before, after))
     refused = [reason.text for reason in reasons if reason.is_fatal]
     if refused and not anyway:
         raise Misuse(
-            f"{before.name} and {after.name} were measured with {' and with '.join(refused)}, so a difference says "
-            "nothing about the models. Evaluate both alike, or compare --allow-mismatch"
+            f"{before.name} and {after.name} were measured with {' and with '.join(refused)}, so a"
+            " difference says nothing about the models. Evaluate both alike, or compare"
+            " --allow-mismatch"
         )
-    measured = [(before.measured(one), after.measured(one)) for one in (MODES if mode is None else (mode,))]
+    measured = [
+        (before.measured(one), after.measured(one)) for one in (MODES if mode is None else (mode,))
+    ]
     first, last = next((both for both in measured if None not in both), (None, None))
     if first is None or last is None:
         wanted = f"{mode} completions" if mode else "way of sampling that both have"
@@ -189,7 +194,9 @@ def compare(
     )
     changes = [_change(pair, texts) for pair in pairs]
     counts = Counter((change.before.stage, change.after.stage) for change in changes)
-    order = sorted({stage for both in counts for stage in both}, key=lambda stage: rank_of(stage, stages))
+    order = sorted(
+        {stage for both in counts for stage in both}, key=lambda stage: rank_of(stage, stages)
+    )
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
@@ -204,14 +211,22 @@ def compare(
         net=sum({Turn.IMPROVED: 1, Turn.REGRESSED: -1}.get(change.turn, 0) for change in changes),
         migration={stage: {last: counts[stage, last] for last in order} for stage in order},
         progression={
-            stage: (sum(counts[stage, last] for last in order), sum(counts[first, stage] for first in order))
+            stage: (
+                sum(counts[stage, last] for last in order),
+                sum(counts[first, stage] for first in order),
+            )
             for stage in order
         },
         causes=_causes(changes),
         frozen=tuple(change.id for change in changes if change.frozen),
-        groups={column: _groups(changes, column, seed) for column in group_columns([vars(one) for one in changes])},
+        groups={
+            column: _groups(changes, column, seed)
+            for column in group_columns([vars(one) for one in changes])
+        },
         imperative=_shift(*texts, changes, after) if is_same else None,
-        problems=tuple(sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))),
+        problems=tuple(
+            sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))
+        ),
     )
 
 
@@ -224,7 +239,9 @@ def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:
     """The fields `pass_rate` and `reward` of a comparison and of a group."""
     found = {}
     for name, column in (("pass_rate", "rate"), ("reward", "reward")):
-        before, after = ([getattr(getattr(one, side), column) for one in changes] for side in ("before", "after"))
+        before, after = (
+            [getattr(getattr(one, side), column) for one in changes] for side in ("before", "after")
+        )
         change = paired_difference(before, after, seed=seed)
         assert change is not None
         found[name] = Difference(before=fmean(before), after=fmean(after), change=change)
@@ -239,7 +256,9 @@ def _test(changes: Sequence[Change], seed: int) -> Test:
     return Test(method="sign flips over tasks", p_value=p_value, gained=None, lost=None)
 
 
-def _change(pair: tuple[ProblemFigures, ProblemFigures], texts: Sequence[Mapping[str, Record]]) -> Change:
+def _change(
+    pair: tuple[ProblemFigures, ProblemFigures], texts: Sequence[Mapping[str, Record]]
+) -> Change:
     before, after = (
         Answer(
             graded=side.graded,
@@ -272,7 +291,11 @@ def _change(pair: tuple[ProblemFigures, ProblemFigures], texts: Sequence[Mapping
 
 def _causes(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
     before, after = (
-        Counter(cause for change in changes if (cause := getattr(change, side).cause) not in (None, PASSED))
+        Counter(
+            cause
+            for change in changes
+            if (cause := getattr(change, side).cause) not in (None, PASSED)
+        )
         for side in ("before", "after")
     )
     return {cause: (before[cause], after[cause]) for cause, _ in (before + after).most_common()}
@@ -284,26 +307,44 @@ def _groups(changes: Sequence[Change], column: str, seed: int) -> dict[str, Grou
         if (value := getattr(change, column)) is not None:
             by_value.setdefault(value, []).append(change)
     return {
-        value: GroupChange(tasks=len(found), **_differences(found, seed)) for value, found in sorted(by_value.items())
+        value: GroupChange(tasks=len(found), **_differences(found, seed))
+        for value, found in sorted(by_value.items())
     }
 
 
 def _typical(records: Sequence[Record], mode: Mode, stages: Sequence[str]) -> dict[str, Record]:
     """The middle completion of each task."""
     judged = [one for one in records if one.get("mode") == mode and one.get("status") == "graded"]
-    return {str(group[0]["prompt_id"]): found for group in by_task(judged) if (found := typical_of(group, stages))}
+    return {
+        str(group[0]["prompt_id"]): found
+        for group in by_task(judged)
+        if (found := typical_of(group, stages))
+    }
 
 
 def _shift(
-    before: Mapping[str, Record], after: Mapping[str, Record], changes: Sequence[Change], evaluation: Evaluation
+    before: Mapping[str, Record],
+    after: Mapping[str, Record],
+    changes: Sequence[Change],
+    evaluation: Evaluation,
 ) -> Shift | None:
-    is_imperative, fences = language_of(evaluation.grader).is_imperative, evaluation.description.fences
+    is_imperative, fences = (
+        language_of(evaluation.grader).is_imperative,
+        evaluation.description.fences,
+    )
     ids = [change.id for change in changes if change.id in before and change.id in after]
     if is_imperative is None or not ids:
         return None
     counts = Counter(
-        tuple(is_imperative(code_of(str(side[task]["completion"]), fences)) for side in (before, after)) for task in ids
+        tuple(
+            is_imperative(code_of(str(side[task]["completion"]), fences))
+            for side in (before, after)
+        )
+        for task in ids
     )
     return Shift(
-        both=counts[True, True], gained=counts[False, True], lost=counts[True, False], neither=counts[False, False]
+        both=counts[True, True],
+        gained=counts[False, True],
+        lost=counts[True, False],
+        neither=counts[False, False],
     )

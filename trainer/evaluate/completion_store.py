@@ -1,7 +1,9 @@
-"""Files of an evaluation: the completions of a plan, which survive a crash, and the folder that `gradus eval` leaves.
+"""Files of an evaluation: the completions of a plan, which survive a crash, and the folder that
+`gradus eval` leaves.
 
-Each completion is a line when it was written, and another when it was judged; the last line of a key counts. `finish`
-leaves one line for each, in the plan's order. Every append is on the disk when it returns. The folder:
+Each completion is a line when it was written, and another when it was judged; the last line of a
+key counts. `finish` leaves one line for each, in the plan's order. Every append is on the disk when
+it returns. The folder:
 
     plan.json          what was asked
     tasks.jsonl        the tasks with the prompts as the model read them
@@ -48,14 +50,22 @@ class EvalFolder:
 
 
 def key_of(record: Record) -> Key:
-    return str(record["mode"]), str(record["prompt_id"]), int(record["sample"]), int(record.get("turn", 1))
+    return (
+        str(record["mode"]),
+        str(record["prompt_id"]),
+        int(record["sample"]),
+        int(record.get("turn", 1)),
+    )
 
 
 class Completions:
     """The completions of a plan, in memory and, with a path, on the disk alike."""
 
     def __init__(
-        self, path: Path | None = None, handle: BinaryIO | None = None, records: dict[Key, Record] | None = None
+        self,
+        path: Path | None = None,
+        handle: BinaryIO | None = None,
+        records: dict[Key, Record] | None = None,
     ) -> None:
         self._path = path
         self._handle = handle
@@ -83,18 +93,25 @@ class Completions:
 
 @contextmanager
 def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Completions]:
-    """The file at `path`, with what earlier runs of the same plan left there; `fresh` sets that aside first.
+    """The file at `path`, with what earlier runs of the same plan left there; `fresh` sets that
+    aside first.
 
-    The plan stands beside it in `plan.json` of the folder, or `<name>.plan.json` where the file is not called
-    `completions.jsonl`. Raises Misuse for another plan, a damaged file, and while another process writes there.
+    The plan stands beside it in `plan.json` of the folder, or `<name>.plan.json` where the file is
+    not called `completions.jsonl`. Raises Misuse for another plan, a damaged file, and while
+    another process writes there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
+    beside = path.with_name(
+        "plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json"
+    )
     refusal = f"{path}: another process is writing here; choose another --out"
     with locked(path.with_name(f".{path.name}.lock"), refusal):
         if fresh:
             for number in count(1):
-                aside = [(file, file.with_name(f"{file.name}.previous-{number}")) for file in (path, beside)]
+                aside = [
+                    (file, file.with_name(f"{file.name}.previous-{number}"))
+                    for file in (path, beside)
+                ]
                 if not any(free.exists() for _, free in aside):
                     break
             for file, free in aside:
@@ -127,7 +144,10 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
     for name in EvalPlan.model_fields:
         was, now = getattr(earlier, name), getattr(plan, name)
         if was != now:
-            texts = [text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (was, now)]
+            texts = [
+                text if len(text := repr(value)) <= 80 else text[:77] + "..."
+                for value in (was, now)
+            ]
             changed.append(f"{name} was {texts[0]} and is now {texts[1]}")
     if changed:
         raise Misuse(
@@ -154,16 +174,20 @@ def _read(path: Path) -> dict[Key, Record]:
                 raise ValueError("no such status")
             records[key_of(record)] = record
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise Misuse(f"{path}:{number}: not a completion of Gradus; use --no-resume, or another --out") from None
+            raise Misuse(
+                f"{path}:{number}: not a completion of Gradus; use --no-resume, or another --out"
+            ) from None
     return records
 
 
 STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
-"""States of a completion: not judged yet, judged, not judged because of a fault, or never written."""
+"""States of a completion: not judged yet, judged, not judged because of a fault, or never
+written."""
 
 
 def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
-    """Whether a stored value is messages, each with a content and a role: one of `roles`, where these are given."""
+    """Whether a stored value is messages, each with a content and a role: one of `roles`, where
+    these are given."""
     return isinstance(value, list) and all(
         isinstance(turn, Mapping)
         and isinstance(turn.get("content"), str)

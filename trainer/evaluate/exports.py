@@ -1,6 +1,7 @@
 """An evaluation's completions for other programs: a CSV table and JUnit XML. Computes no figures.
 
-Whatever a model wrote is text: XML gets no character that it forbids, and no cell of the table can be a formula.
+Whatever a model wrote is text: XML gets no character that it forbids, and no cell of the table can
+be a formula.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ def table_of(records: Sequence[Record]) -> str:
             "tests_passed": tests.get("passed"),
             "tests_total": tests.get("total"),
             **{name: record.get(name) for name in AS_MADE},
-            "tokens_per_s": round(tokens / latency_s, 3) if tokens is not None and latency_s else None,
+            "tokens_per_s": round(tokens / latency_s, 3)
+            if tokens is not None and latency_s
+            else None,
             "latency_s": latency_s,
             "attempts": record.get("attempts"),
             "completion_chars": len(record["completion"]),
-            "imperative": is_imperative(code_of(record["completion"], fences)) if is_imperative else None,
+            "imperative": is_imperative(code_of(record["completion"], fences))
+            if is_imperative
+            else None,
             "flags": " ".join(record["flags"]),
             **{column: record["components"].get(name) for column, name in parts.items()},
         }
@@ -72,7 +77,9 @@ def junit_of(evaluation: Evaluation, records: Sequence[Record]) -> str:
     root = ElementTree.Element("testsuites", name=_clean(evaluation.name))
     for measurement in evaluation.measurements:
         found = [record for record in records if record["mode"] == measurement.mode]
-        suite = ElementTree.SubElement(root, "testsuite", name=f"{_clean(evaluation.name)} {measurement.mode}")
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=f"{_clean(evaluation.name)} {measurement.mode}"
+        )
         suite.set("tests", str(len(found)))
         suite.set("failures", str(sum(is_judged(r) and not r["passed"] for r in found)))
         suite.set("errors", str(sum(not is_judged(r) for r in found)))
@@ -82,12 +89,18 @@ def junit_of(evaluation: Evaluation, records: Sequence[Record]) -> str:
         for record in found:
             _add_case(suite, record, several=measurement.samples > 1)
     ElementTree.indent(root, " ")
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
 
 
 def _add_case(suite: ElementTree.Element, record: Record, *, several: bool) -> None:
     name = str(record["prompt_id"]) + (f" [{record['sample']}]" if several else "")
-    case = ElementTree.SubElement(suite, "testcase", name=_clean(name), time=f"{record.get('latency_s') or 0.0:.3f}")
+    case = ElementTree.SubElement(
+        suite, "testcase", name=_clean(name), time=f"{record.get('latency_s') or 0.0:.3f}"
+    )
     case.set("classname", _clean(str(record.get("kind") or record.get("difficulty") or "tasks")))
     if not is_judged(record):
         trouble = record.get("fault") or record.get("error") or {}
@@ -99,7 +112,10 @@ def _add_case(suite: ElementTree.Element, record: Record, *, several: bool) -> N
         element = ElementTree.SubElement(case, "failure", type=_clean(cause_of(record)))
         element.set("message", f"reward {record['reward']:g}, stopped at {record['stage']}")
         shown = record["diagnostics"][:MOST_DIAGNOSTICS]
-        lines = [f"{remark['stage']}, line {remark['line'] or '-'}: {remark['message']}" for remark in shown]
+        lines = [
+            f"{remark['stage']}, line {remark['line'] or '-'}: {remark['message']}"
+            for remark in shown
+        ]
         element.text = _clean("\n".join(lines))
 
 

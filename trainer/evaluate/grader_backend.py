@@ -26,7 +26,8 @@ READY_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceJudge:
-    """A running service. `info` raises a fault if it cannot be reached; `grade` raises Misuse for what it refuses."""
+    """A running service. `info` raises a fault if it cannot be reached; `grade` raises Misuse for
+    what it refuses."""
 
     client: RewardClient
     grader: str
@@ -42,14 +43,19 @@ class ServiceJudge:
         return await self.client.wait_ready(self.grader, self.ready_timeout_s)
 
     async def description(self) -> GraderDescription:
-        """The announced one; where the service is older or away, the one that this version knows."""
+        """The announced one; where the service is older or away, the one that this version
+        knows."""
         try:
             return await self.client.description(self.grader) or description_of(self.grader)
         except QueueFault:
             return description_of(self.grader)
 
-    async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
-        return await self.client.grade(self.grader, submissions, rubric=rubric, deadline_s=self.deadline_s)
+    async def grade(
+        self, submissions: Sequence[Mapping[str, Any]], rubric: str | None
+    ) -> Sequence[Graded | Faulted]:
+        return await self.client.grade(
+            self.grader, submissions, rubric=rubric, deadline_s=self.deadline_s
+        )
 
 
 class LocalJudge:
@@ -72,11 +78,16 @@ class LocalJudge:
     async def description(self) -> GraderDescription:
         return self._started().description()
 
-    async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> list[Graded | Faulted]:
+    async def grade(
+        self, submissions: Sequence[Mapping[str, Any]], rubric: str | None
+    ) -> list[Graded | Faulted]:
         def graded() -> list[Graded | Faulted]:
             grader = self._started()
             try:
-                asked = [submission_class(grader.info().name).model_validate(dict(one)) for one in submissions]
+                asked = [
+                    submission_class(grader.info().name).model_validate(dict(one))
+                    for one in submissions
+                ]
             except ValidationError as error:
                 raise misuse_from_validation_error(error) from None
             with self._lock:

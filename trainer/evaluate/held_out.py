@@ -1,6 +1,8 @@
-"""Measures a model on the held-out tasks during a run, as `gradus eval` does; the figures stay in the run folder.
+"""Measures a model on the held-out tasks during a run, as `gradus eval` does; the figures stay in
+the run folder.
 
-Completions are written by the run's generation server, if it has one, else by all processes of the run.
+Completions are written by the run's generation server, if it has one, else by all processes of the
+run.
 """
 
 from __future__ import annotations
@@ -51,18 +53,22 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         config, asked = run.config, run.config.evaluation
         self._run, self._tokenizer, self._trainer = run, tokenizer, trainer
         self.pass_rates: list[float] = []
-        """pass@1 of each measurement by this process, sampled where there are samples; empty in the others."""
+        """pass@1 of each measurement by this process, sampled where there are samples; empty in the
+        others."""
         self._served = bool(trainer.use_vllm and trainer.vllm_mode == "server")
         examples = run.data.held_out[: asked.limit]
         for example in examples:
             _ = example.task_for_grading  # raises for a bare prompt
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
-        turns = asked.turns or (1 if config.turns is None or config.turns.as_tool else config.turns.max)
+        turns = asked.turns or (
+            1 if config.turns is None or config.turns.as_tool else config.turns.max
+        )
         if turns > 1 and not self._served and count_processes() > 1:
             if asked.turns is not None:
                 raise Misuse(
-                    "evaluation.turns needs one process or a vLLM server: each process would have other chains"
+                    "evaluation.turns needs one process or a vLLM server: each process would have"
+                    " other chains"
                 )
             turns = 1
         if self._problems and (asked.samples or asked.greedy):
@@ -88,20 +94,28 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             self.measure(model, f"step-{state.global_step}")
 
     def measure(self, model: Any, name: str) -> None:
-        """Measure and write `eval/<name>.json`, unless it is there. All processes of a run come here together.
+        """Measure and write `eval/<name>.json`, unless it is there. All processes of a run come
+        here together.
 
-        Raises GradingStopped when nothing was graded, and GenerationStopped when the generation server is gone.
+        Raises GradingStopped when nothing was graded, and GenerationStopped when the generation
+        server is gone.
         """
         plan = self._plan
-        if plan is None or not any_rank_true(is_leader() and not figures_path(self._run.folder.path, name).exists()):
+        if plan is None or not any_rank_true(
+            is_leader() and not figures_path(self._run.folder.path, name).exists()
+        ):
             return
         size = self._run.config.evaluation.batch_size
         here = LocalModel(lambda: (model, self._tokenizer), plan, size)
         source: CompletionSource = here
         if self._served:
             self._trainer.vllm_generation.sync_weights()
-            self._trainer._last_loaded_step = self._trainer.state.global_step  # TRL need not send them again
-            source = GenerationServer(self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size)
+            self._trainer._last_loaded_step = (
+                self._trainer.state.global_step
+            )  # TRL need not send them again
+            source = GenerationServer(
+                self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size
+            )
         elif count_processes() > 1:
             source = SharedModel(here, asks_of(self._problems, plan), size)
         stopped: GradusError | None = None
@@ -111,7 +125,9 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             except GradusError as error:
                 stopped = error
         if any_rank_true(stopped is not None):
-            raise stopped or GradingStopped("measuring held-out tasks stopped in the first process; see its log")
+            raise stopped or GradingStopped(
+                "measuring held-out tasks stopped in the first process; see its log"
+            )
 
     def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
         run, started = self._run, time.monotonic()
@@ -119,13 +135,22 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         if not any(record["status"] == "graded" for record in records):
             raise GradingStopped(
                 f"measuring held-out tasks: none of {len(records)} samples could be graded. "
-                + advice(run.config.reward, [record["fault"] or record["error"] for record in records])
+                + advice(
+                    run.config.reward, [record["fault"] or record["error"] for record in records]
+                )
             )
         evaluation = evaluation_of(
-            records, plan, description, name=name, duration_s=time.monotonic() - started, later=later
+            records,
+            plan,
+            description,
+            name=name,
+            duration_s=time.monotonic() - started,
+            later=later,
         )
         write_outcome(run.folder.path, evaluation, records, later)
-        self.pass_rates += [one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at][:1]
+        self.pass_rates += [
+            one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at
+        ][:1]
         run.say(f"held-out tasks, {name}: {_described(evaluation)}")
 
     async def _collected(
@@ -139,18 +164,30 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             refuse_turns(description, plan.turns)
             records = await collect(source, judge, self._problems, plan, Completions())
             firsts = list(zip(asks_of(self._problems, plan), records, strict=True))
-            return description, records, await collect_turns(source, judge, firsts, plan, Completions())
+            return (
+                description,
+                records,
+                await collect_turns(source, judge, firsts, plan, Completions()),
+            )
 
 
 class SharedModel:
-    """A `Source` of the model in all processes: each writes its share of the batches, and each then has all of them.
+    """A `Source` of the model in all processes: each writes its share of the batches, and each then
+    has all of them.
 
-    Batches and their seeds are those of one process, so the number of processes does not change the completions.
+    Batches and their seeds are those of one process, so the number of processes does not change the
+    completions.
     """
 
-    def __init__(self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int) -> None:
+    def __init__(
+        self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int
+    ) -> None:
         """Writes at once. All processes of the run must come here together."""
-        made = [found for batch in share_of([*batches_of(asks, batch_size)]) for found in model.written(batch)]
+        made = [
+            found
+            for batch in share_of([*batches_of(asks, batch_size)])
+            for found in model.written(batch)
+        ]
         shares = gathered([(ask.key, outcome) for ask, outcome in made])
         self._outcomes: dict[Key, Outcome] = dict(pair for share in shares for pair in share)
 
@@ -165,7 +202,9 @@ class SharedModel:
 class GenerationServer:
     """A `Source` of the run's vLLM server, which has the weights of this step."""
 
-    def __init__(self, trainer: Any, ends: frozenset[int], tokenizer: Any, plan: EvalPlan, batch_size: int) -> None:
+    def __init__(
+        self, trainer: Any, ends: frozenset[int], tokenizer: Any, plan: EvalPlan, batch_size: int
+    ) -> None:
         """`ends` are the tokens that end a completion."""
         self._client = trainer.vllm_generation.vllm_client
         self._served, self._ends = trainer.served, ends
@@ -175,24 +214,35 @@ class GenerationServer:
         self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         if self._served is not None:
-            self._served.on_group = lambda index, group: None  # these are no completions of a training step
+            self._served.on_group = lambda index, group: (
+                None
+            )  # these are no completions of a training step
         said = await asyncio.to_thread(self._client.get_server_info)
         room = (said.get("model_config") or {}).get("max_model_len")
         least, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
         for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
-            made = asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least, template)
+            made = asyncio.to_thread(
+                written_batch, batch, self._tokenizer, self._drawn, room, least, template
+            )
             for found in await made:
                 yield found
         if self._served is not None:
-            self._served.metrics.pop("generate_s", None)  # a sync, and its proof, are reported with the next step
+            self._served.metrics.pop(
+                "generate_s", None
+            )  # a sync, and its proof, are reported with the next step
 
     def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
-        """One completion of each prompt, from the whole distribution; the server draws by a seed of its own."""
+        """One completion of each prompt, from the whole distribution; the server draws by a seed of
+        its own."""
         most, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
         prompts = [token_ids(self._tokenizer, ask.prompt, template=template) for ask in asks]
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-        made = self._client.generate(prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral)
-        texts = [self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]]
+        made = self._client.generate(
+            prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral
+        )
+        texts = [
+            self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]
+        ]
         return [
             SampledCompletion(text, len(prompt), len(ids), len(ids) < most or ids[-1] in self._ends)
             for text, prompt, ids in zip(texts, prompts, made["completion_ids"], strict=True)
@@ -208,5 +258,9 @@ def _described(evaluation: Evaluation) -> str:
         if rate is not None:
             parts.append(f"pass@1 {how} {rate.value:.1%} [{rate.low:.1%}, {rate.high:.1%}]{faults}")
         if found.turns is not None:
-            parts += [f"green by turn {turn} {one.value:.1%}" for turn, one in found.turns.green_by.items() if turn > 1]
+            parts += [
+                f"green by turn {turn} {one.value:.1%}"
+                for turn, one in found.turns.green_by.items()
+                if turn > 1
+            ]
     return "; ".join(parts)

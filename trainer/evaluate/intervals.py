@@ -1,7 +1,8 @@
-"""Rates, quantiles and how sure one can be of them: pass@k, intervals, paired tests. scipy and statsmodels compute.
+"""Rates, quantiles and how sure one can be of them: pass@k, intervals, paired tests. scipy and
+statsmodels compute.
 
-A rate's `method` names the method of its interval; where that is a fallback, it also says why. Pure functions of
-numbers, reproducible for a seed.
+A rate's `method` names the method of its interval; where that is a fallback, it also says why. Pure
+functions of numbers, reproducible for a seed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pydantic import BaseModel, ConfigDict
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
 BATCH_VALUES = 4_000_000
-"""Values that a bootstrap draws at once: keeps its memory near 32 MiB whatever the number of tasks."""
+"""Values that a bootstrap draws at once: keeps its memory near 32 MiB whatever the number of
+tasks."""
 EXACT_FLIPS = 16
 """Up to this many changes all signs are tried."""
 
@@ -31,7 +33,9 @@ STUDENT, ONE_RUN = "student over runs", "no interval: it needs two runs"
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
+    )
 
 
 class Rate(Part):
@@ -51,7 +55,9 @@ class Rate(Part):
     @property
     def text(self) -> str:
         """The share in percent with its interval, and the method where that is a fallback."""
-        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})" + (f"; {self.method}" if self.fallback else "")
+        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})" + (
+            f"; {self.method}" if self.fallback else ""
+        )
 
 
 class Quantiles(Part):
@@ -66,21 +72,28 @@ def quantiles(values: Sequence[float]) -> Quantiles | None:
     """Quantiles, interpolated between neighbours; None for no values."""
     if not values:
         return None
-    p50, p90, p99 = (float(value) for value in np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99]))
+    p50, p90, p99 = (
+        float(value)
+        for value in np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99])
+    )
     return Quantiles(mean=fmean(values), p50=p50, p90=p90, p99=p99, max=float(max(values)))
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that at least one of `k` answers drawn from `n`, of which `c` passed, is right: 1 - C(n-c,k)/C(n,k).
+    """The chance that at least one of `k` answers drawn from `n`, of which `c` passed, is right: 1
+    - C(n-c,k)/C(n,k).
 
-    Unbiased (Chen et al. 2021, arXiv:2107.03374). Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
+    Unbiased (Chen et al. 2021, arXiv:2107.03374). Raises ValueError unless 0 <= c <= n and 1 <= k
+    <= n.
     """
     if not (0 <= c <= n and 1 <= k <= n):
-        raise ValueError(f"pass@{k} needs at least {k} answers, of which at most all passed; got {c} of {n}")
+        raise ValueError(
+            f"pass@{k} needs at least {k} answers, of which at most all passed; got {c} of {n}"
+        )
     return 1.0 - float(math.comb(n - c, k) / math.comb(n, k))
 
 
-# ------------------------------------------------------------------------------------------------- scipy, statsmodels
+# ---------------------------------------------------------------------- scipy, statsmodels
 
 
 def wilson(passed: int, total: int) -> tuple[float, float]:
@@ -96,11 +109,16 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
 def ratio(top: Any, bottom: Any, axis: int) -> Any:
     """One sum by the other; not a number for a draw of nothing but pairs without a bottom."""
     total = bottom.sum(axis=axis)
-    return np.divide(top.sum(axis=axis), total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    return np.divide(
+        top.sum(axis=axis), total, out=np.full(np.shape(total), np.nan), where=total > 0
+    )
 
 
-def bootstrap(*data: Sequence[float], statistic: Callable[..., Any] = np.mean, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval for a statistic of columns of one value per problem, by drawing problems with replacement."""
+def bootstrap(
+    *data: Sequence[float], statistic: Callable[..., Any] = np.mean, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval for a statistic of columns of one value per problem, by drawing problems
+    with replacement."""
     from scipy import stats
 
     columns = [np.asarray(one, dtype=np.float64) for one in data]
@@ -121,22 +139,26 @@ def bootstrap(*data: Sequence[float], statistic: Callable[..., Any] = np.mean, s
             method="percentile",
             rng=np.random.default_rng(seed),
         )
-    low, high = np.nanquantile(found.bootstrap_distribution, [(1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2])
+    low, high = np.nanquantile(
+        found.bootstrap_distribution, [(1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2]
+    )
     return float(low), float(high)
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Exact two-sided p-value of McNemar's test: the chance of so uneven a split if neither side were better."""
+    """Exact two-sided p-value of McNemar's test: the chance of so uneven a split if neither side
+    were better."""
     from scipy import stats
 
     return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
 def sign_flip(changes: Sequence[float], *, seed: int = 0) -> float:
-    """Two-sided p-value of the mean of paired changes: how often chance signs would make it as far from 0.
+    """Two-sided p-value of the mean of paired changes: how often chance signs would make it as far
+    from 0.
 
-    Exact where there are at most `EXACT_FLIPS` changes that are not 0, else from `RESAMPLES` draws, the observed one
-    counted in. 1 for at most one change.
+    Exact where there are at most `EXACT_FLIPS` changes that are not 0, else from `RESAMPLES` draws,
+    the observed one counted in. 1 for at most one change.
     """
     from scipy import stats
 
@@ -156,10 +178,11 @@ def sign_flip(changes: Sequence[float], *, seed: int = 0) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values in the same order: a test counts at a level when its own is not above that level.
+    """Adjusted p-values in the same order: a test counts at a level when its own is not above that
+    level.
 
-    The chance that any of them counts wrongly is at most the level, however the tests depend on each other (Holm
-    1979). Raises ValueError for values that are not within 0 to 1.
+    The chance that any of them counts wrongly is at most the level, however the tests depend on
+    each other (Holm 1979). Raises ValueError for values that are not within 0 to 1.
     """
     if bad := [p for p in p_values if not 0 <= p <= 1]:
         raise ValueError(f"{bad[0]} is no p-value")
@@ -170,14 +193,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in multipletests(list(p_values), method="holm")[1]]
 
 
-# ------------------------------------------------------------------------------------------------------------ rates
+# ------------------------------------------------------------------------------------------- rates
 
 
 def pass_rate(counts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Rate | None:
-    """pass@k over problems given as (answers, of them passed); None when no problem has `k` answers.
+    """pass@k over problems given as (answers, of them passed); None when no problem has `k`
+    answers.
 
-    With one answer per problem Wilson's interval. With more, bootstrap over problems, because answers to the same
-    problem are not independent; where all problems came out alike that would have no width, so Wilson's again.
+    With one answer per problem Wilson's interval. With more, bootstrap over problems, because
+    answers to the same problem are not independent; where all problems came out alike that would
+    have no width, so Wilson's again.
     """
     values = [pass_at_k(n, c, k) for n, c in counts if n >= k]
     if not values:
@@ -185,7 +210,9 @@ def pass_rate(counts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -
     one_each = all(n == 1 for n, _ in counts if n >= k)
     if one_each or set(values) in ({0.0}, {1.0}):
         low, high = wilson(round(sum(values)), len(values))
-        return Rate(value=fmean(values), low=low, high=high, method=WILSON if one_each else WILSON_ALIKE)
+        return Rate(
+            value=fmean(values), low=low, high=high, method=WILSON if one_each else WILSON_ALIKE
+        )
     return mean_with_interval(values, seed=seed)
 
 
@@ -194,21 +221,27 @@ def mean_with_interval(values: Sequence[float], *, seed: int = 0) -> Rate | None
     if not values:
         return None
     low, high = bootstrap(values, seed=seed)
-    return Rate(value=fmean(values), low=low, high=high, method=BOOTSTRAP if len(values) > 1 else NO_WIDTH)
+    return Rate(
+        value=fmean(values), low=low, high=high, method=BOOTSTRAP if len(values) > 1 else NO_WIDTH
+    )
 
 
 def share_over_tasks(holds: Iterable[Sequence[bool]], seed: int) -> Rate | None:
-    """The share for which something holds, given by task; tasks weigh alike, and the interval is over tasks."""
+    """The share for which something holds, given by task; tasks weigh alike, and the interval is
+    over tasks."""
     return pass_rate([(len(task), sum(task)) for task in holds], seed=seed)
 
 
 def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int) -> Rate | None:
-    """One sum by the other, both given by task, with an interval over tasks; None where the second is nothing."""
+    """One sum by the other, both given by task, with an interval over tasks; None where the second
+    is nothing."""
     total = sum(bottoms)
     if not total:
         return None
     low, high = bootstrap(tops, bottoms, statistic=ratio, seed=seed)
-    return Rate(value=sum(tops) / total, low=low, high=high, method=BOOTSTRAP if len(tops) > 1 else NO_WIDTH)
+    return Rate(
+        value=sum(tops) / total, low=low, high=high, method=BOOTSTRAP if len(tops) > 1 else NO_WIDTH
+    )
 
 
 def mean_over_runs(values: Sequence[float]) -> Rate | None:
@@ -224,11 +257,14 @@ def mean_over_runs(values: Sequence[float]) -> Rate | None:
     return Rate(value=mean, low=mean - half, high=mean + half, method=STUDENT)
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float], *, seed: int = 0) -> Rate | None:
-    """The mean change over the same problems in the same order, with its interval; None for no problems.
+def paired_difference(
+    before: Sequence[float], after: Sequence[float], *, seed: int = 0
+) -> Rate | None:
+    """The mean change over the same problems in the same order, with its interval; None for no
+    problems.
 
-    Paired bootstrap over problems; where every problem changed alike, Newcombe's interval for two rates instead
-    (1998, method 10), which is blind to the pairing and so a little wide.
+    Paired bootstrap over problems; where every problem changed alike, Newcombe's interval for two
+    rates instead (1998, method 10), which is blind to the pairing and so a little wide.
     """
     changes = [b - a for a, b in zip(before, after, strict=True)]
     if not changes:
@@ -243,7 +279,12 @@ def paired_difference(before: Sequence[float], after: Sequence[float], *, seed: 
         method="newcomb",
         alpha=1 - CONFIDENCE,
     )
-    return Rate(value=changes[0], low=max(float(ends[0]), -1.0), high=min(float(ends[1]), 1.0), method=NEWCOMBE)
+    return Rate(
+        value=changes[0],
+        low=max(float(ends[0]), -1.0),
+        high=min(float(ends[1]), 1.0),
+        method=NEWCOMBE,
+    )
 
 
 def by_task(records: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

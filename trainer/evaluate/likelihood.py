@@ -1,4 +1,5 @@
-"""How likely a model in this process holds texts: sums over their tokens, and perplexity of completions."""
+"""How likely a model in this process holds texts: sums over their tokens, and perplexity of
+completions."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Sums:
 def sums_of(model: Any, document: Document, window: int, stride: int) -> Sums:
     """The negative log-likelihood of the counted tokens of a document, in nats.
 
-    A document longer than `window` is read in windows that overlap by `window - stride`; each token is counted in the
-    first window that holds it.
+    A document longer than `window` is read in windows that overlap by `window - stride`; each token
+    is counted in the first window that holds it.
     """
     import torch
 

@@ -1,7 +1,7 @@
 """Completions from a model in this process, in batches.
 
-Batches are cut from the whole plan and drawn with a seed of their own, so that a run which was stopped and continued
-has the completions of one that was not.
+Batches are cut from the whole plan and drawn with a seed of their own, so that a run which was
+stopped and continued has the completions of one that was not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from trainer.evaluate.plan import (
 
 @dataclass
 class LocalModel:
-    """A `Source` of a model in this process. Raises Misuse for a plan that only endpoints can follow."""
+    """A `Source` of a model in this process. Raises Misuse for a plan that only endpoints can
+    follow."""
 
     load: Callable[[], tuple[Any, Any]]
     """Model and tokenizer; called once, when the first completion is wanted."""
@@ -41,13 +42,17 @@ class LocalModel:
 
     def __post_init__(self) -> None:
         if self.plan.stop or self.plan.body:
-            raise Misuse("--stop and --body are for endpoints; a model in this process ends where it ends")
+            raise Misuse(
+                "--stop and --body are for endpoints; a model in this process ends where it ends"
+            )
 
     @cached_property
     def loaded(self) -> tuple[Any, Any]:
         return self.load()
 
-    def written(self, batch: Sequence[CompletionRequest]) -> list[tuple[CompletionRequest, Outcome]]:
+    def written(
+        self, batch: Sequence[CompletionRequest]
+    ) -> list[tuple[CompletionRequest, Outcome]]:
         """What comes of one batch of `batches_of`."""
         model, tokenizer = self.loaded
         room = getattr(model.config, "max_position_embeddings", None)
@@ -86,13 +91,18 @@ def written_batch(
     least: int,
     template: Mapping[str, Any],
 ) -> list[tuple[CompletionRequest, Outcome]]:
-    """What came of neighbouring asks, of which `drawn` writes those whose prompt fits, with the seed of the first.
+    """What came of neighbouring asks, of which `drawn` writes those whose prompt fits, with the
+    seed of the first.
 
-    A prompt fits a model of `room` tokens that leaves `least` of them to the completion. `template`: the plan's
-    `chat_template_kwargs`.
+    A prompt fits a model of `room` tokens that leaves `least` of them to the completion.
+    `template`: the plan's `chat_template_kwargs`.
     """
     lengths = [len(token_ids(tokenizer, ask.prompt, ask.problem.tools, template)) for ask in batch]
-    fitting = [ask for ask, length in zip(batch, lengths, strict=True) if room is None or length + least <= room]
+    fitting = [
+        ask
+        for ask, length in zip(batch, lengths, strict=True)
+        if room is None or length + least <= room
+    ]
     started = time.monotonic()
     made = iter(drawn(fitting, batch[0].seed) if fitting else ())
     took_s = time.monotonic() - started
@@ -104,7 +114,14 @@ def written_batch(
         else:
             one = next(made)
             reason = "stop" if one.ended else "length"
-            found.append((ask, GeneratedCompletion(one.text, reason, one.prompt_tokens, one.completion_tokens, took_s)))
+            found.append(
+                (
+                    ask,
+                    GeneratedCompletion(
+                        one.text, reason, one.prompt_tokens, one.completion_tokens, took_s
+                    ),
+                )
+            )
     return found
 
 
@@ -136,9 +153,10 @@ def draw(
 ) -> list[SampledCompletion]:
     """One completion per prompt, in their order, with its length; a temperature of 0 is greedy.
 
-    Samples from the whole distribution but for `top_p`, whatever the model's own generation settings say. With a `seed`
-    the same call gives the same completions and leaves the global random state as it was. `tools_P` are declared with
-    each prompt, and `template` goes to the chat template. `keep_special` leaves special tokens in the texts.
+    Samples from the whole distribution but for `top_p`, whatever the model's own generation
+    settings say. With a `seed` the same call gives the same completions and leaves the global
+    random state as it was. `tools_P` are declared with each prompt, and `template` goes to the chat
+    template. `keep_special` leaves special tokens in the texts.
     """
     import torch
 
@@ -158,7 +176,9 @@ def draw(
     was_training = model.training
     model.eval()
     with (
-        torch.random.fork_rng([model.device] if model.device.type == "cuda" else [], seed is not None),
+        torch.random.fork_rng(
+            [model.device] if model.device.type == "cuda" else [], seed is not None
+        ),
         torch.no_grad(),
     ):
         if seed is not None:
@@ -178,9 +198,13 @@ def draw(
             )
             for n, row in zip(chosen, output[:, width:].tolist(), strict=True):
                 # What stands behind an end is padding.
-                length = next((place for place, token in enumerate(row, start=1) if token in ends), len(row))
+                length = next(
+                    (place for place, token in enumerate(row, start=1) if token in ends), len(row)
+                )
                 text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
-                drawn[n] = SampledCompletion(text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends)
+                drawn[n] = SampledCompletion(
+                    text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends
+                )
     model.train(was_training)
     return [drawn[n] for n in range(len(prompts))]
 

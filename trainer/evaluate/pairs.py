@@ -1,7 +1,8 @@
-"""Preference pairs from graded completions: of each prompt the best against the worst. Samples and trains nothing.
+"""Preference pairs from graded completions: of each prompt the best against the worst. Samples and
+trains nothing.
 
-Rows are as TRL's DPO reads them: `prompt`, `chosen`, `rejected`, as texts or as messages. Faults and completions that
-were never written are no answers, and are never used.
+Rows are as TRL's DPO reads them: `prompt`, `chosen`, `rejected`, as texts or as messages. Faults
+and completions that were never written are no answers, and are never used.
 """
 
 from __future__ import annotations
@@ -64,8 +65,11 @@ class Counts:
     pairs: int = 0
 
 
-def pairs_of(answers: Iterable[Answer], choice: PairingRules, counts: Counts) -> Iterator[dict[str, Any]]:
-    """The pairs of each prompt, prompts in the order in which they come first; `counts` is kept up to date."""
+def pairs_of(
+    answers: Iterable[Answer], choice: PairingRules, counts: Counts
+) -> Iterator[dict[str, Any]]:
+    """The pairs of each prompt, prompts in the order in which they come first; `counts` is kept up
+    to date."""
     groups: dict[str, dict[str, Answer]] = {}
     for answer in answers:
         group = groups.setdefault(json.dumps([answer.prompt_id, answer.prompt], sort_keys=True), {})
@@ -80,7 +84,8 @@ def pairs_of(answers: Iterable[Answer], choice: PairingRules, counts: Counts) ->
 
 
 def _pairs(answers: Sequence[Answer], choice: PairingRules) -> Iterator[tuple[Answer, Answer]]:
-    """No completion is in two pairs. What passed goes before what did not, whatever their rewards."""
+    """No completion is in two pairs. What passed goes before what did not, whatever their
+    rewards."""
     ranked = sorted(answers, key=lambda answer: (not answer.passed, -answer.reward))
     for place in range(min(choice.max_per_task, len(ranked) // 2)):
         best, worst = ranked[place], ranked[-1 - place]
@@ -98,7 +103,8 @@ def _row(best: Answer, worst: Answer, form: Form) -> dict[str, Any]:
         texts = {name: [{"role": "assistant", "content": text}] for name, text in texts.items()}
     elif has_messages:
         raise Misuse(
-            f"{best.prompt_id}: its prompt is messages, which only a model's template makes a text of: use chat"
+            f"{best.prompt_id}: its prompt is messages, which only a model's template makes a text"
+            " of: use chat"
         )
     return {
         "prompt": prompt,
@@ -115,7 +121,8 @@ def _row(best: Answer, worst: Answer, form: Form) -> dict[str, Any]:
 def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
     """The graded completions of evaluations' folders, run folders and files of completions.
 
-    Raises Misuse for a row that is no graded completion; one without a verdict is counted and left out.
+    Raises Misuse for a row that is no graded completion; one without a verdict is counted and left
+    out.
     """
     for path in paths:
         for row in stored_rows(path / "completions.jsonl" if path.is_dir() else path):
@@ -126,7 +133,9 @@ def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
                 completion = text_of(completion)
             is_prompt = bool(prompt) and (isinstance(prompt, str) or is_chat(prompt))
             if not is_prompt or not isinstance(completion, str) or "reward" not in record:
-                raise Misuse(f"{row.where}: is no graded completion: it needs prompt, completion and reward")
+                raise Misuse(
+                    f"{row.where}: is no graded completion: it needs prompt, completion and reward"
+                )
             reward = record["reward"]
             if record.get("fault") is not None or reward is None:
                 counts.unjudged += 1
@@ -140,14 +149,15 @@ def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
 def main(paths: Sequence[Path], out: Path, choice: PairingRules) -> int:
     """Write the pairs of graded completions to a file of JSON lines, whose path is printed last.
 
-    Returns 1 when there is not a single pair, else 0. Raises Misuse for files that hold no graded completions.
+    Returns 1 when there is not a single pair, else 0. Raises Misuse for files that hold no graded
+    completions.
     """
     counts = Counts()
     write_lines(out, list(pairs_of(read_answers(paths, counts), choice, counts)))
     print(
-        f"{counts.pairs} pairs of {counts.prompts - counts.without_pair} prompts; "
-        f"{counts.without_pair} prompts gave none. "
-        f"Of {counts.read} completions {counts.unjudged} had no verdict and {counts.duplicates} were there twice"
+        f"{counts.pairs} pairs of {counts.prompts - counts.without_pair} prompts;"
+        f" {counts.without_pair} prompts gave none. Of {counts.read} completions {counts.unjudged}"
+        f" had no verdict and {counts.duplicates} were there twice"
     )
     print(out)
     return 0 if counts.pairs else 1

@@ -1,7 +1,9 @@
-"""How well a model foresees a text: perplexity of documents, worked answers and chats. Samples and grades nothing.
+"""How well a model foresees a text: perplexity of documents, worked answers and chats. Samples and
+grades nothing.
 
-Every token that is counted is foreseen once, from all tokens of its document before it that the window holds. Of chats
-and worked answers only what the assistant says is counted, and of no document the first token, which nothing precedes.
+Every token that is counted is foreseen once, from all tokens of its document before it that the
+window holds. Of chats and worked answers only what the assistant says is counted, and of no
+document the first token, which nothing precedes.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Perplexity(Part):
     perplexity: float
     """exp of the mean negative log-likelihood of a token."""
     interval: tuple[float, float] | None
-    """That holds it with 95% confidence, by a bootstrap over documents; None where there is only one."""
+    """That holds it with 95% confidence, by a bootstrap over documents; None where there is only
+    one."""
     nats_per_token: float
     bits_per_byte: float
     """Independent of the tokenizer: of the bytes of the texts that were counted."""
@@ -63,7 +66,9 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
         raise Misuse(f"{data}: cannot be read: {error.strerror}") from None
     loaded, tokenizer = load(model, config_beside(Path(model)))
     loaded.eval()
-    tokenizer.model_max_length = 2**62  # longer documents are read in windows; transformers would warn of them
+    tokenizer.model_max_length = (
+        2**62
+    )  # longer documents are read in windows; transformers would warn of them
     most = getattr(loaded.config, "max_position_embeddings", None) or DEFAULT_WINDOW
     if window is not None and not 2 <= window <= most:
         raise Misuse(f"window must be 2 to {most} tokens, as many as the model takes, not {window}")
@@ -84,7 +89,11 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     found = perplexity_of(sums, **told, duration_s=round(time.monotonic() - started, 3))
     path = out / "perplexity.json"
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    ends = f", 95% interval {found.interval[0]:.4g} to {found.interval[1]:.4g}" if found.interval else ""
+    ends = (
+        f", 95% interval {found.interval[0]:.4g} to {found.interval[1]:.4g}"
+        if found.interval
+        else ""
+    )
     of = f"{found.tokens:,} tokens of {found.documents:,} documents"
     print(f"perplexity {found.perplexity:.4g}{ends}; {found.bits_per_byte:.4g} bits per byte; {of}")
     print(path)
@@ -98,10 +107,16 @@ def perplexity_of(sums: Sequence[Sums], *, data: str, **told: Any) -> Perplexity
     """
     tokens = sum(one.tokens for one in sums)
     if tokens == 0:
-        raise Misuse(f"{data}: holds no token that could be foreseen; a document needs two at least")
+        raise Misuse(
+            f"{data}: holds no token that could be foreseen; a document needs two at least"
+        )
     nats = sum(one.nats for one in sums)
     several = sum(one.tokens > 0 for one in sums) > 1
-    ends = bootstrap([one.nats for one in sums], [one.tokens for one in sums], statistic=ratio) if several else None
+    ends = (
+        bootstrap([one.nats for one in sums], [one.tokens for one in sums], statistic=ratio)
+        if several
+        else None
+    )
     return Perplexity(
         data=data,
         documents=len(sums),
@@ -114,11 +129,12 @@ def perplexity_of(sums: Sequence[Sums], *, data: str, **told: Any) -> Perplexity
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- reading
+# ----------------------------------------------------------------------------------------- reading
 
 
 def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
-    """The documents of a .txt file (one), or the rows of a file: `text`, `messages`, or `prompt` and `completion`.
+    """The documents of a .txt file (one), or the rows of a file: `text`, `messages`, or `prompt`
+    and `completion`.
 
     Raises Misuse naming the row that is none of them.
     """
@@ -142,14 +158,17 @@ def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
 
 
 def _of_parts(parts: Sequence[tuple[str, bool]], tokenizer: Any) -> Document:
-    """Texts, and whether each counts. They are tokenized one by one, as trainers do with prompt and completion."""
+    """Texts, and whether each counts. They are tokenized one by one, as trainers do with prompt and
+    completion."""
     ids: list[int] = []
     counted: list[bool] = []
     for number, (text, counts) in enumerate(parts):
         found = tokenizer(text=text, add_special_tokens=number == 0)["input_ids"]
         ids += found
         counted += [counts] * len(found)
-    return Document(ids, counted, sum(len(text.encode(errors="replace")) for text, counts in parts if counts))
+    return Document(
+        ids, counted, sum(len(text.encode(errors="replace")) for text, counts in parts if counts)
+    )
 
 
 def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) -> Document:
@@ -171,4 +190,8 @@ def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) 
         same = len(os.path.commonprefix([ids, longer]))
         ids[same:] = longer[same:]
         counted[same:] = [not asks] * (len(longer) - same)
-    return Document(ids, counted, sum(len(messages[place]["content"].encode(errors="replace")) for place in answers))
+    return Document(
+        ids,
+        counted,
+        sum(len(messages[place]["content"].encode(errors="replace")) for place in answers),
+    )

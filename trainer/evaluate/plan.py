@@ -1,7 +1,9 @@
-"""What a model is asked and what comes back: asks in a fixed order, each with its own key and its own seed.
+"""What a model is asked and what comes back: asks in a fixed order, each with its own key and its
+own seed.
 
-A `Plan` is everything that decides what is asked; a folder holds the completions of one plan. Sources of completions
-are `endpoint`, `local` and, during a run, the run's generation server (`trainer.evaluate.held_out`).
+A `Plan` is everything that decides what is asked; a folder holds the completions of one plan.
+Sources of completions are `endpoint`, `local` and, during a run, the run's generation server
+(`trainer.evaluate.held_out`).
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ def _sendable(body: dict[str, Any]) -> dict[str, Any]:
 class EvalPlan(BaseModel):
     """Everything that decides what is asked and how it is judged; not where the model is served."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
+    )
 
     schema_: Literal["gradus/plan@1"] = Field("gradus/plan@1", alias="schema")
     model: str
@@ -100,26 +104,40 @@ class EvalPlan(BaseModel):
     opening: str = ""
     """What the prompts have already written of each completion."""
     turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1
-    """How often an answer that did not pass is asked for, with what the grader said of the one before."""
+    """How often an answer that did not pass is asked for, with what the grader said of the one
+    before."""
 
     @property
     def modes(self) -> tuple[tuple[Mode, float, int], ...]:
         """(mode, temperature, completions per task)."""
-        sampled: tuple[tuple[Mode, float, int], ...] = (("sampled", self.temperature, self.samples),)
+        sampled: tuple[tuple[Mode, float, int], ...] = (
+            ("sampled", self.temperature, self.samples),
+        )
         return (sampled if self.samples else ()) + ((("greedy", 0.0, 1),) if self.greedy else ())
 
 
-def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any) -> EvalPlan:
-    """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's others.
+def make_plan(
+    problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any
+) -> EvalPlan:
+    """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's
+    others.
 
     Raises Misuse for no problems or two with one id, and for values that make no sense.
     """
     if not problems or len({problem.id for problem in problems}) != len(problems):
         raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
-    content = [[one.id, one.text, one.task.model_dump(mode="json") if one.task else None] for one in problems]
+    content = [
+        [one.id, one.text, one.task.model_dump(mode="json") if one.task else None]
+        for one in problems
+    ]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     asked_as = "chat" if prompt.style == "chat" else "text"
-    own: dict[str, Any] = {"tasks": tasks, "tasks_sha256": digest, "asked_as": asked_as, "opening": prompt.opening}
+    own: dict[str, Any] = {
+        "tasks": tasks,
+        "tasks_sha256": digest,
+        "asked_as": asked_as,
+        "opening": prompt.opening,
+    }
     own["chat_template_kwargs"] = prompt.chat_template_kwargs
     try:
         return EvalPlan.model_validate({**own, **fields})
@@ -130,7 +148,15 @@ def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, 
 def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
     """The tasks with their prompts as the model reads them."""
     return [
-        Problem(one.id, render(prompt, one), one.task, one.kind, prompt.opening, one.difficulty, one.stub)
+        Problem(
+            one.id,
+            render(prompt, one),
+            one.task,
+            one.kind,
+            prompt.opening,
+            one.difficulty,
+            one.stub,
+        )
         for one in examples
     ]
 
@@ -171,7 +197,8 @@ class GeneratedCompletion:
     """Time of the request that brought it; in this process, time of the batch that it was in."""
     attempts: int = 1
     tool_calls: tuple[Mapping[str, str | None], ...] = ()
-    """What a server has taken out of the text as calls: names, and arguments as texts, None where they are none."""
+    """What a server has taken out of the text as calls: names, and arguments as texts, None where
+    they are none."""
 
 
 class ErrorKind(StrEnum):
@@ -213,7 +240,9 @@ class CompletionSource(Protocol):
 def asks_of(problems: Sequence[Problem], plan: EvalPlan) -> list[CompletionRequest]:
     """All completions of a plan, in the order of modes, tasks and samples."""
     return [
-        CompletionRequest(mode, problem, sample, temperature, seed_of(plan.seed, mode, problem.id, sample))
+        CompletionRequest(
+            mode, problem, sample, temperature, seed_of(plan.seed, mode, problem.id, sample)
+        )
         for mode, temperature, k in plan.modes
         for problem in problems
         for sample in range(k)

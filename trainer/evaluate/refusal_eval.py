@@ -1,7 +1,9 @@
-"""`gradus eval-refusals`: whether a model declines what cannot be done, and nothing else. Grades no code.
+"""`gradus eval-refusals`: whether a model declines what cannot be done, and nothing else. Grades no
+code.
 
-Each thing is asked with the same instruction: code, or one line `CANNOT: reason`. Answers are judged by that form and
-by no taste: a text that has neither is wrong either way, so that no phrase has to be guessed.
+Each thing is asked with the same instruction: code, or one line `CANNOT: reason`. Answers are
+judged by that form and by no taste: a text that has neither is wrong either way, so that no phrase
+has to be guessed.
 """
 
 from __future__ import annotations
@@ -22,13 +24,19 @@ from trainer.data.prompts import render_text
 from trainer.evaluate.intervals import Rate, share_over_tasks
 from trainer.evaluate.plan import EvalPlan, Problem
 from trainer.evaluate.setup import SamplingOptions, config_of, prompt_config, with_model
-from trainer.evaluate.single_sample_runs import UngradedFigures, asked_for, named_rows, told_on_terminal
+from trainer.evaluate.single_sample_runs import (
+    UngradedFigures,
+    asked_for,
+    named_rows,
+    told_on_terminal,
+)
 from trainer.evaluate.verdicts import answered
 from trainer.rewards.judge import Record
 
 
 class Declines(UngradedFigures):
-    """What came of asking for things that can be done and things that cannot. Intervals are over pairs of both."""
+    """What came of asking for things that can be done and things that cannot. Intervals are over
+    pairs of both."""
 
     schema_: Literal["gradus/declines@1"] = Field("gradus/declines@1", alias="schema")
     asks: int
@@ -56,33 +64,45 @@ class Wanted:
 
 
 def main(asked: SamplingOptions, data: Path, out: Path) -> int:
-    """Ask for everything in a file of pairs; the figures are printed, and the path of their file last.
+    """Ask for everything in a file of pairs; the figures are printed, and the path of their file
+    last.
 
-    The same call resumes where it was stopped. Returns 3 when answers were not written, else 0. Raises Misuse for rows
-    that are no such asks, and QueueFault when the model's server is away.
+    The same call resumes where it was stopped. Returns 3 when answers were not written, else 0.
+    Raises Misuse for rows that are no such asks, and QueueFault when the model's server is away.
     """
     started = time.monotonic()
     asked = asyncio.run(with_model(asked))
     config = prompt_config(asked, config_of(asked))
     wanted = list(asks_in(data, asked.limit, config))
     file = out / "declines.jsonl"
-    plan, records = asked_for(asked, data, [one.problem for one in wanted], config, file, keep_special=False)
+    plan, records = asked_for(
+        asked, data, [one.problem for one in wanted], config, file, keep_special=False
+    )
     found = declines_of(records, wanted, plan, time.monotonic() - started)
     rates: dict[str, Rate | None] = {
-        what: getattr(found, what) for what in ("accuracy", "declined_when_due", "answered_when_due")
+        what: getattr(found, what)
+        for what in ("accuracy", "declined_when_due", "answered_when_due")
     }
     lines = [f"{what}: {rate.text if rate else 'none'}" for what, rate in rates.items()]
     return told_on_terminal(found, lines, out / "declines.json")
 
 
 def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wanted]:
-    """The rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse naming the row."""
+    """The rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse
+    naming the row."""
     for name, row in named_rows(data, limit):
         row.text("id")  # every row needs one
         prompt, can = row.text("prompt"), row.values.get("can")
         if not isinstance(can, bool):
-            raise Misuse(f"{row.where}: can: must say true or false: whether what is asked can be done")
-        problem = Problem(name, render_text(config, f"{DECLINE_INSTRUCTION}\n\n{prompt}"), None, opening=config.opening)
+            raise Misuse(
+                f"{row.where}: can: must say true or false: whether what is asked can be done"
+            )
+        problem = Problem(
+            name,
+            render_text(config, f"{DECLINE_INSTRUCTION}\n\n{prompt}"),
+            None,
+            opening=config.opening,
+        )
         pair, kind = (
             default if row.values.get(column) in (None, "") else row.text(column)
             for column, default in (("pair", name), ("kind", "asks"))
@@ -90,10 +110,16 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
         yield Wanted(problem, pair, kind, can)
 
 
-def declines_of(records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalPlan, duration_s: float) -> Declines:
+def declines_of(
+    records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalPlan, duration_s: float
+) -> Declines:
     """The figures of records, one for each thing that was asked for, in their order."""
     pairs = zip(records, wanted, strict=True)
-    found = [(one, answered(str(record["completion"]))) for record, one in pairs if record["status"] == "written"]
+    found = [
+        (one, answered(str(record["completion"])))
+        for record, one in pairs
+        if record["status"] == "written"
+    ]
 
     def accuracy(kinds: set[str], can: set[bool]) -> Rate | None:
         held: dict[str, list[bool]] = {}
@@ -108,7 +134,9 @@ def declines_of(records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalP
         accuracy=accuracy(kinds, either),
         declined_when_due=accuracy(kinds, {False}),
         answered_when_due=accuracy(kinds, {True}),
-        by_kind={kind: rate for kind in sorted(kinds) if (rate := accuracy({kind}, either)) is not None},
+        by_kind={
+            kind: rate for kind in sorted(kinds) if (rate := accuracy({kind}, either)) is not None
+        },
         neither=sum(what == "neither" for _, what in found),
         **UngradedFigures.told(plan, records, duration_s),
     )

@@ -1,6 +1,8 @@
-"""`gradus replay`: grades the stored completions of a run or an evaluation again and tells every changed reward.
+"""`gradus replay`: grades the stored completions of a run or an evaluation again and tells every
+changed reward.
 
-Nothing is sampled and no stored file is changed. Each completion is judged under the rubric that it was judged under.
+Nothing is sampled and no stored file is changed. Each completion is judged under the rubric that it
+was judged under.
 """
 
 from __future__ import annotations
@@ -83,10 +85,13 @@ class _Stored:
     task: Task
 
 
-async def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Judge], on_progress: OnProgress) -> Replay:
+async def replay(
+    folder: Path, grader: str | None, judge_of: Callable[[str], Judge], on_progress: OnProgress
+) -> Replay:
     """Grade what is stored in `folder` again; `judge_of` makes the judge for a grader's name.
 
-    Raises Misuse for a folder without completions or tasks, and for a grader that its files do not name.
+    Raises Misuse for a folder without completions or tasks, and for a grader that its files do not
+    name.
     """
     name, opening = _settings(folder, grader)
     tasks = _tasks(folder, name)
@@ -100,7 +105,10 @@ async def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Jud
         alike = [place for place, one in enumerate(work) if one.record["rubric"] == rubric]
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
-            texts = [cleaned(with_opening(opening, text_of(work[place].record["completion"]))) for place in handful]
+            texts = [
+                cleaned(with_opening(opening, text_of(work[place].record["completion"])))
+                for place in handful
+            ]
             submissions = [
                 {"id": str(place), "completion": text, "task": work[place].task}
                 for place, text in zip(handful, texts, strict=True)
@@ -110,7 +118,8 @@ async def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Jud
     changed = [
         _change(one, result)
         for place, one in enumerate(work)
-        if isinstance(result := results[place], Graded) and abs(result.reward - one.record["reward"]) > ROUNDING
+        if isinstance(result := results[place], Graded)
+        and abs(result.reward - one.record["reward"]) > ROUNDING
     ]
     return Replay(
         grader=info.grader,
@@ -152,7 +161,7 @@ def _because(old: Record, new: Record) -> str:
     return "flags" if sorted(old["flags"]) != sorted(new["flags"]) else "form"
 
 
-# ------------------------------------------------------------------------------------------------------ what is stored
+# ---------------------------------------------------------------------- what is stored
 
 
 def _settings(path: Path, grader: str | None) -> tuple[str, str]:
@@ -168,7 +177,10 @@ def _settings(path: Path, grader: str | None) -> tuple[str, str]:
         config = read_as(TrainConfig, run.resolved_config, "configuration of a run on rewards")
         named, opening = config.reward.grader or None, config.prompt.opening
     if grader is None and named is None:
-        raise Misuse(f"{path}: holds neither plan.json nor config.resolved.json with a grader; name it by --grader")
+        raise Misuse(
+            f"{path}: holds neither plan.json nor config.resolved.json with a grader; name it by"
+            " --grader"
+        )
     if grader is not None and named is not None and grader != named:
         raise Misuse(f"{path}: was judged by the grader {named}, not {grader}")
     return grader or named or "", opening
@@ -187,12 +199,16 @@ def _tasks(path: Path, grader: str) -> dict[str, Task]:
             except ValidationError as error:
                 raise Misuse(f"{row.where}: {explain(error)}") from None
     if not tasks:
-        raise Misuse(f"{path}: holds no tasks to judge by: tasks.jsonl, or tasks.train.jsonl and tasks.held_out.jsonl")
+        raise Misuse(
+            f"{path}: holds no tasks to judge by: tasks.jsonl, or tasks.train.jsonl and"
+            " tasks.held_out.jsonl"
+        )
     return tasks
 
 
 def _completions(path: Path, tasks: Mapping[str, Task]) -> tuple[list[_Stored], int, int]:
-    """Every completion with a verdict, file by file; how many have none, and how many belong to no task."""
+    """Every completion with a verdict, file by file; how many have none, and how many belong to no
+    task."""
     own = [file for file in (path / "completions.jsonl", EvalFolder(path).turns) if file.exists()]
     files = [*own, *sorted((path / "eval").glob("*.completions.jsonl"))]
     if not files:
@@ -203,26 +219,39 @@ def _completions(path: Path, tasks: Mapping[str, Task]) -> tuple[list[_Stored], 
         for number, row in enumerate(stored_rows(file), start=1):
             record = dict(row.values)
             reward, task = record.get("reward"), tasks.get(str(record.get("prompt_id")))
-            if record.get("fault") is not None or not isinstance(reward, int | float) or isinstance(reward, bool):
+            if (
+                record.get("fault") is not None
+                or not isinstance(reward, int | float)
+                or isinstance(reward, bool)
+            ):
                 unjudged += 1
             elif task is None:
                 without_task += 1
-            elif isinstance(record.get("completion"), str | list) and isinstance(record.get("rubric"), str):
+            elif isinstance(record.get("completion"), str | list) and isinstance(
+                record.get("rubric"), str
+            ):
                 found.append(_Stored(str(file.relative_to(path)), number, record, task))
             else:
                 raise Misuse(f"{row.where}: is no completion of ours")
     return found, unjudged, without_task
 
 
-# ------------------------------------------------------------------------------------------------- the command's part
+# ---------------------------------------------------------------------- the command's part
 
 
 def main(
-    run: Path, grader: str | None, judge_of: Callable[[str], Judge], out: Path, *, quiet: bool, shown: int = 20
+    run: Path,
+    grader: str | None,
+    judge_of: Callable[[str], Judge],
+    out: Path,
+    *,
+    quiet: bool,
+    shown: int = 20,
 ) -> int:
     """Replay a folder and write what changed; the path of that file is printed last.
 
-    Returns 1 when any reward changed, else 3 when any completion could not be judged, else 0. Raises Misuse.
+    Returns 1 when any reward changed, else 3 when any completion could not be judged, else 0.
+    Raises Misuse.
     """
     with progress_bar(Console(stderr=True, quiet=quiet)) as on_progress:
         found = asyncio.run(replay(run, grader, judge_of, on_progress))
@@ -242,7 +271,9 @@ def _said(found: Replay, shown: int) -> Iterator[str]:
     if len(found.changed) > shown:
         yield f"and {len(found.changed) - shown} more"
     reasons = ", ".join(f"{count} x {reason}" for reason, count in found.by_reason.items())
-    yield f"{len(found.changed)} of {found.completions} rewards changed" + (f": {reasons}" if reasons else "")
+    yield f"{len(found.changed)} of {found.completions} rewards changed" + (
+        f": {reasons}" if reasons else ""
+    )
     yield f"judged by {', '.join(found.old_graders) or 'nobody'}; now by {found.grader}"
     for count, what in (
         (found.faulted_now, "could not be judged now"),

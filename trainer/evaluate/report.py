@@ -1,6 +1,8 @@
-"""Reports of runs, evaluations and comparisons: the dashboard's page as one file; and `gradus compare`.
+"""Reports of runs, evaluations and comparisons: the dashboard's page as one file; and `gradus
+compare`.
 
-The page reads the folders itself. Computed here is only what it needs of statistics: the comparison of two evaluations.
+The page reads the folders itself. Computed here is only what it needs of statistics: the comparison
+of two evaluations.
 """
 
 from __future__ import annotations
@@ -39,32 +41,45 @@ def write_report(folder: Path, out: Path) -> Path:
 
 
 def write_comparison_report(found: Comparison, before: Path, after: Path, out: Path) -> Path:
-    """Write the page of a comparison; the other way of sampling is compared too, where both evaluations have it."""
+    """Write the page of a comparison; the other way of sampling is compared too, where both
+    evaluations have it."""
     write_page(out, [before, after], partial(comparisons, first=found))
     return out
 
 
 def write_comparisons(before: Path, after: Path, out: Path) -> None:
-    """Write to `out` what the page shows of two measurements of one run, unless one of them is missing."""
+    """Write to `out` what the page shows of two measurements of one run, unless one of them is
+    missing."""
     if before.is_file() and after.is_file():
         write_text(out, json.dumps({"comparisons": comparisons(before, after)}) + "\n")
 
 
 def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
-    """Comparisons by each way of sampling that both evaluations have, `first` before others; empty if incomparable."""
+    """Comparisons by each way of sampling that both evaluations have, `first` before others; empty
+    if incomparable."""
     found = [first] if first is not None else []
     for mode in MODES:
         if first is None or mode != first.mode:
-            with suppress(Misuse):  # no such way of sampling, no task judged both times, or a file of another version
+            with suppress(
+                Misuse
+            ):  # no such way of sampling, no task judged both times, or a file of another version
                 sides = [read_evaluation(path).evaluation for path in (before, after)]
                 found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
     return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
 
 
 def main(
-    before: Path, after: Path, mode: str | None, html: Path | None, as_json: Path | None, *, anyway: bool, seed: int
+    before: Path,
+    after: Path,
+    mode: str | None,
+    html: Path | None,
+    as_json: Path | None,
+    *,
+    anyway: bool,
+    seed: int,
 ) -> int:
-    """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises Misuse."""
+    """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises
+    Misuse."""
     if mode not in (None, *MODES):
         raise Misuse(f"mode {mode!r}: there are sampled and greedy")
     first, last = read_evaluation(before), read_evaluation(after)
@@ -91,18 +106,28 @@ def main(
 def _printed(found: Comparison) -> Iterator[Table | str]:
     for warning in found.warnings:
         yield f"Careful: measured with {warning}."
-    how = "greedy" if found.mode == "greedy" else f"T={found.after.temperature:g}, {found.after.samples} each"
+    how = (
+        "greedy"
+        if found.mode == "greedy"
+        else f"T={found.after.temperature:g}, {found.after.samples} each"
+    )
     names = (_plain(found.before.name), _plain(found.after.name))
     table = Table("", *names, "change", "95% interval", title=f"{found.tasks} tasks, {how}")
     table.add_row("pass rate", *_cells(found.pass_rate, ".1%"))
     table.add_row("reward", *_cells(found.reward, ".3f"))
     test = found.test
     counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
-    fallbacks = {one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback}
-    table.caption = "\n".join([f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)])
+    fallbacks = {
+        one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback
+    }
+    table.caption = "\n".join(
+        [f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)]
+    )
     yield table
     table = Table(*found.turns, "net", "frozen")
-    table.add_row(*(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen)))
+    table.add_row(
+        *(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen))
+    )
     yield table
     table = Table("stage: before / after", *map(_plain, found.migration))
     for stage, later in found.migration.items():
@@ -124,7 +149,12 @@ def _printed(found: Comparison) -> Iterator[Table | str]:
 def _cells(found: Difference, form: str) -> tuple[str, ...]:
     change = found.change
     interval = f"{change.low:+{form}} to {change.high:+{form}}"
-    return format(found.before, form), format(found.after, form), format(change.value, "+" + form), interval
+    return (
+        format(found.before, form),
+        format(found.after, form),
+        format(change.value, "+" + form),
+        interval,
+    )
 
 
 def _plain(text: str) -> str:

@@ -1,7 +1,8 @@
-"""`Evaluation`: the figures of one model on one set of tasks, from the records of its completions and nothing else.
+"""`Evaluation`: the figures of one model on one set of tasks, from the records of its completions
+and nothing else.
 
-So they can be checked again later. RUN/eval/NAME.json and `results.json` of `gradus eval` hold one, each beside the
-completions that it is computed from.
+So they can be checked again later. RUN/eval/NAME.json and `results.json` of `gradus eval` hold one,
+each beside the completions that it is computed from.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class ProblemFigures(Part):
     """None: nothing was graded."""
     difficulty: str | None = None
     stage: str | None = None
-    """Where the middle one of its completions stopped, by how far they came, or `passed`; the earlier of two."""
+    """Where the middle one of its completions stopped, by how far they came, or `passed`; the
+    earlier of two."""
     cause: str | None = None
     """What stopped that completion."""
 
 
 class Measurement(Part):
-    """One way of sampling, over all tasks. Every rate and mean is over verdicts; faults are only counted."""
+    """One way of sampling, over all tasks. Every rate and mean is over verdicts; faults are only
+    counted."""
 
     mode: Mode
     temperature: float
@@ -99,7 +102,8 @@ class Evaluation(Part):
     """Hash of the tasks as they were asked: ids, prompts and tests."""
     grader: str
     graders: tuple[str, ...]
-    """Names and revisions that judged; more than one means that a worker was replaced on the way."""
+    """Names and revisions that judged; more than one means that a worker was replaced on the
+    way."""
     rubrics: tuple[str, ...]
     toolchains: tuple[str, ...]
     seed: int
@@ -130,14 +134,16 @@ class Evaluation(Part):
     @property
     def broken(self) -> int:
         """Chains of turns that a fault or a generation error broke off."""
-        return sum(measurement.turns.broken for measurement in self.measurements if measurement.turns)
+        return sum(
+            measurement.turns.broken for measurement in self.measurements if measurement.turns
+        )
 
     @property
     def unwritten(self) -> int:
         return sum(measurement.unwritten for measurement in self.measurements)
 
 
-# ----------------------------------------------------------------------------------------------------------- figures
+# ----------------------------------------------------------------------------------------- figures
 
 
 def measurement_of(
@@ -157,8 +163,12 @@ def measurement_of(
     verdicts = [record for record in records if is_judged(record)]
     description = description or description_of(grader_of(verdicts))
     problems = tuple(_problem(group, description.stages) for group in by_task(records))
-    lengths = [len(record["completion"]) for record in records if record["status"] != "generation_error"]
-    ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
+    lengths = [
+        len(record["completion"]) for record in records if record["status"] != "generation_error"
+    ]
+    ks = sorted(
+        {1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples}
+    )
     rates = {k: pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed) for k in ks}
     components: Counter[str] = Counter()
     for record in verdicts:
@@ -172,11 +182,15 @@ def measurement_of(
         faulted=sum(record["fault"] is not None for record in records),
         passed=sum(record["passed"] for record in verdicts),
         pass_at={k: rate for k, rate in rates.items() if rate is not None},
-        mean_reward=mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed),
+        mean_reward=mean_with_interval(
+            [p.mean_reward for p in problems if p.mean_reward is not None], seed=seed
+        ),
         stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
         components={name: total / len(verdicts) for name, total in components.items()},
         flags=dict(Counter(flag for record in verdicts for flag in record["flags"])),
-        faults=dict(Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)),
+        faults=dict(
+            Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)
+        ),
         mean_chars=fmean(lengths) if lengths else None,
         problems=problems,
         details=details_of(records, description, seed=seed),
@@ -219,11 +233,32 @@ def evaluation_of(
     judges = {f"{column}s": tuple(sorted({one[column] for one in verdicts})) for column in JUDGES}
     measurements = []
     for mode, temperature, samples in plan.modes:
-        first, more = ([record for record in some if record["mode"] == mode] for some in (records, later))
-        turns = turns_of(first, more, plan.turns, description, seed=plan.seed) if plan.turns > 1 else None
-        sampling: dict[str, Any] = {"mode": mode, "temperature": temperature, "samples": samples, "seed": plan.seed}
+        first, more = (
+            [record for record in some if record["mode"] == mode] for some in (records, later)
+        )
+        turns = (
+            turns_of(first, more, plan.turns, description, seed=plan.seed)
+            if plan.turns > 1
+            else None
+        )
+        sampling: dict[str, Any] = {
+            "mode": mode,
+            "temperature": temperature,
+            "samples": samples,
+            "seed": plan.seed,
+        }
         measurements.append(measurement_of(first, **sampling, turns=turns, description=description))
-    same = ("model", "tasks", "tasks_sha256", "grader", "seed", "max_new_tokens", "served", "asked_as", "top_p")
+    same = (
+        "model",
+        "tasks",
+        "tasks_sha256",
+        "grader",
+        "seed",
+        "max_new_tokens",
+        "served",
+        "asked_as",
+        "top_p",
+    )
     return Evaluation(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -241,8 +276,8 @@ JUDGES = ("grader", "rubric", "toolchain")
 
 
 def machine() -> dict[str, str | int | float | None]:
-    """System, processors, memory in GiB, and the versions that matter, without names of hosts or paths; `gpu` is None
-    without one."""
+    """System, processors, memory in GiB, and the versions that matter, without names of hosts or
+    paths; `gpu` is None without one."""
     torch = sys.modules.get("torch")  # not imported for this
     try:
         memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
@@ -251,7 +286,9 @@ def machine() -> dict[str, str | int | float | None]:
     on_cuda = torch is not None and torch.cuda.is_available()
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cpus": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
         "memory_gib": memory_gib,
         "gpu": torch.cuda.get_device_name() if torch is not None and on_cuda else None,
         "python": platform.python_version(),
@@ -259,15 +296,18 @@ def machine() -> dict[str, str | int | float | None]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------- files
 
 
 def figures_path(run: Path, name: str) -> Path:
     return run / "eval" / f"{name}.json"
 
 
-def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record], later: Sequence[Record] = ()) -> Path:
-    """Write the files into the run folder; returns the path of the figures, which appear last and at once.
+def write_outcome(
+    run: Path, evaluation: Evaluation, records: Iterable[Record], later: Sequence[Record] = ()
+) -> Path:
+    """Write the files into the run folder; returns the path of the figures, which appear last and
+    at once.
 
     `later` are the answers of turns after the first, for `<name>.turns.jsonl`.
     """
@@ -291,21 +331,28 @@ class Read:
 
     def records(self) -> list[Record]:
         """Every completion; empty where the file is missing. Raises Misuse for a damaged one."""
-        return [dict(row.values) for row in stored_rows(self.completions)] if self.completions.exists() else []
+        return (
+            [dict(row.values) for row in stored_rows(self.completions)]
+            if self.completions.exists()
+            else []
+        )
 
 
 def read_evaluation(path: Path) -> Read:
-    """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or RUN/eval/NAME.json.
+    """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or
+    RUN/eval/NAME.json.
 
     Raises Misuse when there is none.
     """
     figures = path / "results.json" if path.is_dir() else path
     beside = figures.name == "results.json"
-    completions = figures.with_name("completions.jsonl" if beside else f"{figures.stem}.completions.jsonl")
+    completions = figures.with_name(
+        "completions.jsonl" if beside else f"{figures.stem}.completions.jsonl"
+    )
     return Read(figures, read_as(Evaluation, figures, "evaluation"), completions)
 
 
-# -------------------------------------------------------------------------------------------------------- comparable
+# ---------------------------------------------------------------------- comparable
 
 
 @dataclass(frozen=True, slots=True)

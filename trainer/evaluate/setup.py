@@ -1,7 +1,8 @@
-"""From the options of a command to what is asked: the model, the plan, the tasks with their prompts. Asks nothing yet.
+"""From the options of a command to what is asked: the model, the plan, the tasks with their
+prompts. Asks nothing yet.
 
-A model that lies in a run folder is asked and judged as in that run: with its prompt template and its rubric. Any other
-gets the task's text, and the grader's default rubric.
+A model that lies in a run folder is asked and judged as in that run: with its prompt template and
+its rubric. Any other gets the task's text, and the grader's default rubric.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class AskSettings(BaseModel):
     body: dict[str, Any] = {}
     """Further fields of requests to an endpoint, such as {top_k: 20}; null leaves one out."""
     chat: bool | None = None
-    """Ask with messages, or with one text; None: as trained, else messages for an endpoint and one text here."""
+    """Ask with messages, or with one text; None: as trained, else messages for an endpoint and one
+    text here."""
     system: str | None = None
     """System message, with `chat`."""
     template: str | None = None
@@ -70,7 +72,8 @@ class SamplingOptions(AskSettings):
     """How completions are made: everything that the commands which ask a model have in common."""
 
     model: str | None
-    """A folder, a name on the hub, or what the server calls it; None: the only one that the server has."""
+    """A folder, a name on the hub, or what the server calls it; None: the only one that the server
+    has."""
     server: Server | None = None
     """None: the model is loaded here."""
     like: Path | None = None
@@ -84,13 +87,19 @@ class SamplingOptions(AskSettings):
     fresh: bool = False
 
     @classmethod
-    def of(cls, given: Sequence[str], model: str | None, endpoint: str | None, **options: Any) -> SamplingOptions:
-        """How `model` is asked, here or at `endpoint`; `given` are `--set` options. Raises Misuse naming the option."""
+    def of(
+        cls, given: Sequence[str], model: str | None, endpoint: str | None, **options: Any
+    ) -> SamplingOptions:
+        """How `model` is asked, here or at `endpoint`; `given` are `--set` options. Raises Misuse
+        naming the option."""
         values: dict[str, Any] = {}
         for one in given:
             name, mark, text = one.partition("=")
             if not mark or name not in AskSettings.model_fields:
-                raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(AskSettings.model_fields)}")
+                raise Misuse(
+                    f"--set {one}: use NAME=VALUE, where NAME is one of"
+                    f" {', '.join(AskSettings.model_fields)}"
+                )
             try:
                 values[name] = read_scalar(text, one)
             except Misuse:
@@ -109,15 +118,18 @@ class SamplingOptions(AskSettings):
 
 
 async def with_model(asked: SamplingOptions) -> SamplingOptions:
-    """`asked` with the model's name, which a server with one model need not be told, and with neutral sampling.
+    """`asked` with the model's name, which a server with one model need not be told, and with
+    neutral sampling.
 
-    vLLM samples as the model's own generation_config.json says where a request is silent; other servers may refuse
-    these fields.
+    vLLM samples as the model's own generation_config.json says where a request is silent; other
+    servers may refuse these fields.
     """
     server = asked.server
     if server is None:
         if asked.model is None:
-            raise Misuse("name a model: a folder, or a name on the hub; or an --endpoint that serves one")
+            raise Misuse(
+                "name a model: a folder, or a name on the hub; or an --endpoint that serves one"
+            )
         return asked
     served = await models_at(server)
     if VLLM in served.values():
@@ -125,20 +137,28 @@ async def with_model(asked: SamplingOptions) -> SamplingOptions:
     if asked.model is not None:
         return asked
     if len(served) != 1:
-        raise Misuse(f"--model: name one of those at {server.url}: {', '.join(served) or 'it does not say which'}")
+        raise Misuse(
+            f"--model: name one of those at {server.url}:"
+            f" {', '.join(served) or 'it does not say which'}"
+        )
     return asked.model_copy(update={"model": next(iter(served))})
 
 
 def source_of(
-    asked: SamplingOptions, plan: EvalPlan, trained_with: RunConfig | None, *, keep_special: bool = False
+    asked: SamplingOptions,
+    plan: EvalPlan,
+    trained_with: RunConfig | None,
+    *,
+    keep_special: bool = False,
 ) -> CompletionSource:
-    """Where completions come from. `keep_special`: a model here tells the signs of its chat format too."""
+    """Where completions come from. `keep_special`: a model here tells the signs of its chat format
+    too."""
     if asked.server is not None:
         return Endpoint(asked.server, plan)
     return LocalModel(lambda: load(plan.model, trained_with), plan, asked.batch_size, keep_special)
 
 
-# ---------------------------------------------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------------- what is asked
 
 
 def plan_of(
@@ -153,7 +173,9 @@ def plan_of(
     """The plan for these problems. Raises Misuse for options that make no sense."""
     sampled = asked.temperature != 0  # what is no number is refused below
     if not sampled and not asked.greedy:
-        raise Misuse("temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0")
+        raise Misuse(
+            "temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0"
+        )
     same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns", "body")
     return make_plan(
         problems,
@@ -187,7 +209,8 @@ def prompt_config(asked: SamplingOptions, trained_with: RunConfig | None) -> Pro
 
 
 def config_of(asked: SamplingOptions) -> RunConfig | None:
-    """The configuration of the run to do as: the one that was named, else the one that the model lies in."""
+    """The configuration of the run to do as: the one that was named, else the one that the model
+    lies in."""
     if asked.like is not None:
         found = config_beside(asked.like)
         if found is None:
@@ -205,19 +228,24 @@ def config_beside(model: Path) -> RunConfig | None:
                 text = path.read_text(encoding="utf-8")
                 return STAGES[json.loads(text).get("stage", "grpo")].model_validate_json(text)
             except (ValueError, AttributeError, KeyError, TypeError) as error:
-                raise Misuse(f"{path}: is no configuration that this version can read: {error}") from None
+                raise Misuse(
+                    f"{path}: is no configuration that this version can read: {error}"
+                ) from None
     return None
 
 
 def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
-    """Model and tokenizer from a folder or a name on the hub. Raises Misuse when they cannot be loaded."""
+    """Model and tokenizer from a folder or a name on the hub. Raises Misuse when they cannot be
+    loaded."""
     from transformers.utils import logging
 
     from trainer.config.device import choose_device, weights_dtype
     from trainer.models.loading import load_model, load_tokenizer, load_trained
 
     logging.disable_progress_bar()
-    settings = (trained_with.model if trained_with else ModelConfig(name=model)).model_copy(update={"name": model})
+    settings = (trained_with.model if trained_with else ModelConfig(name=model)).model_copy(
+        update={"name": model}
+    )
     device = choose_device(settings)
     dtype = weights_dtype(device, settings.dtype, frozen=True)
     if Path(model).is_dir():
@@ -231,8 +259,14 @@ def examples_of(
     tasks: Path, grader: GraderName, asked: SamplingOptions, trained_with: RunConfig | None
 ) -> Sequence[Example]:
     # What rows of other stages are called says nothing about tasks.
-    like = trained_with.data if isinstance(trained_with, TrainConfig) else DataConfig(dataset=str(tasks))
-    config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)
+    like = (
+        trained_with.data
+        if isinstance(trained_with, TrainConfig)
+        else DataConfig(dataset=str(tasks))
+    )
+    config = DataConfig(
+        dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns
+    )
     return read_examples(config, str(tasks), grader)[0][: asked.limit]
 
 

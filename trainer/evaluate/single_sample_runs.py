@@ -1,4 +1,5 @@
-"""Completions that no grader judges, kept in a file and continued where they stopped: `gradus sample`.
+"""Completions that no grader judges, kept in a file and continued where they stopped: `gradus
+sample`.
 
 `calling` and `declining`, which read completions themselves, ask by this too.
 """
@@ -28,7 +29,14 @@ from trainer.evaluate.intervals import Part
 from trainer.evaluate.likelihood import completion_document, perplexity_of_completions
 from trainer.evaluate.local import LocalModel
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem
-from trainer.evaluate.setup import SamplingOptions, config_of, plan_of, prompt_config, source_of, with_model
+from trainer.evaluate.setup import (
+    SamplingOptions,
+    config_of,
+    plan_of,
+    prompt_config,
+    source_of,
+    with_model,
+)
 from trainer.rewards.judge import Record
 
 EXIT_WRITTEN, EXIT_UNWRITTEN = 0, 3
@@ -56,7 +64,9 @@ class UngradedFigures(Part):
             "model": plan.model,
             "data": plan.tasks,
             "data_sha256": plan.tasks_sha256,
-            "unwritten": dict(Counter(one["error"]["kind"] for one in records if one["status"] != "written")),
+            "unwritten": dict(
+                Counter(one["error"]["kind"] for one in records if one["status"] != "written")
+            ),
             **{name: getattr(plan, name) for name in ("temperature", "seed", "max_new_tokens")},
             "duration_s": round(duration_s, 3),
         }
@@ -71,10 +81,13 @@ def asked_for(
     *,
     keep_special: bool,
 ) -> tuple[EvalPlan, list[Record]]:
-    """One completion of each problem, in their order; `asked` has its model. Raises what asking raises."""
+    """One completion of each problem, in their order; `asked` has its model. Raises what asking
+    raises."""
     if asked.samples != 1 or asked.turns != 1:
         raise Misuse("this command samples each row once: leave out --samples and --max-turns")
-    plan = plan_of(asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt)
+    plan = plan_of(
+        asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt
+    )
     digest = hashlib.sha256(data.read_bytes() + f"\0{asked.limit}".encode()).hexdigest()
     plan = plan.model_copy(update={"tasks_sha256": digest})
     source = source_of(asked, plan, config_of(asked), keep_special=keep_special)
@@ -82,7 +95,11 @@ def asked_for(
 
 
 def _written(
-    asked: SamplingOptions, plan: EvalPlan, problems: Sequence[Problem], file: Path, source: CompletionSource
+    asked: SamplingOptions,
+    plan: EvalPlan,
+    problems: Sequence[Problem],
+    file: Path,
+    source: CompletionSource,
 ) -> list[Record]:
     """The records of a plan, with its troubles on the terminal."""
     console = Console(stderr=True)
@@ -102,8 +119,8 @@ def told_on_terminal(found: UngradedFigures, lines: Iterable[str], file: Path) -
 
 
 def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
-    """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse for an id that
-    occurred before, and for a file without rows."""
+    """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse
+    for an id that occurred before, and for a file without rows."""
     seen: dict[str, str] = {}
     for number, row in enumerate(islice(non_empty_rows(data), limit), start=1):
         name = str(row.values.get("id") or f"row-{number}")
@@ -121,7 +138,8 @@ class SampleMetrics(Part):
     completions: int
     text: TextMetrics | None
     perplexity: float | None
-    """Perplexity of the completions under the model that wrote them; None where a server wrote them."""
+    """Perplexity of the completions under the model that wrote them; None where a server wrote
+    them."""
 
 
 def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
@@ -129,13 +147,20 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
 
     `metrics`: also print their metrics, and write them beside `out`, as `NAME.metrics.json`.
 
-    Rows have `prompt`, a text or messages, or `messages`, and perhaps `id`; other columns are left alone. Returns 0
-    when all were written, else 3. Raises Misuse, and QueueFault when the server is away.
+    Rows have `prompt`, a text or messages, or `messages`, and perhaps `id`; other columns are left
+    alone. Returns 0 when all were written, else 3. Raises Misuse, and QueueFault when the server is
+    away.
     """
     asked = asyncio.run(with_model(asked))
     config = prompt_config(asked, config_of(asked))
     problems = [
-        Problem(name, _prompt(row, config), None, row.values.get("kind") and str(row.values["kind"]), config.opening)
+        Problem(
+            name,
+            _prompt(row, config),
+            None,
+            row.values.get("kind") and str(row.values["kind"]),
+            config.opening,
+        )
         for name, row in named_rows(prompts, asked.limit)
     ]
     plan = plan_of(asked, prompts.name, problems, config)
@@ -144,9 +169,16 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
     if metrics:
-        found = _metrics(plan, [record for record in records if record["status"] == "written"], problems, source)
-        write_text(out.with_suffix(".metrics.json"), found.model_dump_json(by_alias=True, indent=1) + "\n")
-        for name, value in {**(found.text.model_dump() if found.text else {}), "perplexity": found.perplexity}.items():
+        found = _metrics(
+            plan, [record for record in records if record["status"] == "written"], problems, source
+        )
+        write_text(
+            out.with_suffix(".metrics.json"), found.model_dump_json(by_alias=True, indent=1) + "\n"
+        )
+        for name, value in {
+            **(found.text.model_dump() if found.text else {}),
+            "perplexity": found.perplexity,
+        }.items():
             print(f"{name:<12}{'-' if value is None else format(value, '.4g')}")
     print(out)
     return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
@@ -158,11 +190,19 @@ def _metrics(
     perplexity = None
     if isinstance(source, LocalModel) and written:
         model, tokenizer = source.loaded
-        asked = {one.id: token_ids(tokenizer, one.prompt, None, plan.chat_template_kwargs) for one in problems}
-        documents = [completion_document(asked[one["prompt_id"]], one["completion"], tokenizer) for one in written]
+        asked = {
+            one.id: token_ids(tokenizer, one.prompt, None, plan.chat_template_kwargs)
+            for one in problems
+        }
+        documents = [
+            completion_document(asked[one["prompt_id"]], one["completion"], tokenizer)
+            for one in written
+        ]
         perplexity = perplexity_of_completions(model, documents)
     text = text_metrics([record["completion"] for record in written])
-    return SampleMetrics(model=plan.model, completions=len(written), text=text, perplexity=perplexity)
+    return SampleMetrics(
+        model=plan.model, completions=len(written), text=text, perplexity=perplexity
+    )
 
 
 def _prompt(row: Row, config: PromptConfig) -> Prompt:
@@ -173,4 +213,7 @@ def _prompt(row: Row, config: PromptConfig) -> Prompt:
         if config.style != "chat":
             raise Misuse(f"{row.where}: holds messages; ask with --set chat=true")
         return [Message(role=turn["role"], content=turn["content"]) for turn in given]
-    raise Misuse(f"{row.where}: prompt: is missing, empty, or neither a text nor messages with role and content")
+    raise Misuse(
+        f"{row.where}: prompt: is missing, empty, or neither a text nor messages with role and"
+        " content"
+    )

@@ -1,8 +1,10 @@
-"""Calls of tools in what a model wrote: found in three notations, and held to the tools that its prompt declared.
+"""Calls of tools in what a model wrote: found in three notations, and held to the tools that its
+prompt declared.
 
-Chat templates: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. Harmony: a message to `functions.NAME` in
-the commentary channel. OpenAI: what a server has put into `tool_calls`. No tool is run, and nothing is put right: JSON
-with a key twice, with NaN, or nested without end is malformed.
+Chat templates: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. Harmony: a message to
+`functions.NAME` in the commentary channel. OpenAI: what a server has put into `tool_calls`. No tool
+is run, and nothing is put right: JSON with a key twice, with NaN, or nested without end is
+malformed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ Tools = Mapping[str, jsonschema_rs.Validator]
 
 
 def calls_in(text: str, given: Sequence[Mapping[str, Any]] | None, tools: Tools) -> list[Call]:
-    """The calls in a completion, in their order; `given` is what a server has taken out of it as `tool_calls`."""
+    """The calls in a completion, in their order; `given` is what a server has taken out of it as
+    `tool_calls`."""
     taken = [_call(one.get("name"), one.get("arguments"), tools) for one in given or ()]
     visible = text.rpartition("</think>")[2]
     return [*taken, *_tagged(visible, tools), *_harmony(text, tools)][:MAX_CALLS]
@@ -54,7 +57,11 @@ def _of_object(text: str, tools: Tools) -> Call:
         value = _strict(text)
     except ValueError as error:
         return Call(None, str(error))
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or {*value} - {"name", "arguments"}:
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("name"), str)
+        or {*value} - {"name", "arguments"}
+    ):
         return Call(None, "no name and arguments")
     return _checked(value["name"], value.get("arguments"), tools)
 
@@ -64,7 +71,8 @@ _END = re.compile(r"<\|(?:end|call|return|start)\|>")
 
 
 def _harmony(text: str, tools: Tools) -> Iterator[Call]:
-    """Messages with a recipient; the first message begins where the prompt's `<|start|>assistant` ends."""
+    """Messages with a recipient; the first message begins where the prompt's `<|start|>assistant`
+    ends."""
     for message in text.split("<|start|>", 4 * MAX_CALLS):
         header, mark, rest = message.partition("<|message|>")
         recipient = _HEADER.search(header)
@@ -92,19 +100,23 @@ def _call(name: Any, arguments: Any, tools: Tools) -> Call:
 def _checked(name: str, arguments: Any, tools: Tools) -> Call:
     if name not in tools:
         return Call(name, "unknown tool")
-    return Call(name, None if isinstance(arguments, dict) and _fits(arguments, tools[name]) else "arguments")
+    return Call(
+        name, None if isinstance(arguments, dict) and _fits(arguments, tools[name]) else "arguments"
+    )
 
 
 def _fits(arguments: dict[str, Any], schema: jsonschema_rs.Validator) -> bool:
     try:
         return schema.is_valid(arguments)
     except UnicodeEncodeError:  # half a surrogate pair
-        return schema.is_valid(json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace")))
+        return schema.is_valid(
+            json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace"))
+        )
 
 
 def _strict(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, with the cause in a word or two, for what is none, and for keys
-    that stand twice."""
+    """The value of a JSON text. Raises ValueError, with the cause in a word or two, for what is
+    none, and for keys that stand twice."""
     if len(text) > MAX_ARGUMENTS_CHARS:
         raise ValueError("too long")
     try:
@@ -114,7 +126,8 @@ def _strict(text: str) -> Any:
 
 
 def declared(tools: Any) -> dict[str, jsonschema_rs.Validator]:
-    """The schemas in a list of tools as chat templates take it. Raises ValueError saying what is wrong with it."""
+    """The schemas in a list of tools as chat templates take it. Raises ValueError saying what is
+    wrong with it."""
     if not isinstance(tools, list) or not tools:
         raise ValueError("is no list of tools")
     found: dict[str, jsonschema_rs.Validator] = {}
@@ -124,25 +137,35 @@ def declared(tools: Any) -> dict[str, jsonschema_rs.Validator]:
         if not isinstance(function, Mapping) or not isinstance(name, str) or name in found:
             raise ValueError("holds a tool without a name of its own")
         try:
-            found[name] = jsonschema_rs.validator_for(function.get("parameters", {"type": "object"}), offline=True)
+            found[name] = jsonschema_rs.validator_for(
+                function.get("parameters", {"type": "object"}), offline=True
+            )
         except (ValueError, jsonschema_rs.ReferencingError) as error:
-            raise ValueError(f"{name}: is no JSON schema: {str(error).partition(chr(10))[0]}") from None
+            raise ValueError(
+                f"{name}: is no JSON schema: {str(error).partition(chr(10))[0]}"
+            ) from None
     return found
 
 
 _NAMESPACE = re.compile(r"namespace functions \{(.*?)\n\} // namespace functions", re.DOTALL)
-_FUNCTION = re.compile(r"^type (\w{1,100}) = \((?:_: \{\n(.*?)^\})?\) => any;", re.DOTALL | re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^type (\w{1,100}) = \((?:_: \{\n(.*?)^\})?\) => any;", re.DOTALL | re.MULTILINE
+)
 _FIELD = re.compile(r"^(\w{1,100})(\??): (string|number|boolean)(\[\])?,", re.MULTILINE)
 
 
 def declared_in_harmony(prompt: str) -> dict[str, jsonschema_rs.Validator]:
-    """The schemas in the developer's message of a Harmony prompt. Raises ValueError where it declares none.
+    """The schemas in the developer's message of a Harmony prompt. Raises ValueError where it
+    declares none.
 
-    Fields are strings, numbers, booleans and lists of them; a field of another type refuses the prompt.
+    Fields are strings, numbers, booleans and lists of them; a field of another type refuses the
+    prompt.
     """
     space = _NAMESPACE.search(prompt)
     functions = _FUNCTION.finditer(space[1]) if space else ()
-    found = {match[1]: jsonschema_rs.validator_for(_of_fields(match[2] or "")) for match in functions}
+    found = {
+        match[1]: jsonschema_rs.validator_for(_of_fields(match[2] or "")) for match in functions
+    }
     if not found:
         raise ValueError("declares no functions in Harmony's form")
     return found
@@ -159,6 +182,13 @@ def _of_fields(text: str) -> dict[str, Any]:
         if field is None:
             raise ValueError("declares a field whose type is not read here")
         name, optional, type_, is_list = field.groups()
-        properties[name] = {"type": "array", "items": {"type": type_}} if is_list else {"type": type_}
+        properties[name] = (
+            {"type": "array", "items": {"type": type_}} if is_list else {"type": type_}
+        )
         required += [] if optional else [name]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }

@@ -1,7 +1,8 @@
-"""Facts of one record: whether it is judged, its stage and cause, its code, and whether it declines.
+"""Facts of one record: whether it is judged, its stage and cause, its code, and whether it
+declines.
 
-Read from a record's stage, flags, diagnostics and completion; no compiler is asked again. What only some languages
-have is in `gradus.languages`.
+Read from a record's stage, flags, diagnostics and completion; no compiler is asked again. What only
+some languages have is in `gradus.languages`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ _TYPES = (("Syntax error", "syntax"), ("Unbound module", "unbound module"), ("Un
 
 def is_judged(record: Record) -> bool:
     """It has a verdict."""
-    return record.get("status", "graded") == "graded" and record.get("fault") is None and record["reward"] is not None
+    return (
+        record.get("status", "graded") == "graded"
+        and record.get("fault") is None
+        and record["reward"] is not None
+    )
 
 
 def is_passed(record: Record) -> bool:
@@ -47,7 +52,7 @@ def grader_of(records: Sequence[Record]) -> str:
     return str(records[0].get("grader") or "").partition("@")[0] if records else ""
 
 
-# ----------------------------------------------------------------------------------------------------------- stages
+# ------------------------------------------------------------------------------------------ stages
 
 
 def outcome_stage(record: Record) -> str:
@@ -56,7 +61,8 @@ def outcome_stage(record: Record) -> str:
 
 
 def stage_order(stages: Sequence[str]) -> list[str]:
-    """The names of a description's stages, first to last, then every other stage of the contract in its order."""
+    """The names of a description's stages, first to last, then every other stage of the contract in
+    its order."""
     return [str(stage) for stage in dict.fromkeys((*stages, *Stage))]
 
 
@@ -67,11 +73,14 @@ def rank_of(stage: str, stages: Sequence[str] = ()) -> int:
 
 
 def typical_of(verdicts: Sequence[AnyRecord], stages: Sequence[str] = ()) -> AnyRecord | None:
-    """The middle one by how far they came, then by reward; the lower of two. None where there is none.
+    """The middle one by how far they came, then by reward; the lower of two. None where there is
+    none.
 
     `stages` are the grader's in their order, by default those of `Stage`.
     """
-    ranked = sorted(verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"]))
+    ranked = sorted(
+        verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"])
+    )
     return ranked[(len(ranked) - 1) // 2] if ranked else None
 
 
@@ -84,7 +93,10 @@ def rate_test(rule: str, stages: Sequence[str]) -> Test:
     if rule == "passed":
         return is_passed
     if kind not in ("past", "clean") or stage not in stages:
-        raise Misuse(f"{rule!r} is no rule of a rate: passed, past:STAGE or clean:STAGE of {', '.join(stages)}")
+        raise Misuse(
+            f"{rule!r} is no rule of a rate: passed, past:STAGE or clean:STAGE of"
+            f" {', '.join(stages)}"
+        )
     place = list(stages).index(stage)
     reached = stages[place + 1 :] if kind == "past" else stages[place:]
     return lambda record: (
@@ -98,17 +110,22 @@ def _diagnostics(record: Record) -> list[Mapping[str, Any]]:
 
 
 def _errors(record: Record, stage: str | None) -> list[Mapping[str, Any]]:
-    return [one for one in _diagnostics(record) if one.get("severity") == "error" and one.get("stage") == stage]
+    return [
+        one
+        for one in _diagnostics(record)
+        if one.get("severity") == "error" and one.get("stage") == stage
+    ]
 
 
-# ----------------------------------------------------------------------------------------------------------- causes
+# ------------------------------------------------------------------------------------------ causes
 
 
 def cause_of(record: Record) -> str:
-    """What stopped a completion, in words that can be counted: `types:unbound`, `tests:limit`, `degenerate:stub`.
+    """What stopped a completion, in words that can be counted: `types:unbound`, `tests:limit`,
+    `degenerate:stub`.
 
-    `passed` where nothing did; `generation:KIND` and `fault:KIND` for generation errors and faults. Errors in words
-    that are not known here are counted by their stage alone.
+    `passed` where nothing did; `generation:KIND` and `fault:KIND` for generation errors and faults.
+    Errors in words that are not known here are counted by their stage alone.
     """
     is_lost = record.get("status") == "generation_error"
     trouble = record.get("error" if is_lost else "fault")
@@ -124,7 +141,9 @@ def cause_of(record: Record) -> str:
     stage = record.get("stage")
     if stage not in [*Stage]:
         return "unknown"
-    detail = "limit" if any(flag.startswith("limit:") for flag in flags) else _detail(record, str(stage))
+    detail = (
+        "limit" if any(flag.startswith("limit:") for flag in flags) else _detail(record, str(stage))
+    )
     return f"{stage}:{detail}" if detail else str(stage)
 
 
@@ -132,35 +151,43 @@ def _detail(record: Record, stage: str) -> str:
     errors = _errors(record, stage)
     messages = [str(error.get("message") or "") for error in errors]
     if stage == "tests":
-        return next((word for text, word in _ENDS if any(text in message for message in messages)), "")
+        return next(
+            (word for text, word in _ENDS if any(text in message for message in messages)), ""
+        )
     if not errors:
         return ""
     code = str(errors[0].get("code") or "")
     if stage == "types":
-        return next((word for text, word in _TYPES if messages[0].startswith(text)), code or "mismatch")
+        return next(
+            (word for text, word in _TYPES if messages[0].startswith(text)), code or "mismatch"
+        )
     return code or ("syntax" if stage == "check" else "")
 
 
 def invented_names(record: Record, grader: str) -> tuple[int, list[str]]:
-    """How many errors the compiler found, and the name of each error that reports one as missing."""
+    """How many errors the compiler found, and the name of each error that reports one as
+    missing."""
     errors = _errors(record, language_of(grader).names_stage)
-    return len(errors), [name for error in errors if (name := invented_name(error, grader)) is not None]
+    return len(errors), [
+        name for error in errors if (name := invented_name(error, grader)) is not None
+    ]
 
 
 def invented_name(error: Record, grader: str) -> str | None:
-    """The name that an error says does not exist, with what it was looked for in; None for other errors."""
+    """The name that an error says does not exist, with what it was looked for in; None for other
+    errors."""
     code = error.get("code")
     message = str(error.get("message") or "")
     name = language_of(grader).missing_name(message, code if isinstance(code, str) else None)
     return name[:NAME_CHARS] if name is not None else None
 
 
-# ------------------------------------------------------------------------------------------------------------- code
+# -------------------------------------------------------------------------------------------- code
 
 
 def code_of(completion: str, fences: Collection[str]) -> str:
-    """The code of a completion as graders extract it, without a task's declared names; `fences` are the info strings
-    of the grader's blocks."""
+    """The code of a completion as graders extract it, without a task's declared names; `fences` are
+    the info strings of the grader's blocks."""
     return extract(completion, fences).text
 
 
@@ -170,23 +197,56 @@ def code_lines(code: str) -> list[str]:
 
 
 def changed_lines(before: str, after: str) -> int:
-    """How many lines either has that the other has not, as a diff counts them; blank lines and indents do not count.
+    """How many lines either has that the other has not, as a diff counts them; blank lines and
+    indents do not count.
 
-    Lines are compared as a bag: one that only moved is no change. It takes time by the length, whatever the texts are.
+    Lines are compared as a bag: one that only moved is no change. It takes time by the length,
+    whatever the texts are.
     """
     old, new = Counter(code_lines(before)), Counter(code_lines(after))
     return (old - new).total() + (new - old).total()
 
 
-# --------------------------------------------------------------------------------------------------------- declining
+# --------------------------------------------------------------------------------------- declining
 
 _LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*(?P<reason>\S[^\n]*)", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 PHRASES = (
-    *("i cannot", "i can't", "i can not", "i am unable", "i'm unable", "i am not able", "i'm not able", "i won't"),
-    *("i will not", "i must decline", "i have to decline", "i am sorry", "i'm sorry", "sorry, but", "i apologize"),
-    *("as an ai", "cannot assist", "can't assist", "cannot help", "can't help", "unable to help", "unable to assist"),
-    *("cannot be done", "can't be done", "cannot be implemented", "can't be implemented", "is not possible to"),
+    *(
+        "i cannot",
+        "i can't",
+        "i can not",
+        "i am unable",
+        "i'm unable",
+        "i am not able",
+        "i'm not able",
+        "i won't",
+    ),
+    *(
+        "i will not",
+        "i must decline",
+        "i have to decline",
+        "i am sorry",
+        "i'm sorry",
+        "sorry, but",
+        "i apologize",
+    ),
+    *(
+        "as an ai",
+        "cannot assist",
+        "can't assist",
+        "cannot help",
+        "can't help",
+        "unable to help",
+        "unable to assist",
+    ),
+    *(
+        "cannot be done",
+        "can't be done",
+        "cannot be implemented",
+        "can't be implemented",
+        "is not possible to",
+    ),
     *("it's not possible", "it isn't possible", "this is impossible"),
 )
 """In small letters, with plain apostrophes; one of them anywhere behind the thoughts."""
@@ -204,8 +264,8 @@ def answered(completion: str) -> Answered:
 def is_declined(record: Record, description: GraderDescription | None = None) -> bool:
     """Whether a judged answer to a task that can be done declines it.
 
-    It has no fenced block, did not get past the first stage behind `extract`, and has `CANNOT:` or one of `PHRASES`
-    behind its thoughts.
+    It has no fenced block, did not get past the first stage behind `extract`, and has `CANNOT:` or
+    one of `PHRASES` behind its thoughts.
     """
     description = description or description_of(grader_of([record]))
     if is_passed(record) or record.get("stage") not in stage_order(description.stages)[:2]:

@@ -1,8 +1,9 @@
-"""Which backend writes the completions, as the config's `generation` says, and how TRL is configured for it.
+"""Which backend writes the completions, as the config's `generation` says, and how TRL is
+configured for it.
 
-Three of them: this process through transformers (TRL's own code), a vLLM server with weights as files or adapters
-(`HttpVllmGeneration`), and a vLLM server with TRL's own NCCL transfer, where there is CUDA. What is said to the server
-is `client`'s.
+Three of them: this process through transformers (TRL's own code), a vLLM server with weights as
+files or adapters (`HttpVllmGeneration`), and a vLLM server with TRL's own NCCL transfer, where
+there is CUDA. What is said to the server is `client`'s.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _OURS = {
     "max_tokens": "set grpo.max_completion_length",
     "seed": "every group would be drawn alike in every step, and vLLM 0.32 can die of it on a CPU",
     "structured_outputs": "set grpo.vllm_structured_outputs_regex",
-    **dict.fromkeys(("model", "prompt", "logprobs", "prompt_logprobs", "echo", "stream"), "it is ours to set"),
+    **dict.fromkeys(
+        ("model", "prompt", "logprobs", "prompt_logprobs", "echo", "stream"), "it is ours to set"
+    ),
 }
 """What `grpo.generation_kwargs` may not hold, and what to do instead."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -52,15 +55,27 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Options of sampling with which vLLM's probabilities are the trainer's."""
 
 
-def vllm_options(config: GenerationConfig, options: Mapping[str, Any], stage: str = "grpo") -> dict[str, Any]:
-    """What of it TRL's configuration class gets. Raises Misuse where its options do not go with vLLM or with it."""
+def vllm_options(
+    config: GenerationConfig, options: Mapping[str, Any], stage: str = "grpo"
+) -> dict[str, Any]:
+    """What of it TRL's configuration class gets. Raises Misuse where its options do not go with
+    vLLM or with it."""
     if stage == "grpo" and (config.backend == "vllm" or options.get("use_vllm")):
         _refuse_vanishing_weights(options)
     if config.backend == "in_process":
         return {}
-    for name in ("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"):
+    for name in (
+        "use_vllm",
+        "vllm_mode",
+        "vllm_server_base_url",
+        "vllm_server_host",
+        "vllm_server_port",
+    ):
         if name in options:
-            raise Misuse(f"{stage}.{name}: generation.backend: vllm sets it; leave it out (generation.url says where)")
+            raise Misuse(
+                f"{stage}.{name}: generation.backend: vllm sets it; leave it out (generation.url"
+                " says where)"
+            )
     for name in options.get("generation_kwargs") or {}:
         if name in _OURS:
             raise Misuse(f"{stage}.generation_kwargs: {name}: {_OURS[name]}")
@@ -68,7 +83,8 @@ def vllm_options(config: GenerationConfig, options: Mapping[str, Any], stage: st
 
 
 def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
-    """TRL 1.16 multiplies a completion's loss by the trainer's probability of it over vLLM's, unless told otherwise."""
+    """TRL 1.16 multiplies a completion's loss by the trainer's probability of it over vLLM's,
+    unless told otherwise."""
     by_token = str(options.get("vllm_importance_sampling_mode")).startswith("token_")
     if by_token or options.get("vllm_importance_sampling_correction") is False:
         return
@@ -76,24 +92,30 @@ def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
     for name, neutral in _NEUTRAL.items():
         if asked.get(name) not in neutral:
             raise Misuse(
-                f"grpo: {name} {asked[name]} with vLLM: its probabilities are then others than the trainer's, by up to "
-                "5% a token with top_p 0.95, and TRL multiplies what a completion teaches by the quotients of all of "
-                "its tokens: long ones would teach nothing. Leave it out, or set grpo.vllm_importance_sampling_mode: "
-                "token_truncate"
+                f"grpo: {name} {asked[name]} with vLLM: its probabilities are then others than the"
+                " trainer's, by up to 5% a token with top_p 0.95, and TRL multiplies what a"
+                " completion teaches by the quotients of all of its tokens: long ones would teach"
+                " nothing. Leave it out, or set grpo.vllm_importance_sampling_mode: token_truncate"
             )
 
 
-def refuse_without_vllm(config: GenerationConfig, options: Mapping[str, Any], device: Device) -> None:
-    """Raises Misuse where TRL is to talk to vLLM by itself, in colocate mode or over NCCL, and cannot here."""
+def refuse_without_vllm(
+    config: GenerationConfig, options: Mapping[str, Any], device: Device
+) -> None:
+    """Raises Misuse where TRL is to talk to vLLM by itself, in colocate mode or over NCCL, and
+    cannot here."""
     over_nccl = config.backend == "vllm" and config.sync == "nccl"
     if over_nccl and device.kind != "cuda":
-        raise Misuse(f"generation.sync: nccl moves weights between GPUs, and this trains on {device.kind}; use file")
+        raise Misuse(
+            f"generation.sync: nccl moves weights between GPUs, and this trains on {device.kind};"
+            " use file"
+        )
     by_trl = over_nccl or (config.backend == "in_process" and options.get("use_vllm"))
     if by_trl and importlib.util.find_spec("vllm") is None:
         raise Misuse(
-            f"{'generation.sync: nccl' if over_nccl else 'use_vllm'}: needs vLLM in the trainer's environment, which "
-            "has none: pip install 'gradus-rl[train,vllm]'. A server with generation: {backend: vllm, sync: file} "
-            "does not"
+            f"{'generation.sync: nccl' if over_nccl else 'use_vllm'}: needs vLLM in the trainer's"
+            " environment, which has none: pip install 'gradus-rl[train,vllm]'. A server with"
+            " generation: {backend: vllm, sync: file} does not"
         )
 
 
@@ -104,12 +126,18 @@ def has_nccl(device: Device) -> bool:
 
 @contextmanager
 def generating(
-    config: GenerationConfig, folder: RunFolder, say: Callable[[str], None], *, over_nccl: bool = False
+    config: GenerationConfig,
+    folder: RunFolder,
+    say: Callable[[str], None],
+    *,
+    over_nccl: bool = False,
 ) -> Iterator[GenerationState | None]:
-    """A trainer of TRL's that is made inside the block generates this way; None where TRL does it all by itself.
+    """A trainer of TRL's that is made inside the block generates this way; None where TRL does it
+    all by itself.
 
-    What was written for the server is gone after the block. `over_nccl`: with `sync: auto`, a server that was started
-    to take weights over NCCL gets them so; the run has what that needs, and no adapter that vLLM can serve.
+    What was written for the server is gone after the block. `over_nccl`: with `sync: auto`, a
+    server that was started to take weights over NCCL gets them so; the run has what that needs, and
+    no adapter that vLLM can serve.
     """
     if config.backend == "vllm" and config.sync == "auto" and over_nccl:
         server = VllmServer(config)
@@ -125,10 +153,12 @@ def generating(
         run = f"gradus-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
         if is_leader() and config.folder is None:
             shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
-        served = GenerationState(config, WeightsFolder(config.folder or folder.weights, run), run, say)
+        served = GenerationState(
+            config, WeightsFolder(config.folder or folder.weights, run), run, say
+        )
         ours = partial(HttpVllmGeneration, served=served)
-    # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction. Each of its
-    # trainers that generate has a name of its own for what talks to vLLM.
+    # TRL has no other way to be given a backend of one's own that keeps its importance-sampling
+    # correction. Each of its trainers that generate has a name of its own for what talks to vLLM.
     own = grpo_trainer.VLLMGeneration
     grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = ours
     try:
@@ -143,7 +173,8 @@ Result = TypeVar("Result")
 
 
 class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
-    """TRL's class, with adapters merged as `merged_parameters` does where every process holds the whole model."""
+    """TRL's class, with adapters merged as `merged_parameters` does where every process holds the
+    whole model."""
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         model = self.accelerator.unwrap_model(self.model)
@@ -160,7 +191,8 @@ class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
 
 
 class HttpVllmGeneration(PreciseVllmGeneration):
-    """TRL's class with our client in it. Only the main process talks to the server; all of them learn how it went."""
+    """TRL's class with our client in it. Only the main process talks to the server; all of them
+    learn how it went."""
 
     def __init__(self, *, served: GenerationState, **options: Any) -> None:
         self.served = served
@@ -170,15 +202,19 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         adapter = self._wants_adapter()
         if self._is_sharded and self.served.config.verify_sync != "never":
             raise Misuse(
-                "generation.verify_sync: no process holds the whole model (ZeRO-3 or FSDP), so none can compare it "
-                "with the server; set never, and watch sampling/sampling_logp_difference/max in metrics.jsonl"
+                "generation.verify_sync: no process holds the whole model (ZeRO-3 or FSDP), so none"
+                " can compare it with the server; set never, and watch"
+                " sampling/sampling_logp_difference/max in metrics.jsonl"
             )
         self._how: How = self._by_main(lambda: self._connected(adapter))
 
     def _connected(self, adapter: bool) -> How:
         model = self.accelerator.unwrap_model(self.model)
         own = Model(
-            self._logprobs, self._checksums, model.get_input_embeddings().num_embeddings, dtype=str(model.dtype)
+            self._logprobs,
+            self._checksums,
+            model.get_input_embeddings().num_embeddings,
+            dtype=str(model.dtype),
         )
         self.vllm_client = Client(self.served, self._write, own)
         self.served.client = self.vllm_client
@@ -187,23 +223,29 @@ class HttpVllmGeneration(PreciseVllmGeneration):
     def _wants_adapter(self) -> bool:
         """Whether the change of the weights is a LoRA adapter that vLLM can serve as one."""
         sync, model = self.served.config.sync, self.accelerator.unwrap_model(self.model)
-        plain = is_peft_model(model) and not model.active_peft_config.modules_to_save and not self._is_sharded
+        plain = (
+            is_peft_model(model)
+            and not model.active_peft_config.modules_to_save
+            and not self._is_sharded
+        )
         if sync == "lora" and not plain:
             raise Misuse(
-                "generation.sync: lora needs a LoRA model without modules_to_save, whole in every process (no ZeRO-3, "
-                "no FSDP); use file, http or auto"
+                "generation.sync: lora needs a LoRA model without modules_to_save, whole in every"
+                " process (no ZeRO-3, no FSDP); use file, http or auto"
             )
         return plain and sync in ("auto", "lora")
 
     def sync_weights(self) -> None:
-        """Give the server the weights of this step. Every process walks through them: gathering is done together."""
+        """Give the server the weights of this step. Every process walks through them: gathering is
+        done together."""
         if not self.accelerator.is_main_process and self._how != "lora":
             for _ in self._iter_named_params():
                 pass
         self._by_main(lambda: self.vllm_client.new_version())
 
     def generate(self, *arguments: Any, **options: Any) -> Any:
-        """As TRL's. What ends it in the main process ends it in all: the others wait there for completions."""
+        """As TRL's. What ends it in the main process ends it in all: the others wait there for
+        completions."""
         try:
             return super().generate(*arguments, **options)
         except GradusError as stopped:
@@ -247,7 +289,8 @@ class HttpVllmGeneration(PreciseVllmGeneration):
 
 
 class _RemoteError:
-    """What ended the main process's work, sent where its result is waited for: unpacking it raises that."""
+    """What ended the main process's work, sent where its result is waited for: unpacking it raises
+    that."""
 
     def __init__(self, stopped: GradusError) -> None:
         self.stopped = stopped

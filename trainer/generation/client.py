@@ -1,8 +1,9 @@
-"""One run's dealings with its vLLM server: is it fit, has it the weights of now, what if it dies. Writes no weights.
+"""One run's dealings with its vLLM server: is it fit, has it the weights of now, what if it dies.
+Writes no weights.
 
-TRL's generation sees a `Client` as its vLLM client: `generate` and `get_server_info`. No completion of other weights
-than those of now gets through: whose weights the server holds is asked before and after, and compared once per sync
-by the probabilities that both sides give the same tokens.
+TRL's generation sees a `Client` as its vLLM client: `generate` and `get_server_info`. No completion
+of other weights than those of now gets through: whose weights the server holds is asked before and
+after, and compared once per sync by the probabilities that both sides give the same tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from gradus.errors import Misuse
 from gradus.weight_transfer import chosen_way
 from trainer.config.run import GenerationConfig
 from trainer.generation.parity import difference, mean_bound, unlike
-from trainer.generation.responses import Bounds, GenerationStopped, Sampled, TransientServerError, refuse_untested
+from trainer.generation.responses import (
+    Bounds,
+    GenerationStopped,
+    Sampled,
+    TransientServerError,
+    refuse_untested,
+)
 from trainer.generation.server import OnGroup, VllmServer
 from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFolder
 
@@ -54,7 +61,8 @@ class GenerationState:
     """Unique id of the run, by which the server reports whose weights it holds."""
     say: Callable[[str], None]
     on_group: OnGroup = lambda index, group: None
-    """Told of each group of completions as it is done; the index counts the prompts of the batch."""
+    """Told of each group of completions as it is done; the index counts the prompts of the
+    batch."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of the last batch."""
     client: Client | None = None
@@ -65,8 +73,11 @@ class GenerationState:
             self.client.close()
 
 
-def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool, *, has_nccl: bool = False) -> How:
-    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them.
+def way_of_weights(
+    server: VllmServer, config: GenerationConfig, wants_adapter: bool, *, has_nccl: bool = False
+) -> How:
+    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot
+    take them.
 
     `has_nccl`: TRL could send them from GPU to GPU.
     """
@@ -75,8 +86,9 @@ def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: 
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
     if mode != "processed_logprobs":
         raise GenerationStopped(
-            f"the vLLM server at {server.url} runs with --logprobs-mode {mode}: its log-probabilities are not those of "
-            "what it samples. Start it with `gradus vllm MODEL`, or that option = processed_logprobs."
+            f"the vLLM server at {server.url} runs with --logprobs-mode {mode}: its"
+            " log-probabilities are not those of what it samples. Start it with `gradus vllm"
+            " MODEL`, or that option = processed_logprobs."
         )
     serves_adapters = bool(settings.get("lora_config"))
     backend = (settings.get("weight_transfer_config") or {}).get("backend")
@@ -85,25 +97,26 @@ def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: 
     if way.backend is None:
         if not serves_adapters:
             raise GenerationStopped(
-                f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm MODEL --lora-rank R` "
-                "serves adapters"
+                f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm"
+                " MODEL --lora-rank R` serves adapters"
             )
         refuse_changed_base(server)
     elif way.backend != backend:
         raise GenerationStopped(
-            f"the vLLM server at {server.url} takes weights by {backend or 'nothing'}, and this run sends them by "
-            f"{way.name}: start it with `gradus vllm MODEL --sync {way.backend}`"
+            f"the vLLM server at {server.url} takes weights by {backend or 'nothing'}, and this run"
+            f" sends them by {way.name}: start it with `gradus vllm MODEL --sync {way.backend}`"
         )
     how: How = way.name  # type: ignore[assignment]
     return how
 
 
 def refuse_changed_base(server: VllmServer) -> None:
-    """Raises GenerationStopped when the server's base model was replaced: an adapter goes with the model as read."""
+    """Raises GenerationStopped when the server's base model was replaced: an adapter goes with the
+    model as read."""
     if (held := server.weight_version()) is not None:
         raise GenerationStopped(
-            f"the vLLM server at {server.url} no longer holds its base model but weights {held!r}; an adapter on them "
-            "would be wrong without an error. Start the server again."
+            f"the vLLM server at {server.url} no longer holds its base model but weights {held!r};"
+            " an adapter on them would be wrong without an error. Start the server again."
         )
 
 
@@ -121,10 +134,11 @@ class Client:
         self._written: Path | None = None
         self._unverified = False
 
-    # ----------------------------------------------------------------------------------------- beginning and end
+    # ---------------------------------------------------------------------- beginning and end
 
     def connect(self, wants_adapter: bool) -> How:
-        """How weights will travel. Raises GenerationStopped when the server is not one that we can keep in step."""
+        """How weights will travel. Raises GenerationStopped when the server is not one that we can
+        keep in step."""
         self._server.await_ready(self._config.restart_wait_s, self._served.say)
         try:
             self._base = self._server.model()
@@ -132,9 +146,13 @@ class Client:
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
         if self._how == "http":
-            self._channel = HttpWeightServer(self._config.serve_weights_at, self._served.folder.path)
+            self._channel = HttpWeightServer(
+                self._config.serve_weights_at, self._served.folder.path
+            )
         how = "LoRA adapters" if self._how == "lora" else "files of all weights"
-        self._served.say(f"generating with vLLM at {self._server.url}; weights are synchronized by {how}")
+        self._served.say(
+            f"generating with vLLM at {self._server.url}; weights are synchronized by {how}"
+        )
         return self._how
 
     def get_server_info(self) -> Any:
@@ -149,17 +167,24 @@ class Client:
         with suppress(OSError):
             self._served.folder.clear()
 
-    # ----------------------------------------------------------------------------------------------------- sync
+    # ---------------------------------------------------------------------------------------- sync
 
     def new_version(self) -> None:
-        """Write the weights of now and have the server load them. Raises GenerationStopped after bounded tries."""
+        """Write the weights of now and have the server load them. Raises GenerationStopped after
+        bounded tries."""
         started = time.monotonic()
         self._number += 1
         try:
             self._written = self._write(self._name)
         except OSError as error:
-            raise GenerationStopped(f"the weights could not be written for the vLLM server: {error}") from None
-        self._tried(self._load, "take new weights", "It may be left paused with half of them: start it again.")
+            raise GenerationStopped(
+                f"the weights could not be written for the vLLM server: {error}"
+            ) from None
+        self._tried(
+            self._load,
+            "take new weights",
+            "It may be left paused with half of them: start it again.",
+        )
         verify = self._config.verify_sync
         self._unverified = verify == "always" or (verify == "first" and self._number == 1)
         self._served.metrics["sync_s"] = time.monotonic() - started
@@ -192,14 +217,16 @@ class Client:
             self._server.unload_adapter(name)
 
     def _is_current(self) -> bool:
-        """Whether the server holds the weights of now. Raises GenerationStopped when an adapter's base has changed."""
+        """Whether the server holds the weights of now. Raises GenerationStopped when an adapter's
+        base has changed."""
         if self._how == "lora":
             refuse_changed_base(self._server)
             return self._name in self._own_adapters()
         return self._server.weight_version() == self._name
 
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Raises GenerationStopped when trainer and server give tokens other probabilities or hold other weights."""
+        """Raises GenerationStopped when trainer and server give tokens other probabilities or hold
+        other weights."""
         probe, settings = probe_of(prompts), self._server.settings().get("model_config") or {}
         dtype = str(settings.get("dtype", "bfloat16"))
         found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
@@ -214,16 +241,16 @@ class Client:
             f"hold other bytes for {len(names)} parameters, {names[0]} among them"
             if names
             else (
-                f"differ by {found.mean:.3g} in the mean log-probability of a token, more than {bound:g} "
-                "(generation.max_logprob_difference)"
+                f"differ by {found.mean:.3g} in the mean log-probability of a token, more than"
+                f" {bound:g} (generation.max_logprob_difference)"
             )
         )
         raise GenerationStopped(
-            f"trainer and vLLM server {self._server.url} {what}: it does not hold the weights of this step "
-            f"({self._name}). Nothing was trained on its completions."
+            f"trainer and vLLM server {self._server.url} {what}: it does not hold the weights of"
+            f" this step ({self._name}). Nothing was trained on its completions."
         )
 
-    # ------------------------------------------------------------------------------------------------- generate
+    # ------------------------------------------------------------------------------------ generate
 
     def generate(
         self,
@@ -237,7 +264,8 @@ class Client:
         generation_kwargs: Mapping[str, Any] | None = None,
         **sampling: Any,
     ) -> dict[str, Any]:
-        """`n` completions per prompt, as TRL wants them. Raises GenerationStopped after bounded tries."""
+        """`n` completions per prompt, as TRL wants them. Raises GenerationStopped after bounded
+        tries."""
         if features is not None:
             raise Misuse("generation over HTTP is for text: this run has images")
         how = {**sampling, **(generation_kwargs or {}), "max_tokens": max_tokens}
@@ -264,10 +292,14 @@ class Client:
         bounds: Bounds,
         groups: dict[int, list[Sampled]],
     ) -> None:
-        """Ask for the groups that are not there yet; keep them if the server held the weights of now all along."""
+        """Ask for the groups that are not there yet; keep them if the server held the weights of
+        now all along."""
         if self._written is not None and not self._is_current():
             # A server that was started again holds what it read from disk.
-            self._served.say(f"the vLLM server at {self._server.url} does not hold weights {self._name}: sending them")
+            self._served.say(
+                f"the vLLM server at {self._server.url} does not hold weights {self._name}: sending"
+                " them"
+            )
             self._load()
             self._unverified = self._config.verify_sync != "never"
         if self._unverified:
@@ -285,10 +317,13 @@ class Client:
             if new and self._is_current():
                 groups |= new
         if len(groups) < len(prompts):
-            raise TransientServerError(f"{self._server.url} was given other weights while it wrote completions")
+            raise TransientServerError(
+                f"{self._server.url} was given other weights while it wrote completions"
+            )
 
     def _tried(self, attempt: Callable[[], None], what: str, afterwards: str = "") -> None:
-        """`attempt`, again after trouble once the server is there. Raises GenerationStopped after `tries`."""
+        """`attempt`, again after trouble once the server is there. Raises GenerationStopped after
+        `tries`."""
         for number in range(1, self._config.tries + 1):
             try:
                 attempt()
@@ -296,14 +331,15 @@ class Client:
             except TransientServerError as trouble:
                 if number == self._config.tries:
                     raise GenerationStopped(
-                        f"the vLLM server at {self._server.url} did not {what} in {number} tries; the last: {trouble}"
-                        + (f"\n{afterwards}" if afterwards else "")
+                        f"the vLLM server at {self._server.url} did not {what} in {number} tries;"
+                        f" the last: {trouble}" + (f"\n{afterwards}" if afterwards else "")
                     ) from None
                 self._served.say(f"vLLM, try {number} of {self._config.tries} to {what}: {trouble}")
                 self._server.await_ready(self._config.restart_wait_s, self._served.say)
 
 
 def probe_of(prompts: Sequence[Sequence[int]]) -> list[int]:
-    """Tokens to compare probabilities on: the longest prompt's first ones; a lone token twice, for one that follows."""
+    """Tokens to compare probabilities on: the longest prompt's first ones; a lone token twice, for
+    one that follows."""
     longest = max(prompts, key=len)
     return list(longest[:PROBE_TOKENS]) if len(longest) > 1 else [*longest, *longest]

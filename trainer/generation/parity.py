@@ -1,6 +1,8 @@
-"""Proof that a vLLM server holds the trainer's weights: log-probabilities of the same tokens, and sums of the weights.
+"""Proof that a vLLM server holds the trainer's weights: log-probabilities of the same tokens, and
+sums of the weights.
 
-Log-probabilities alone cannot tell: in bfloat16 with equal weights, those of single tokens differ by up to 0.3.
+Log-probabilities alone cannot tell: in bfloat16 with equal weights, those of single tokens differ
+by up to 0.3.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 import torch
 
 MEAN_BOUNDS = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
-"""Largest mean difference of log-probabilities with equal weights, by dtype: measured 1e-6, not measured, and 0.04."""
+"""Largest mean difference of log-probabilities with equal weights, by dtype: measured 1e-6, not
+measured, and 0.04."""
 FUSED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
     **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
@@ -62,11 +65,14 @@ def logprobs_of_model(model: Any, ids_T: Sequence[int]) -> list[float]:
 
 def mean_bound(dtypes: Iterable[str]) -> float:
     """The bound for the coarsest of these dtypes, such as `torch.bfloat16` and `float32`."""
-    return max(MEAN_BOUNDS.get(dtype.removeprefix("torch."), MEAN_BOUNDS["bfloat16"]) for dtype in dtypes)
+    return max(
+        MEAN_BOUNDS.get(dtype.removeprefix("torch."), MEAN_BOUNDS["bfloat16"]) for dtype in dtypes
+    )
 
 
 def checksums(tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, str]:
-    """SHA-256 of each of vLLM's parameters that these tensors make up, in that dtype, by its name in vLLM."""
+    """SHA-256 of each of vLLM's parameters that these tensors make up, in that dtype, by its name
+    in vLLM."""
     sums: dict[str, Any] = {}
     for name, tensor in tensors:
         *path, module, kind = ["", *name.split(".")]
@@ -81,13 +87,22 @@ def checksums(tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -
 def unlike(own: Mapping[str, str], served: Mapping[str, str]) -> list[str]:
     """Names of parameters that the server holds with other bytes than the trainer.
 
-    A kernel of the server's may keep its matrices in a layout of its own: a kind of matrix (`mlp.down_proj.weight`)
-    counts only if one layer's is alike. Those that are packed away or unknown to one side are left out.
+    A kernel of the server's may keep its matrices in a layout of its own: a kind of matrix
+    (`mlp.down_proj.weight`) counts only if one layer's is alike. Those that are packed away or
+    unknown to one side are left out.
     """
-    served = {name.replace(".base_layer.", "."): digest for name, digest in served.items() if digest != NOTHING}
+    served = {
+        name.replace(".base_layer.", "."): digest
+        for name, digest in served.items()
+        if digest != NOTHING
+    }
     both = sorted(own.keys() & served.keys())
     alike_kinds = {_kind(name) for name in both if own[name] == served[name]}
-    return [name for name in both if own[name] != served[name] and (_kind(name) in alike_kinds or "norm" in name)]
+    return [
+        name
+        for name in both
+        if own[name] != served[name] and (_kind(name) in alike_kinds or "norm" in name)
+    ]
 
 
 def _kind(name: str) -> str:

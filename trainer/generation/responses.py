@@ -1,7 +1,8 @@
-"""What a vLLM server answers, checked before it is believed: shapes, lengths, token ids, finite numbers, its version.
+"""What a vLLM server answers, checked before it is believed: shapes, lengths, token ids, finite
+numbers, its version.
 
-Whether the server holds the right weights cannot be seen here. A generation server can fail a run in two ways: another
-try may mend a `ServerTrouble`, and none mends what raises `GenerationStopped`.
+Whether the server holds the right weights cannot be seen here. A generation server can fail a run
+in two ways: another try may mend a `ServerTrouble`, and none mends what raises `GenerationStopped`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ ROUNDING = 1e-3
 
 
 class TransientServerError(Exception):
-    """The server is away, broke off, or answered nonsense: worth another try once it is there again."""
+    """The server is away, broke off, or answered nonsense: worth another try once it is there
+    again."""
 
 
 class GenerationStopped(GradusError):
@@ -32,19 +34,23 @@ class GenerationStopped(GradusError):
 
 
 def refuse_untested(server_version: str, *, allowed: bool, trl: str | None = None) -> None:
-    """Raises GenerationStopped for a pair that was never tried, unless that is `allowed`. None: the installed TRL."""
+    """Raises GenerationStopped for a pair that was never tried, unless that is `allowed`. None: the
+    installed TRL."""
     trl = trl or version("trl")
     if allowed or server_version.partition("+")[0] in TESTED.get(trl, ()):
         return
     raise GenerationStopped(
-        f"TRL {trl} and a vLLM server of version {server_version} were never tried together (tried: {tested_pairs()}). "
-        "Install one of these, or set generation.allow_untested_versions: true and generation.verify_sync: always."
+        f"TRL {trl} and a vLLM server of version {server_version} were never tried together (tried:"
+        f" {tested_pairs()}). Install one of these, or set generation.allow_untested_versions: true"
+        " and generation.verify_sync: always."
     )
 
 
 def tested_pairs() -> str:
     """The versions that were tried together, in words."""
-    return "; ".join(f"TRL {ours} with vLLM {' or '.join(theirs)}" for ours, theirs in TESTED.items())
+    return "; ".join(
+        f"TRL {ours} with vLLM {' or '.join(theirs)}" for ours, theirs in TESTED.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,9 @@ def group_of(said: Any, prompt: Sequence[int], n: int, bounds: Bounds) -> list[S
         raise TransientServerError(f"{len(choices)} completions in place of {n}")
     by_index = {field_of(choice, "index", int): choice for choice in choices}
     if sorted(by_index) != list(range(n)):
-        raise TransientServerError(f"completions numbered {sorted(by_index)} in place of 0 to {n - 1}")
+        raise TransientServerError(
+            f"completions numbered {sorted(by_index)} in place of 0 to {n - 1}"
+        )
     return [_sampled(by_index[index], prompt, bounds) for index in range(n)]
 
 
@@ -89,18 +97,24 @@ def _sampled(choice: Any, prompt: Sequence[int], bounds: Bounds) -> Sampled:
     ids = field_of(choice, "token_ids", list)
     logprobs = field_of(field_of(choice, "logprobs", dict), "token_logprobs", list)
     if len(ids) != len(logprobs) or not 0 < len(ids) <= bounds.max_tokens:
-        raise TransientServerError(f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {bounds.max_tokens}")
+        raise TransientServerError(
+            f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {bounds.max_tokens}"
+        )
     if not all(type(one) is int and 0 <= one < bounds.vocab_size for one in ids):
-        raise TransientServerError(f"a token id outside of 0 to {bounds.vocab_size - 1}: {_shown(ids)}")
+        raise TransientServerError(
+            f"a token id outside of 0 to {bounds.vocab_size - 1}: {_shown(ids)}"
+        )
     return Sampled(ids, [_logprob(one) for one in logprobs])
 
 
 def logprobs_of(said: Any, ids_T: Sequence[int]) -> list[float]:
     """Log-probabilities of every token of a prompt but the first, given those before it."""
-    (choice, *_) = field_of(said, "choices", list) or [None]
+    choice, *_ = field_of(said, "choices", list) or [None]
     rows = field_of(choice, "prompt_logprobs", list)
     if len(rows) != len(ids_T):
-        raise TransientServerError(f"log-probabilities of {len(rows)} tokens in place of {len(ids_T)}")
+        raise TransientServerError(
+            f"log-probabilities of {len(rows)} tokens in place of {len(ids_T)}"
+        )
     return [
         _logprob(field_of(field_of(row, str(token), dict), "logprob", int | float))
         for token, row in zip(ids_T[1:], rows[1:], strict=True)
@@ -108,7 +122,12 @@ def logprobs_of(said: Any, ids_T: Sequence[int]) -> list[float]:
 
 
 def _logprob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value > ROUNDING:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value > ROUNDING
+    ):
         raise TransientServerError(f"{_shown(value)} is no log-probability")
     return float(value)
 

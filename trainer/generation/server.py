@@ -1,7 +1,9 @@
-"""One vLLM server over HTTP: completions, log-probabilities, new weights. Knows neither TRL nor torch.
+"""One vLLM server over HTTP: completions, log-probabilities, new weights. Knows neither TRL nor
+torch.
 
-Nothing here waits without end, not even for an answer that trickles. What another try may mend is a `ServerTrouble`;
-what none will mend is a `GenerationStopped`, which ends the run. Both name the server and what was asked of it.
+Nothing here waits without end, not even for an answer that trickles. What another try may mend is a
+`ServerTrouble`; what none will mend is a `GenerationStopped`, which ends the run. Both name the
+server and what was asked of it.
 """
 
 from __future__ import annotations
@@ -48,13 +50,15 @@ class VllmServer:
         self._request_s = config.request_timeout_s
         key = os.environ.get(config.api_key_env)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        # Reading the system's certificates takes longer than a request; it is done once, and only where https needs it.
+        # Reading the system's certificates takes longer than a request; it is done once, and only
+        # where https needs it.
         self._tls = httpx.create_ssl_context() if self.url.startswith("https:") else False
 
-    # ------------------------------------------------------------------------------------------------ how it is
+    # ----------------------------------------------------------------------------------- how it is
 
     def await_ready(self, within_s: float, say: Callable[[str], None]) -> None:
-        """Returns once it is healthy, and says when that takes waiting. Raises GenerationStopped after `within_s`."""
+        """Returns once it is healthy, and says when that takes waiting. Raises GenerationStopped
+        after `within_s`."""
         give_up_at, said = time.monotonic() + within_s, False
         while True:
             try:
@@ -87,13 +91,15 @@ class VllmServer:
         return [str(field_of(model, "id", str)) for model in models]
 
     def settings(self) -> Mapping[str, Any]:
-        """vLLM's own configuration. Raises GenerationStopped when its development endpoints are off."""
+        """vLLM's own configuration. Raises GenerationStopped when its development endpoints are
+        off."""
         try:
             said = self._ask("GET", "/server_info", params={"config_format": "json"})
         except GenerationStopped as stopped:
             raise GenerationStopped(
-                f"{stopped}\nThe server at {self.url} was started without VLLM_SERVER_DEV_MODE=1, so its weights "
-                "cannot be replaced. Start it with `gradus vllm MODEL`, which sets what is needed."
+                f"{stopped}\nThe server at {self.url} was started without VLLM_SERVER_DEV_MODE=1,"
+                " so its weights cannot be replaced. Start it with `gradus vllm MODEL`, which sets"
+                " what is needed."
             ) from None
         found: Mapping[str, Any] = field_of(said, "vllm_config", dict)
         return found
@@ -105,13 +111,22 @@ class VllmServer:
         return str(version) if version not in (None, "", "default") else None
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each parameter by its name; empty where several processes of the server share the model."""
-        answer = self._ask("POST", "/weight_checker", {"action": "checksum"}, timeout_s=self._request_s)
+        """SHA-256 of each parameter by its name; empty where several processes of the server share
+        the model."""
+        answer = self._ask(
+            "POST", "/weight_checker", {"action": "checksum"}, timeout_s=self._request_s
+        )
         said = field_of(answer, "checksums", dict)
-        shards = {key.rpartition(":")[0].partition(":")[2] for key in said}  # behind the data-parallel replica
-        return {key.rpartition(":")[2]: str(digest) for key, digest in said.items()} if len(shards) == 1 else {}
+        shards = {
+            key.rpartition(":")[0].partition(":")[2] for key in said
+        }  # behind the data-parallel replica
+        return (
+            {key.rpartition(":")[2]: str(digest) for key, digest in said.items()}
+            if len(shards) == 1
+            else {}
+        )
 
-    # ------------------------------------------------------------------------------------------------- weights
+    # ------------------------------------------------------------------------------------- weights
 
     def begin_updates(self) -> None:
         """Once for every server, and again for one that was started anew."""
@@ -120,7 +135,8 @@ class VllmServer:
     def update(self, info: Mapping[str, str], version: str, within_s: float) -> None:
         """Replace all weights by those that `info` says where to find.
 
-        Where that breaks off the server stays paused: half of its layers have no weights, and going on would kill it.
+        Where that breaks off the server stays paused: half of its layers have no weights, and going
+        on would kill it.
         """
         give_up_at = time.monotonic() + within_s
 
@@ -135,7 +151,9 @@ class VllmServer:
         try:
             step("/start_weight_update", {})
         except TransientServerError:
-            with suppress(TransientServerError):  # an update that was broken off, by whomever, has to be ended first
+            with suppress(
+                TransientServerError
+            ):  # an update that was broken off, by whomever, has to be ended first
                 step("/finish_weight_update", {"weight_version": BROKEN_OFF})
             step("/start_weight_update", {})
         step("/update_weights", {"update_info": dict(info)})
@@ -150,7 +168,7 @@ class VllmServer:
     def unload_adapter(self, name: str) -> None:
         self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name}, is_json=False)
 
-    # --------------------------------------------------------------------------------------------- completions
+    # ---------------------------------------------------------------------- completions
 
     def complete(
         self,
@@ -161,17 +179,31 @@ class VllmServer:
         bounds: Bounds,
         done: OnGroup,
     ) -> None:
-        """`n` completions for each prompt; `done` gets the prompt's key and its group as soon as that is there.
+        """`n` completions for each prompt; `done` gets the prompt's key and its group as soon as
+        that is there.
 
-        Raises ServerTrouble or GenerationStopped after everything that could be had was handed over.
+        Raises ServerTrouble or GenerationStopped after everything that could be had was handed
+        over.
         """
-        fixed = {"model": model, "n": n, "logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
-        body, path, slots = {**how, **fixed}, "/v1/completions", asyncio.Semaphore(MAX_GROUPS_IN_FLIGHT)
+        fixed = {
+            "model": model,
+            "n": n,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+        }
+        body, path, slots = (
+            {**how, **fixed},
+            "/v1/completions",
+            asyncio.Semaphore(MAX_GROUPS_IN_FLIGHT),
+        )
 
         async def one(http: httpx.AsyncClient, key: int, prompt: Sequence[int]) -> None:
             async with slots:
                 asked = {**body, "prompt": [list(prompt)]}
-                said = await self._asked(http, "POST", path, asked, timeout_s=self._request_s, setting=REQUEST_SETTING)
+                said = await self._asked(
+                    http, "POST", path, asked, timeout_s=self._request_s, setting=REQUEST_SETTING
+                )
             with self._named(path):
                 done(key, group_of(said, prompt, n, bounds))
 
@@ -185,17 +217,26 @@ class VllmServer:
             raise error  # what no other try will mend comes first
 
     def logprobs(self, model: str, ids_T: Sequence[int]) -> list[float]:
-        """Log-probabilities of every token but the first, given those before it, without temperature."""
-        body = {"model": model, "prompt": [list(ids_T)], "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        """Log-probabilities of every token but the first, given those before it, without
+        temperature."""
+        body = {
+            "model": model,
+            "prompt": [list(ids_T)],
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,
+        }
         said = self._ask("POST", "/v1/completions", body, timeout_s=self._request_s)
         with self._named("/v1/completions"):
             return logprobs_of(said, ids_T)
 
-    # ---------------------------------------------------------------------------------------------------- HTTP
+    # ---------------------------------------------------------------------------------------- HTTP
 
     def _client(self) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(base_url=self.url, headers=self._headers, verify=self._tls, limits=limits)
+        return httpx.AsyncClient(
+            base_url=self.url, headers=self._headers, verify=self._tls, limits=limits
+        )
 
     def _ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """As `_asked`, with a connection of its own."""
@@ -218,7 +259,8 @@ class VllmServer:
         setting: str = "",
         is_json: bool = True,
     ) -> Any:
-        """The JSON of an answer, or its text; `setting` is where a person sets the time that it may take."""
+        """The JSON of an answer, or its text; `setting` is where a person sets the time that it may
+        take."""
         timeout, whole = httpx.Timeout(None, connect=min(CONNECT_S, timeout_s)), bytearray()
         try:
             async with (
@@ -228,9 +270,13 @@ class VllmServer:
                 async for part in got.aiter_bytes():
                     whole += part
                     if len(whole) > MAX_ANSWER_BYTES:
-                        raise TransientServerError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+                        raise TransientServerError(
+                            f"an answer of more than {MAX_ANSWER_BYTES} bytes"
+                        )
         except TimeoutError:
-            raise TransientServerError(f"{self.url}{path}: no answer after {timeout_s:g} s{setting}") from None
+            raise TransientServerError(
+                f"{self.url}{path}: no answer after {timeout_s:g} s{setting}"
+            ) from None
         except httpx.HTTPError as error:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise TransientServerError(f"{self.url}{path}: {text}") from None
@@ -241,10 +287,18 @@ class VllmServer:
             try:
                 return json.loads(text) if text.strip() else {}
             except (ValueError, RecursionError):  # a number of 5,000 digits is a ValueError
-                raise TransientServerError(f"{self.url}{path}: answered with no JSON: {text[:200]!r}") from None
+                raise TransientServerError(
+                    f"{self.url}{path}: answered with no JSON: {text[:200]!r}"
+                ) from None
         said = f"{self.url}{path}: status {got.status_code}: {text[:500]}"
-        if got.status_code in (404, 408, 425, 429) and path.startswith("/v1/") or got.status_code >= 500:
-            raise TransientServerError(said)  # 404: a server that was started again knows no adapter any more
+        if (
+            got.status_code in (404, 408, 425, 429)
+            and path.startswith("/v1/")
+            or got.status_code >= 500
+        ):
+            raise TransientServerError(
+                said
+            )  # 404: a server that was started again knows no adapter any more
         raise GenerationStopped(said)
 
     @contextmanager

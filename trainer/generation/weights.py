@@ -1,4 +1,5 @@
-"""Places from which a server fetches new weights: a folder that it can read, or a small web server of this run.
+"""Places from which a server fetches new weights: a folder that it can read, or a small web server
+of this run.
 
 Files are written under new names and renamed into place, so that no reader sees half of one.
 """
@@ -40,18 +41,24 @@ class SharedFolder:
 
 
 class HttpWeightServer(SharedFolder):
-    """The server fetches the file from `host:port` at a path with a random secret that only the server gets."""
+    """The server fetches the file from `host:port` at a path with a random secret that only the
+    server gets."""
 
     def __init__(self, address: str, folder: Path) -> None:
         host, _, port = address.rpartition(":")
         if host in EVERYWHERE:
-            raise Misuse(f"generation.serve_weights_at: {address!r}: write the host as the vLLM server reaches it")
+            raise Misuse(
+                f"generation.serve_weights_at: {address!r}: write the host as the vLLM server"
+                " reaches it"
+            )
         self._secret = secrets.token_urlsafe(16)
         handler = partial(_Weights, folder=folder, secret=self._secret)
         try:
             self._server = ThreadingHTTPServer((host, int(port)), handler)
         except (OSError, ValueError, OverflowError) as error:
-            raise Misuse(f"generation.serve_weights_at: {address!r}: {error}; write host:port") from None
+            raise Misuse(
+                f"generation.serve_weights_at: {address!r}: {error}; write host:port"
+            ) from None
         self.address = f"{host}:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, name="weights", daemon=True).start()
 
@@ -64,7 +71,8 @@ class HttpWeightServer(SharedFolder):
 
 
 class _Weights(SimpleHTTPRequestHandler):
-    """Files of weights of one folder, by their bare names, for those who know the secret. No lists of them."""
+    """Files of weights of one folder, by their bare names, for those who know the secret. No lists
+    of them."""
 
     timeout = SILENT_S
 
@@ -87,7 +95,8 @@ class _Weights(SimpleHTTPRequestHandler):
 
 
 class WeightsFolder:
-    """What one run writes for its server. Every name begins with the run's; nothing else in the folder is touched."""
+    """What one run writes for its server. Every name begins with the run's; nothing else in the
+    folder is touched."""
 
     def __init__(self, path: Path, run: str) -> None:
         self.path = path
@@ -96,7 +105,8 @@ class WeightsFolder:
     def weights(self, name: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> Path:
         """All of `tensors` as `<name>.safetensors`; older versions but the last go.
 
-        Raises OSError after the last tensor was asked for, as other processes wait for each of them to be.
+        Raises OSError after the last tensor was asked for, as other processes wait for each of them
+        to be.
         """
         # a copy of each: tied weights are one tensor under two names, which the format refuses
         copied = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors}
@@ -132,11 +142,12 @@ class WeightsFolder:
 
 
 def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
-    """Parameters of a PEFT model with its adapters added, under the base model's names, one layer at a time.
+    """Parameters of a PEFT model with its adapters added, under the base model's names, one layer
+    at a time.
 
-    Sums are made in float32 and rounded once, in copies: the model's own weights stay bit for bit. PEFT rounds in place
-    (`merge_adapter`, `unmerge_adapter`), so that in bfloat16 the frozen weights drift with each merge. A tensor must
-    be copied or sent before the next one is asked for.
+    Sums are made in float32 and rounded once, in copies: the model's own weights stay bit for bit.
+    PEFT rounds in place (`merge_adapter`, `unmerge_adapter`), so that in bfloat16 the frozen
+    weights drift with each merge. A tensor must be copied or sent before the next one is asked for.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -155,7 +166,11 @@ def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
         if model.prefix in name or "original_module" in name or id(parameter) in seen:
             continue
         seen.add(id(parameter))  # tied weights
-        name = name.removeprefix("base_model.model.").replace(".base_layer", "").replace("modules_to_save.default.", "")
+        name = (
+            name.removeprefix("base_model.model.")
+            .replace(".base_layer", "")
+            .replace("modules_to_save.default.", "")
+        )
         yield name, parameter.data
 
 
@@ -165,7 +180,9 @@ def _merged_in_float32(layer: Any) -> Iterator[None]:
 
     tuners = [module for module in layer.modules() if isinstance(module, BaseTunerLayer)]
     own = [(parameter, parameter.data) for parameter in layer.get_base_layer().parameters()]
-    own = [(parameter, data) for parameter, data in own if data.is_floating_point()]  # quantized ones are left to PEFT
+    own = [
+        (parameter, data) for parameter, data in own if data.is_floating_point()
+    ]  # quantized ones are left to PEFT
     try:
         for parameter, data in own:
             parameter.data = data.to(torch.float32, copy=True)

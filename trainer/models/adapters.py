@@ -1,7 +1,8 @@
 """LoRA: what gets adapters, and proof that it got them. Makes no model and trains none.
 
-PEFT reports nothing when a target is nowhere in the model, as long as another one is. For a mixture of experts
-that is the whole model but a few percent: its experts are one parameter and no module, so usual targets pass them by.
+PEFT reports nothing when a target is nowhere in the model, as long as another one is. For a mixture
+of experts that is the whole model but a few percent: its experts are one parameter and no module,
+so usual targets pass them by.
 """
 
 from __future__ import annotations
@@ -46,10 +47,14 @@ def _fits_any(target: str, names: list[str]) -> bool:
     return any(name == target or name.endswith(f".{target}") for name in names)
 
 
-def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig, scores: bool = False) -> None:
-    """Put adapters on a model without weights, which takes seconds: Misuse is raised before gigabytes are loaded.
+def validate_lora_targets(
+    settings: LoraSettings, name: str, config: ModelConfig, scores: bool = False
+) -> None:
+    """Put adapters on a model without weights, which takes seconds: Misuse is raised before
+    gigabytes are loaded.
 
-    `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no target is found.
+    `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no
+    target is found.
     """
     import torch
     from peft import get_peft_model
@@ -58,7 +63,9 @@ def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig
     with torch.device("meta"):
         bare = bare_model(name, config, scores)
         try:
-            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare, scores)), settings)
+            _refuse_what_would_not_train(
+                get_peft_model(bare, lora_config(settings, bare, scores)), settings
+            )
         except NoMatchingPeftModuleError as error:
             raise Misuse(f"lora.targets: {error}") from None
 
@@ -66,38 +73,60 @@ def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig
 def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> None:
     """Make sure that the adapters of a PEFT model are where they were wanted, and in float32.
 
-    Raises Misuse for targets that are nowhere in the model, and for experts that would stay as they are.
+    Raises Misuse for targets that are nowhere in the model, and for experts that would stay as they
+    are.
     """
     _refuse_what_would_not_train(model, settings)
     if getattr(model, "is_quantized", False):
-        # TRL puts adapters of quantized models into bfloat16, where the small updates of GRPO are rounded away.
+        # TRL puts adapters of quantized models into bfloat16, where the small updates of GRPO are
+        # rounded away.
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
         if _experts(model):
-            say("the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none")
+            say(
+                "the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they"
+                " are none"
+            )
 
 
 def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
-    # By what PEFT made of the targets: for some architectures it puts the names of today for those of before.
+    # By what PEFT made of the targets: for some architectures it puts the names of today for those
+    # of before.
     wanted = model.active_peft_config.target_modules
     modules = [name.replace(".base_layer", "") for name, _ in model.named_modules()]
-    lost = [] if isinstance(wanted, str) else sorted(one for one in wanted or () if not _fits_any(one, modules))
+    lost = (
+        []
+        if isinstance(wanted, str)
+        else sorted(one for one in wanted or () if not _fits_any(one, modules))
+    )
     if lost:
-        raise Misuse(f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}")
-    trained = [name for name, weight in model.named_parameters() if weight.requires_grad and _dimensions(weight) > 1]
+        raise Misuse(
+            f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}"
+        )
+    trained = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and _dimensions(weight) > 1
+    ]
     frozen = sorted(_experts(model) - {_place(name) for name in trained})
     if frozen and not settings.allow_frozen_experts:
         raise Misuse(_about_frozen(frozen, model))
 
 
 def _experts(model: Any) -> set[str]:
-    """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a layer."""
-    return {place for name, weight in model.named_parameters() if _dimensions(weight) > 1 and (place := _place(name))}
+    """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a
+    layer."""
+    return {
+        place
+        for name, weight in model.named_parameters()
+        if _dimensions(weight) > 1 and (place := _place(name))
+    }
 
 
 def _dimensions(weight: Any) -> int:
-    """1 for a bias. DeepSpeed keeps the shape of weights that it has shared out over processes somewhere else."""
+    """1 for a bias. DeepSpeed keeps the shape of weights that it has shared out over processes
+    somewhere else."""
     return len(getattr(weight, "ds_shape", weight.shape))
 
 
@@ -115,9 +144,13 @@ def _about_frozen(frozen: list[str], model: Any) -> str:
             for rest in [name.replace(".base_layer", "").split(".experts.", 1)[1]]
         }
     )
-    how = f"add {' and '.join(weights)} to lora.targets" if weights else "add their linear layers to lora.targets"
+    how = (
+        f"add {' and '.join(weights)} to lora.targets"
+        if weights
+        else "add their linear layers to lora.targets"
+    )
     return (
-        f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]} ...), so most of the "
-        f"model would never change. To train them, {how}; to leave them as they are, set "
-        "lora.allow_frozen_experts: true"
+        f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]}"
+        f" ...), so most of the model would never change. To train them, {how}; to leave them as"
+        " they are, set lora.allow_frozen_experts: true"
     )

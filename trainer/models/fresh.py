@@ -1,9 +1,11 @@
-"""Untrained models with their tokenizers: the tiny one of a run that needs no download, and those of `gradus model`.
+"""Untrained models with their tokenizers: the tiny one of a run that needs no download, and those
+of `gradus model`.
 
-A run makes a small Qwen3 or Qwen2 on the spot (`fresh:qwen3`); it knows nothing, so give it a warm start. `gradus
-model` makes any architecture that transformers has, from a file that names it, its sizes by transformers' own names,
-and where the tokenizer comes from. Unknown sizes are refused: transformers would keep them and use its defaults.
-Nothing is trained but a tokenizer, if that is asked for.
+A run makes a small Qwen3 or Qwen2 on the spot (`fresh:qwen3`); it knows nothing, so give it a warm
+start. `gradus model` makes any architecture that transformers has, from a file that names it, its
+sizes by transformers' own names, and where the tokenizer comes from. Unknown sizes are refused:
+transformers would keep them and use its defaults. Nothing is trained but a tokenizer, if that is
+asked for.
 """
 
 from __future__ import annotations
@@ -22,22 +24,26 @@ from trainer.config.run import Count, FreshModel, ModelConfig, Section, nearest
 from trainer.runs.folder import written_whole
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content']"
+    " }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 """ChatML, as Qwen's models have it."""
 PAD, EOS = "<|endoftext|>", "<|im_end|>"
 
 
-def make_fresh_model(architecture: str, sizes: FreshModel, texts: Iterable[str], folder: Path, seed: int) -> None:
-    """Write the untrained model and a tokenizer trained on `texts` to `folder`, as any loader expects them."""
+def make_fresh_model(
+    architecture: str, sizes: FreshModel, texts: Iterable[str], folder: Path, seed: int
+) -> None:
+    """Write the untrained model and a tokenizer trained on `texts` to `folder`, as any loader
+    expects them."""
     tokenizer = train_tokenizer(texts, sizes)
     build_model(architecture, sizes, tokenizer, seed).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def train_tokenizer(texts: Iterable[str], sizes: FreshModel) -> Any:
-    """A byte-level BPE tokenizer: every text has tokens, and decoding gives back exactly that text."""
+    """A byte-level BPE tokenizer: every text has tokens, and decoding gives back exactly that
+    text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -67,7 +73,9 @@ def build_model(architecture: str, sizes: FreshModel, tokenizer: Any, seed: int)
     from transformers import AutoConfig
 
     if architecture not in ("qwen2", "qwen3"):
-        raise Misuse(f"model.name: there is no fresh:{architecture}; there are: fresh:qwen2, fresh:qwen3")
+        raise Misuse(
+            f"model.name: there is no fresh:{architecture}; there are: fresh:qwen2, fresh:qwen3"
+        )
     # Untied on purpose: with tied embeddings a model this small learns the output scale slowly.
     config = AutoConfig.for_model(
         architecture,
@@ -97,7 +105,7 @@ def untrained(config: Any, dtype: str, seed: int) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
 
 
-# ------------------------------------------------------------------------------------------------------ gradus model
+# ---------------------------------------------------------------------- gradus model
 
 
 class TokenizerSource(Section):
@@ -162,7 +170,9 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
         model.tie_weights()
         count: int = sum(math.prod(weight.shape) for weight in model.parameters())
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
-        raise Misuse(f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}") from None
+        raise Misuse(
+            f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}"
+        ) from None
     if not dry_run:
         model = untrained(config, asked.dtype, asked.seed)
         with written_whole(out) as folder:
@@ -179,7 +189,9 @@ def _tokenizer(asked: Architecture, path: Path) -> Any:
     if asked.tokenizer.name is not None:
         name = beside(asked.tokenizer.name, path)
         return load_tokenizer(name, ModelConfig(name=name))
-    source = TokenSource(dataset=[beside(str(asked.tokenizer.train_on), path)], curriculum=[Phase(length=2, steps=1)])
+    source = TokenSource(
+        dataset=[beside(str(asked.tokenizer.train_on), path)], curriculum=[Phase(length=2, steps=1)]
+    )
     sizes = FreshModel(vocab_size=asked.tokenizer.vocab_size, max_length=asked.max_length)
     return train_tokenizer(texts_of(source, source.dataset), sizes)
 
@@ -188,9 +200,13 @@ def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    own = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    own = {
+        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+    }
     try:
-        config = AutoConfig.for_model(asked.architecture, **{**own, "vocab_size": len(tokenizer), **asked.sizes})
+        config = AutoConfig.for_model(
+            asked.architecture, **{**own, "vocab_size": len(tokenizer), **asked.sizes}
+        )
     except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
         raise Misuse(f"{path}: sizes: {str(error).strip().splitlines()[-1].strip()}") from None
     if config.get_text_config().vocab_size < len(tokenizer):

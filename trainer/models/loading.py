@@ -1,4 +1,5 @@
-"""Models and tokenizers: loaded, quantized, made fresh. Trains nothing; adapters are `trainer.models.adapters`'."""
+"""Models and tokenizers: loaded, quantized, made fresh. Trains nothing; adapters are
+`trainer.models.adapters`'."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from trainer.runs.folder import written_whole
 
 
 def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
-    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`, once."""
+    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`,
+    once."""
     if not config.is_fresh:
         return config.name
     if is_leader() and not folder.exists():
@@ -33,7 +35,10 @@ def load_tokenizer(name: str, config: ModelConfig) -> Any:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            name, revision=_revision(name, config), trust_remote_code=config.trust_remote_code, padding_side="left"
+            name,
+            revision=_revision(name, config),
+            trust_remote_code=config.trust_remote_code,
+            padding_side="left",
         )
     except (OSError, ValueError) as error:
         raise _not_loadable("tokenizer", name, error) from None
@@ -43,7 +48,8 @@ def load_tokenizer(name: str, config: ModelConfig) -> Any:
 
 
 def _auto_class(scores: bool) -> Any:
-    """The class of models that end in one number for the whole text, or in logits of the next token."""
+    """The class of models that end in one number for the whole text, or in logits of the next
+    token."""
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     return AutoModelForSequenceClassification if scores else AutoModelForCausalLM
@@ -52,8 +58,9 @@ def _auto_class(scores: bool) -> Any:
 def load_model(name: str, config: ModelConfig, dtype: str, scores: bool = False) -> Any:
     """The model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
 
-    Its `name_or_path` stays `name`, where TRL loads a reference model from. A head that scores is made at random
-    where the checkpoint has none: `gradus.reward_model` refuses that for models that are to judge.
+    Its `name_or_path` stays `name`, where TRL loads a reference model from. A head that scores is
+    made at random where the checkpoint has none: `gradus.reward_model` refuses that for models that
+    are to judge.
     """
     import torch
 
@@ -72,7 +79,8 @@ def load_model(name: str, config: ModelConfig, dtype: str, scores: bool = False)
 
 
 def bare_model(name: str, config: ModelConfig, scores: bool = False) -> Any:
-    """The model's modules with no weights worth using, for a look at what it is made of. Raises Misuse."""
+    """The model's modules with no weights worth using, for a look at what it is made of. Raises
+    Misuse."""
     found = architecture_of(name, config)
     if scores:
         found.num_labels = 1
@@ -83,7 +91,8 @@ def bare_model(name: str, config: ModelConfig, scores: bool = False) -> Any:
 
 
 def architecture_of(name: str, config: ModelConfig) -> Any:
-    """The configuration of transformers'. Raises Misuse, also for code of the model's own that is not trusted."""
+    """The configuration of transformers'. Raises Misuse, also for code of the model's own that is
+    not trusted."""
     from transformers import AutoConfig
 
     try:
@@ -111,15 +120,20 @@ def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
     }
     bits = {"load_in_4bit": config.load_in_4bit, "load_in_8bit": config.load_in_8bit}
     made = BitsAndBytesConfig(**bits, **(nf4 if config.load_in_4bit else {}))
-    # Quantized weights cannot be moved by the trainer later: each process loads them to its own device.
+    # Quantized weights cannot be moved by the trainer later: each process loads them to its own
+    # device.
     kind = choose_device(config).kind
-    return {"quantization_config": made, "device_map": {"": local_rank() if kind == "cuda" else kind}}
+    return {
+        "quantization_config": made,
+        "device_map": {"": local_rank() if kind == "cuda" else kind},
+    }
 
 
 def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, Any]:
     """Model and tokenizer from a run's checkpoint or final folder.
 
-    An adapter comes merged into its base model, or on top of it where that is quantized: as it was trained.
+    An adapter comes merged into its base model, or on top of it where that is quantized: as it was
+    trained.
     """
     tokenizer = load_tokenizer(str(folder), config)
     if not (folder / "adapter_config.json").exists():
@@ -136,6 +150,8 @@ def _revision(name: str, config: ModelConfig) -> str | None:
 
 def _not_loadable(what: str, name: str, error: Exception) -> Misuse:
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if name.count("/") > 1 and not Path(name).exists():  # transformers: "Repo id must be in the form ..."
+    if (
+        name.count("/") > 1 and not Path(name).exists()
+    ):  # transformers: "Repo id must be in the form ..."
         first_line = "there is no such folder"
     return Misuse(f"model.name: no {what} can be loaded from {name}: {first_line}")

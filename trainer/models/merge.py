@@ -1,7 +1,9 @@
-"""`gradus merge`: an adapter becomes part of its base model, and the result is shown to be the same model.
+"""`gradus merge`: an adapter becomes part of its base model, and the result is shown to be the same
+model.
 
-The merged model is compared with base and adapter on the same tokens, read back from the disk, and only then given its
-name. GGUF is written by llama.cpp's own converter, where there is one. Trains nothing and quantizes nothing itself.
+The merged model is compared with base and adapter on the same tokens, read back from the disk, and
+only then given its name. GGUF is written by llama.cpp's own converter, where there is one. Trains
+nothing and quantizes nothing itself.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.folder import written_whole
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
-"""Largest allowed difference of two logits, as a share of the largest logit, by type of the weights."""
+"""Largest allowed difference of two logits, as a share of the largest logit, by type of the
+weights."""
 PROBES, PROBE_LENGTH = 4, 16
 CONVERTERS = ("convert_hf_to_gguf.py", "convert-hf-to-gguf.py", "convert-hf-to-gguf")
 LLAMA_CPP = "LLAMA_CPP_DIR"
@@ -31,19 +34,28 @@ Say = Callable[[str], None]
 
 
 def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say) -> Path:
-    """Write the merged model, and its GGUF if `gguf` names a type of llama.cpp's; where the model lies.
+    """Write the merged model, and its GGUF if `gguf` names a type of llama.cpp's; where the model
+    lies.
 
     `adapter` is a folder with an adapter, or a run folder with one in `final`. Raises Misuse.
     """
-    folder = next((one for one in (adapter, adapter / "final") if (one / "adapter_config.json").is_file()), None)
+    folder = next(
+        (one for one in (adapter, adapter / "final") if (one / "adapter_config.json").is_file()),
+        None,
+    )
     if folder is None:
-        raise Misuse(f"{adapter}: holds no adapter (adapter_config.json), neither there nor in final/")
+        raise Misuse(
+            f"{adapter}: holds no adapter (adapter_config.json), neither there nor in final/"
+        )
     target = out if out is not None else folder.with_name("merged")
     if target.exists() and any(target.iterdir()):
         raise Misuse(f"{target}: is there already; name another folder with --out")
     converter = converter_of_llama_cpp() if gguf else None
     merged, difference = merge(folder, dtype)
-    say(f"logits of the merged model differ from the adapter's by {difference:.1e} of the largest at most")
+    say(
+        f"logits of the merged model differ from the adapter's by {difference:.1e} of the largest"
+        " at most"
+    )
     save(merged, folder, target)
     say(f"the merged model is in {target}")
     if gguf and converter is not None:
@@ -52,7 +64,8 @@ def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say
 
 
 def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
-    """The model with the adapter merged in, and how far its logits are from the adapter's, as a share.
+    """The model with the adapter merged in, and how far its logits are from the adapter's, as a
+    share.
 
     Raises Misuse where they are further apart than rounding explains.
     """
@@ -67,33 +80,41 @@ def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
     base = base_of(folder)
     kind = _dtype_of(base) if dtype == "auto" else dtype
     try:
-        model = PeftModel.from_pretrained(load_model(base, ModelConfig(name=base), kind, scores), str(folder)).eval()
+        model = PeftModel.from_pretrained(
+            load_model(base, ModelConfig(name=base), kind, scores), str(folder)
+        ).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise Misuse(f"{folder}: the adapter does not fit {base}: {str(error).strip().splitlines()[0]}") from None
+        raise Misuse(
+            f"{folder}: the adapter does not fit {base}: {str(error).strip().splitlines()[0]}"
+        ) from None
     wanted = logits_of(model)
     merged = model.merge_and_unload(safe_merge=True)
     difference = apart(wanted, logits_of(merged))
     if not difference <= TOLERANCES[kind]:
         raise Misuse(
-            f"{folder}: merged in {kind}, logits differ by {difference:.1e} of the largest, and rounding explains "
-            f"{TOLERANCES[kind]:.0e}; try --dtype float32"
+            f"{folder}: merged in {kind}, logits differ by {difference:.1e} of the largest, and"
+            f" rounding explains {TOLERANCES[kind]:.0e}; try --dtype float32"
         )
     return merged, difference
 
 
 def save(merged: Any, folder: Path, target: Path) -> None:
-    """Model and tokenizer in `target`, whole or not at all. Raises Misuse if what is on the disk is another model."""
+    """Model and tokenizer in `target`, whole or not at all. Raises Misuse if what is on the disk is
+    another model."""
     dtype = str(merged.dtype).removeprefix("torch.")
     with written_whole(target) as saved:
         merged.save_pretrained(saved)
         load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(saved)
-        again = load_model(str(saved), ModelConfig(name=str(saved)), dtype, hasattr(merged, "score")).eval()
+        again = load_model(
+            str(saved), ModelConfig(name=str(saved)), dtype, hasattr(merged, "score")
+        ).eval()
         if apart(logits_of(merged), logits_of(again)) > TOLERANCES["float32"]:
             raise Misuse(f"{saved}: what was read back is not the model that was written")
 
 
 def logits_of(model: Any) -> Any:
-    """In float32, for the same tokens each time: [probes, length, vocabulary], or [probes, 1] of scores."""
+    """In float32, for the same tokens each time: [probes, length, vocabulary], or [probes, 1] of
+    scores."""
     import torch
 
     vocabulary = model.get_input_embeddings().weight.shape[0]
@@ -115,7 +136,9 @@ def _dtype_of(base: str) -> str:
     try:
         found = str(AutoConfig.from_pretrained(base).dtype).removeprefix("torch.")
     except (OSError, ValueError) as error:
-        raise Misuse(f"{base}: the adapter's base cannot be loaded: {str(error).strip().splitlines()[0]}") from None
+        raise Misuse(
+            f"{base}: the adapter's base cannot be loaded: {str(error).strip().splitlines()[0]}"
+        ) from None
     return found if found in TOLERANCES else "float32"
 
 
@@ -127,17 +150,21 @@ def converter_of_llama_cpp() -> list[str]:
         if found := shutil.which(name):
             return [sys.executable, found] if name.endswith(".py") else [found]
     raise Misuse(
-        "--gguf needs llama.cpp's converter, and there is none on PATH or in $LLAMA_CPP_DIR: "
-        "git clone https://github.com/ggml-org/llama.cpp, pip install gguf, and set LLAMA_CPP_DIR to the clone"
+        "--gguf needs llama.cpp's converter, and there is none on PATH or in $LLAMA_CPP_DIR: git"
+        " clone https://github.com/ggml-org/llama.cpp, pip install gguf, and set LLAMA_CPP_DIR to"
+        " the clone"
     )
 
 
 def to_gguf(converter: list[str], model: Path, kind: str) -> Path:
-    """The GGUF file of a whole model, beside its weights. Raises Misuse with the converter's last words."""
+    """The GGUF file of a whole model, beside its weights. Raises Misuse with the converter's last
+    words."""
     target = model / f"{model.resolve().parent.name}-{kind}.gguf"
     command = [*converter, str(model), "--outfile", str(target), "--outtype", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not target.is_file():
         words = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
-        raise Misuse(f"{model}: llama.cpp's converter failed: {' / '.join(words[-2:]) or 'no output'}")
+        raise Misuse(
+            f"{model}: llama.cpp's converter failed: {' / '.join(words[-2:]) or 'no output'}"
+        )
     return target

@@ -1,4 +1,5 @@
-"""What one sees of a pipeline while it runs: a line for each stage and, on a terminal, what it does right now."""
+"""What one sees of a pipeline while it runs: a line for each stage and, on a terminal, what it does
+right now."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Screen:
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[Callable[[str], None]]:
-        """A line at the beginning and one at the end; in between the block says what there is to see."""
+        """A line at the beginning and one at the end; in between the block says what there is to
+        see."""
         self.line(name, text)
         began = time.monotonic()
         with self._console.status("") as status:
@@ -51,4 +53,10 @@ class Screen:
 def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes:02} min"
+        if hours
+        else f"{minutes} min {rest:02} s"
+        if minutes
+        else f"{rest} s"
+    )

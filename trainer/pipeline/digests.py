@@ -1,6 +1,8 @@
-"""SHA-256 of what a stage reads, and of its settings with it: when that hash changes, the stage runs again.
+"""SHA-256 of what a stage reads, and of its settings with it: when that hash changes, the stage
+runs again.
 
-A file that was read is not read again while its size and its time of change stay the same. Writes nothing.
+A file that was read is not read again while its size and its time of change stay the same. Writes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ class Digests:
         self.seen: Seen = dict(seen or {})
 
     def of(self, path: Path) -> str:
-        """Hash of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse if it is unreadable."""
+        """Hash of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse if
+        it is unreadable."""
         return _of_all(self.files(path)) if path.is_dir() else self._file(path)
 
     def files(self, folder: Path) -> dict[str, str]:
-        """Each file in a folder, whatever its depth, in the order of their names; of a file only itself."""
+        """Each file in a folder, whatever its depth, in the order of their names; of a file only
+        itself."""
         if not folder.is_dir():
             return {folder.name: self._file(folder)}
         return self._of_files(folder, folder.rglob("*"))
@@ -41,20 +45,24 @@ class Digests:
         return _of_all(self._of_files(path, path.glob("*"))) if path.is_dir() else None
 
     def named(self, text: str) -> str | None:
-        """Hash of the file or folder that a text names; None for anything else, such as a name on a hub."""
+        """Hash of the file or folder that a text names; None for anything else, such as a name on a
+        hub."""
         try:
             path = Path(text)
             return self.of(path) if text and path.exists() else None
         except (OSError, ValueError):
             return None
 
-    def inputs(self, written: Stage, ready: Stage, places: Mapping[tuple[str, str], Path]) -> Inputs:
+    def inputs(
+        self, written: Stage, ready: Stage, places: Mapping[tuple[str, str], Path]
+    ) -> Inputs:
         """Everything that a stage reads, with its hash; None for what is no file.
 
         `written` still says `{name.output}`, `ready` has paths in their place.
         """
         found = list(references(written.model_dump()))
-        # Of a run its records: checkpoints may be a hundred gigabytes, and never change without them.
+        # Of a run its records: checkpoints may be a hundred gigabytes, and never change without
+        # them.
         runs = {str(places[one]) for one in found if one[1] == "run"}
         names = dict.fromkeys([*ready.reads(), *(str(places[one]) for one in found)])
         return {name: (self.shallow if name in runs else self.named)(name) for name in names}
@@ -78,8 +86,11 @@ class Digests:
 
 
 def fingerprint(written: Stage, inputs: Inputs) -> str:
-    """A stage's settings and what it reads, as one hash. Only contents count: files that were moved are no change."""
-    return sha256_of_json({"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())})
+    """A stage's settings and what it reads, as one hash. Only contents count: files that were moved
+    are no change."""
+    return sha256_of_json(
+        {"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())}
+    )
 
 
 def sha256_of_json(value: Any) -> str:

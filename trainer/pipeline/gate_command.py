@@ -1,7 +1,9 @@
-"""`gradus gate`: holds a model's figures against gates and leaves a record of what was decided, on what, and why.
+"""`gradus gate`: holds a model's figures against gates and leaves a record of what was decided, on
+what, and why.
 
-The record names everything by its hash: the model's files, the files with the figures, the tasks, graders and rubrics
-behind them, and what a pipeline says of how the model came about. Measures nothing and moves no model.
+The record names everything by its hash: the model's files, the files with the figures, the tasks,
+graders and rubrics behind them, and what a pipeline says of how the model came about. Measures
+nothing and moves no model.
 """
 
 from __future__ import annotations
@@ -27,7 +29,18 @@ from trainer.runs.provenance import versions
 
 SCHEMA = "gradus/promotion@1"
 EXIT_PROMOTED, EXIT_REFUSED = 0, 1
-TOLD = ("schema", "model", "data", "data_sha256", "tasks", "tasks_sha256", "grader", "graders", "rubrics", "toolchains")
+TOLD = (
+    "schema",
+    "model",
+    "data",
+    "data_sha256",
+    "tasks",
+    "tasks_sha256",
+    "grader",
+    "graders",
+    "rubrics",
+    "toolchains",
+)
 """What an evaluation or a perplexity says of itself and the record repeats."""
 
 
@@ -45,9 +58,11 @@ class GatesFile(Section):
 
 
 def main(path: Path, out: Path | None) -> int:
-    """Judge the gates of a file, print them as a table, and write the record, whose path is printed last.
+    """Judge the gates of a file, print them as a table, and write the record, whose path is printed
+    last.
 
-    Returns 0 when the model is promoted, 1 when it is refused. Raises Misuse for a file that is none.
+    Returns 0 when the model is promoted, 1 when it is refused. Raises Misuse for a file that is
+    none.
     """
     asked = read_section(GatesFile, path)
     if asked.model is not None and not Path(asked.model).exists():
@@ -58,7 +73,9 @@ def main(path: Path, out: Path | None) -> int:
     write_json(record, record_of(asked, judged, promoted))
     console = Console(highlight=False)
     console.print(table_of(judged))
-    refusals = [f"{found.name} ({found.why})" for found in judged if not (found.passed or found.soft)]
+    refusals = [
+        f"{found.name} ({found.why})" for found in judged if not (found.passed or found.soft)
+    ]
     console.print("promoted" if promoted else f"refused: {'; '.join(refusals)}", soft_wrap=True)
     print(record)
     return EXIT_PROMOTED if promoted else EXIT_REFUSED
@@ -67,13 +84,17 @@ def main(path: Path, out: Path | None) -> int:
 def record_of(asked: GatesFile, judged: Sequence[Judged], promoted: bool) -> dict[str, Any]:
     """Everything that the decision was made from."""
     digests = Digests()
-    files = dict.fromkeys(file for gate in asked.gates for file in (gate.of, gate.against) if file is not None)
+    files = dict.fromkeys(
+        file for gate in asked.gates for file in (gate.of, gate.against) if file is not None
+    )
     return {
         "schema": SCHEMA,
         "name": asked.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "promoted": promoted,
-        "model": {"path": asked.model, "files": digests.files(Path(asked.model))} if asked.model else None,
+        "model": {"path": asked.model, "files": digests.files(Path(asked.model))}
+        if asked.model
+        else None,
         "significance": asked.significance,
         "gates": [asdict(found) for found in judged],
         "evidence": [_evidence(Path(file), digests) for file in files],
@@ -89,7 +110,12 @@ def _evidence(file: Path, digests: Digests) -> dict[str, Any]:
 
 def implied(asked: GatesFile) -> Iterator[Judged]:
     """Implicit gates: one revision of each grader behind all metrics, and metrics of this model."""
-    trees = [_tree(Path(file)) for gate in asked.gates for file in (gate.of, gate.against) if file is not None]
+    trees = [
+        _tree(Path(file))
+        for gate in asked.gates
+        for file in (gate.of, gate.against)
+        if file is not None
+    ]
     revisions: dict[str, set[str]] = {}
     for tree in trees:
         for part in (tree, tree.get("before"), tree.get("after")):
@@ -123,8 +149,18 @@ def table_of(judged: Sequence[Judged]) -> Table:
     """Every gate with what it wanted, what there was, and its verdict."""
     table = Table("gate", "figure", "wants", "why", "")
     for found in judged:
-        mark = "[green]passed[/]" if found.passed else "[yellow]warning[/]" if found.soft else "[bold red]FAILED[/]"
-        ends = f" ({found.low:.4g} to {found.high:.4g})" if found.low is not None and found.high is not None else ""
+        mark = (
+            "[green]passed[/]"
+            if found.passed
+            else "[yellow]warning[/]"
+            if found.soft
+            else "[bold red]FAILED[/]"
+        )
+        ends = (
+            f" ({found.low:.4g} to {found.high:.4g})"
+            if found.low is not None and found.high is not None
+            else ""
+        )
         figure = "-" if found.value is None else f"{found.value:.4g}{ends}"
         table.add_row(found.name, figure, found.wants, found.why, mark)
     return table

@@ -1,8 +1,10 @@
-"""Gates: what a model has to show before it is promoted, and whether it does. Reads figures and computes none.
+"""Gates: what a model has to show before it is promoted, and whether it does. Reads figures and
+computes none.
 
-A threshold is held against the end of the confidence interval that is worse for the model, not against the figure
-itself, unless the gate says `bound: value`. Where several p-values gate, they are corrected together (Holm). A figure
-that is missing or not finite fails its gate; nothing is skipped.
+A threshold is held against the end of the confidence interval that is worse for the model, not
+against the figure itself, unless the gate says `bound: value`. Where several p-values gate, they
+are corrected together (Holm). A figure that is missing or not finite fails its gate; nothing is
+skipped.
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ class Gate(Section):
     at_least: Finite | None = None
     at_most: Finite | None = None
     bound: Literal["confidence", "value"] = "confidence"
-    """confidence: the lower end of the interval has to be at least so much, or the upper end at most so much."""
+    """confidence: the lower end of the interval has to be at least so much, or the upper end at
+    most so much."""
     interval: str | None = None
     """Where the pair of ends stands, for a figure that is a bare number."""
     take: Take = "last"
     """Line to take of a metric with many lines."""
     against: str | None = None
-    """A file with the same metric of a baseline: the threshold is then for the difference from its figure."""
+    """A file with the same metric of a baseline: the threshold is then for the difference from its
+    figure."""
     p_value: str | None = None
     """In place of a threshold: where the p-value of `metric`, a change, stands in the same file."""
     better: Literal["higher", "lower"] = "higher"
@@ -52,7 +56,9 @@ class Gate(Section):
         if [self.at_least, self.at_most, self.p_value].count(None) != 2:
             raise ValueError("give one of at_least, at_most and p_value")
         if self.p_value is not None and self.against is not None:
-            raise ValueError("p_value is of a comparison, which has its baseline already; leave against out")
+            raise ValueError(
+                "p_value is of a comparison, which has its baseline already; leave against out"
+            )
         return self
 
     @property
@@ -60,8 +66,12 @@ class Gate(Section):
         """The condition in words."""
         if self.p_value is not None:
             return f"{self.better}, significantly"
-        sign, threshold = (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
-        return f"{sign} {threshold:g}" + (" against the baseline" if self.against is not None else "")
+        sign, threshold = (
+            (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
+        )
+        return f"{sign} {threshold:g}" + (
+            " against the baseline" if self.against is not None else ""
+        )
 
 
 def _named_apart(gates: list[Gate]) -> list[Gate]:
@@ -148,16 +158,29 @@ def _tested(gate: Gate) -> tuple[Figure, float] | str:
         return str(trouble)
 
 
-def _significance(gate: Gate, found: tuple[Figure, float] | str, adjusted: float, significance: float) -> Judged:
+def _significance(
+    gate: Gate, found: tuple[Figure, float] | str, adjusted: float, significance: float
+) -> Judged:
     if isinstance(found, str):
         return _judged(gate, False, found)
     figure, p_value = found
     right_way = figure.value > 0 if gate.better == "higher" else figure.value < 0
     corrected = "" if adjusted == p_value else f", {adjusted:.4g} after Holm"
     why = f"change {figure.value:+.4g}, p = {p_value:.4g}{corrected}, level {significance:g}"
-    return _judged(gate, right_way and adjusted <= significance, why, figure, p_value=p_value, p_adjusted=adjusted)
+    return _judged(
+        gate,
+        right_way and adjusted <= significance,
+        why,
+        figure,
+        p_value=p_value,
+        p_adjusted=adjusted,
+    )
 
 
-def _judged(gate: Gate, passed: bool, why: str, figure: Figure | None = None, **more: float | None) -> Judged:
+def _judged(
+    gate: Gate, passed: bool, why: str, figure: Figure | None = None, **more: float | None
+) -> Judged:
     ends = {} if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
-    return Judged(gate.name, passed, gate.soft, gate.wants, why, gate.of, gate.metric, **ends, **more)
+    return Judged(
+        gate.name, passed, gate.soft, gate.wants, why, gate.of, gate.metric, **ends, **more
+    )

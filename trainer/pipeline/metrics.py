@@ -1,8 +1,10 @@
-"""Figures out of the files that commands leave: where a metric stands in a file, and between which ends it lies.
+"""Figures out of the files that commands leave: where a metric stands in a file, and between which
+ends it lies.
 
-A path is `measurements[mode=greedy].pass_at.1`: keys with dots between, `[key=value]` or `[0]` for one of a list. A
-file of JSON lines is read as a run's metrics: of the lines that have the metric the last, or what `take` says. Nothing
-is made up: what is missing or no finite number raises, with words for a table. Decides nothing.
+A path is `measurements[mode=greedy].pass_at.1`: keys with dots between, `[key=value]` or `[0]` for
+one of a list. A file of JSON lines is read as a run's metrics: of the lines that have the metric
+the last, or what `take` says. Nothing is made up: what is missing or no finite number raises, with
+words for a table. Decides nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ MAX_FILE_MB = 256
 
 _KEY, _PICK = r"[^.\[\]]+", r"\[[^\[\]]+\]"
 PATH = re.compile(rf"{_KEY}(?:\.{_KEY}|{_PICK})*")
-STEP = re.compile(r"\[(?P<index>[0-9]+)\]|\[(?P<name>[^=\]]+)=(?P<value>[^\]]*)\]|(?P<key>[^.\[\]]+)")
+STEP = re.compile(
+    r"\[(?P<index>[0-9]+)\]|\[(?P<name>[^=\]]+)=(?P<value>[^\]]*)\]|(?P<key>[^.\[\]]+)"
+)
 _TAKEN: Mapping[Take, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
     "max": max,
@@ -45,8 +49,11 @@ class Figure:
     high: float | None = None
 
 
-def read_figure(file: Path, metric: str, interval: str | None = None, take: Take = "last") -> Figure:
-    """The metric in a file; `interval` is the path of a pair of ends where they do not stand beside the value.
+def read_figure(
+    file: Path, metric: str, interval: str | None = None, take: Take = "last"
+) -> Figure:
+    """The metric in a file; `interval` is the path of a pair of ends where they do not stand beside
+    the value.
 
     Raises NoFigure when anything on the way is missing, no number, or not finite.
     """
@@ -56,7 +63,9 @@ def read_figure(file: Path, metric: str, interval: str | None = None, take: Take
     found = at(tree, metric)
     if isinstance(found, Mapping):
         value = finite(found.get("value"), metric)
-        low, high = (finite(found[name], name) if name in found else None for name in ("low", "high"))
+        low, high = (
+            finite(found[name], name) if name in found else None for name in ("low", "high")
+        )
     else:
         ends = at(tree, interval) if interval is not None else (None, None)
         if not isinstance(ends, list | tuple) or len(ends) != 2:
@@ -65,7 +74,9 @@ def read_figure(file: Path, metric: str, interval: str | None = None, take: Take
         value = finite(found, metric)
     slack = 1e-9 * max(1.0, abs(value))
     if low is not None and high is not None and not low - slack <= value <= high + slack:
-        raise NoFigure(f"{metric} is {value:g}, which its interval {low:g} to {high:g} does not hold")
+        raise NoFigure(
+            f"{metric} is {value:g}, which its interval {low:g} to {high:g} does not hold"
+        )
     return Figure(value, low, high)
 
 
@@ -82,7 +93,8 @@ def read_json(file: Path) -> Any:
 
 
 def at(tree: Any, path: str, inside: Callable[[Any, re.Match[str]], Any] | None = None) -> Any:
-    """What stands at a path; `inside` takes a step of another kind of tree. Raises NoFigure where it leads nowhere."""
+    """What stands at a path; `inside` takes a step of another kind of tree. Raises NoFigure where
+    it leads nowhere."""
     if not PATH.fullmatch(path):
         raise NoFigure(f"{path!r} is no path such as measurements[mode=greedy].mean_reward")
     for step in STEP.finditer(path):
@@ -97,7 +109,11 @@ def _inside(tree: Any, step: re.Match[str]) -> Any:
     if index is not None and isinstance(tree, list) and int(index) < len(tree):
         return tree[int(index)]
     if name is not None and isinstance(tree, list):
-        found = [item for item in tree if isinstance(item, Mapping) and str(item.get(name)) == step["value"]]
+        found = [
+            item
+            for item in tree
+            if isinstance(item, Mapping) and str(item.get(name)) == step["value"]
+        ]
         if len(found) == 1:
             return found[0]
     raise NoFigure(f"{step.string} is missing: there is no {step[0]}")
@@ -118,7 +134,9 @@ def _lines(file: Path, metric: str) -> list[dict[str, Any]]:
         texts = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         raise NoFigure(f"{file} cannot be read") from None
-    found = [record for text in texts if (record := record_of(text)) is not None and metric in record]
+    found = [
+        record for text in texts if (record := record_of(text)) is not None and metric in record
+    ]
     if not found:
         raise NoFigure(f"{metric} is missing: no line of {file.name} has it")
     return found

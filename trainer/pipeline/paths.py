@@ -1,7 +1,8 @@
-"""Whether a gate's metric is one that its stage's command writes, told from the forms of result files. Reads no file.
+"""Whether a gate's metric is one that its stage's command writes, told from the forms of result
+files. Reads no file.
 
-So that a misspelt metric is found before the first training and not after the last. What a training or a program of
-one's own leaves is not known in advance, and is not checked.
+So that a misspelt metric is found before the first training and not after the last. What a training
+or a program of one's own leaves is not known in advance, and is not checked.
 """
 
 from __future__ import annotations
@@ -36,9 +37,14 @@ FORMS = {
 
 
 def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
-    """What is wrong with the metrics of gates, one line each; `stages` are those of the pipeline's file."""
+    """What is wrong with the metrics of gates, one line each; `stages` are those of the pipeline's
+    file."""
     for gate in gates.gates:
-        asked = [(gate.of, path) for path in (gate.metric, gate.p_value, gate.interval) if path is not None]
+        asked = [
+            (gate.of, path)
+            for path in (gate.metric, gate.p_value, gate.interval)
+            if path is not None
+        ]
         if gate.against is not None:
             asked.append((gate.against, gate.metric))
         for file, path in asked:
@@ -47,7 +53,11 @@ def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
             if not isinstance(stage, EvalStage | CompareStage):
                 continue
             try:
-                end = at(Comparison if isinstance(stage, CompareStage) else FORMS[stage.ungraded], path, _inside)
+                end = at(
+                    Comparison if isinstance(stage, CompareStage) else FORMS[stage.ungraded],
+                    path,
+                    _inside,
+                )
                 if isinstance(stage, EvalStage) and stage.tasks is not None:
                     _refuse_unasked(stage, path)
                 if path == gate.metric:
@@ -57,7 +67,8 @@ def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
 
 
 def _inside(form: Any, step: re.Match[str]) -> Any:
-    """The type of what stands a step further, without None: a figure that is missing fails its gate later, by name."""
+    """The type of what stands a step further, without None: a figure that is missing fails its gate
+    later, by name."""
     origin, inner, fields, key = get_origin(form), get_args(form), _fields_of(form), step["key"]
     known = {field.alias or name: field.annotation for name, field in fields.items()}
     if key is not None and known:
@@ -96,7 +107,9 @@ def _refuse_unasked(stage: EvalStage, path: str) -> None:
         raise NoFigure(f"there are {samples} samples of each task")
     known = [*description_of(stage.grader).rates] if stage.grader in TASKS else []
     if "rates" in after and known and after["rates"] not in known:
-        raise NoFigure(f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}")
+        raise NoFigure(
+            f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}"
+        )
 
 
 def _refuse_unusable(gate: Gate, end: Any) -> None:
@@ -104,5 +117,10 @@ def _refuse_unusable(gate: Gate, end: Any) -> None:
     fields = _fields_of(end)
     if end not in (int, float) and "value" not in fields:
         raise NoFigure("no number stands there")
-    if gate.bound == "confidence" and gate.p_value is None and "low" not in fields and gate.interval is None:
+    if (
+        gate.bound == "confidence"
+        and gate.p_value is None
+        and "low" not in fields
+        and gate.interval is None
+    ):
         raise NoFigure("has no interval: say bound: value")

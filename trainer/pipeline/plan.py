@@ -1,4 +1,5 @@
-"""What a pipeline's file says: `Pipeline`, read from YAML with overrides on top, everything checked. Runs nothing."""
+"""What a pipeline's file says: `Pipeline`, read from YAML with overrides on top, everything
+checked. Runs nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ EMBEDDED = "embedded"
 RESERVED = ("logs", "earlier")
 SUFFIXES = (".jsonl", ".json", ".csv", ".yaml", ".yml", ".txt", ".npy")
 """A name with one of them is a file's and not one on a hub."""
-KINDS = tuple(get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(AnyStage)[0]))
+KINDS = tuple(
+    get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(AnyStage)[0])
+)
 
 
 def _service(value: str) -> str:
@@ -33,10 +36,11 @@ class Pipeline(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
     folder: Path
-    """Where everything is written. Starting again with the same one resumes where it was stopped."""
+    """Where everything is written. Starting again with the same one resumes where it was
+    stopped."""
     service: Annotated[str, AfterValidator(_service)] | None = None
-    """Where answers are graded: `embedded` starts a service here while it is needed. None: evaluations grade in their
-    own process, and training asks where its config says."""
+    """Where answers are graded: `embedded` starts a service here while it is needed. None:
+    evaluations grade in their own process, and training asks where its config says."""
     graders: list[GraderName] = []
     """Graders of an embedded service; empty: all that start on this machine."""
     slots: Count | None = None
@@ -48,12 +52,17 @@ class Pipeline(Section):
         left: dict[str, set[str]] = {}
         for name, stage in self.stages.items():
             if not NAME.fullmatch(name) or name in RESERVED:
-                raise ValueError(f"stages.{name}: is no name for a stage; write small letters, digits, - and _")
+                raise ValueError(
+                    f"stages.{name}: is no name for a stage; write small letters, digits, - and _"
+                )
             for other, output in references(stage.model_dump()):
                 if output not in left.get(other, ()):
                     why = f"there is no stage {other}{nearest(other, list(self.stages))}"
                     if other in left:
-                        why = f"{other} leaves no {output}; it leaves {', '.join(sorted(left[other]))}"
+                        why = (
+                            f"{other} leaves no {output}; it leaves"
+                            f" {', '.join(sorted(left[other]))}"
+                        )
                     elif other in self.stages:
                         why = f"{other} comes later"
                     raise ValueError(f"stages.{name}: {{{other}.{output}}}: {why}")
@@ -78,7 +87,8 @@ class Pipeline(Section):
 
 
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
-    """The pipeline in a YAML file; `overrides` are `a.b=value`, such as `stages.sft.set.learning_rate=1e-6`.
+    """The pipeline in a YAML file; `overrides` are `a.b=value`, such as
+    `stages.sft.set.learning_rate=1e-6`.
 
     Raises Misuse with one line per mistake, naming the file or the override and the key.
     """
@@ -98,7 +108,9 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
         for text in found.files():
             is_file = isinstance(found, TrainStage) or text.endswith(SUFFIXES)
             if is_file and "{" not in text and not Path(text).is_file():
-                raise Misuse(f"{path}: stages.{name}: there is no {text}, neither there nor beside this file")
+                raise Misuse(
+                    f"{path}: stages.{name}: there is no {text}, neither there nor beside this file"
+                )
     return pipeline.model_copy(update={"stages": stages})
 
 
@@ -110,7 +122,10 @@ def _put(tree: dict[str, Any], override: str) -> None:
     value = read_scalar(text, where)
     keys = dotted.split(".")
     if keys[0] == "stages" and len(keys) > 3 and keys[2] == "set":
-        keys = [*keys[:3], ".".join(keys[3:])]  # the settings of a training have dots in their names
+        keys = [
+            *keys[:3],
+            ".".join(keys[3:]),
+        ]  # the settings of a training have dots in their names
     at: Any = tree
     for key in keys[:-1]:
         at = at.setdefault(key, {}) if isinstance(at, dict) else None

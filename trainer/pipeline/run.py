@@ -1,7 +1,8 @@
-"""`gradus pipeline run`: one stage after another, each a command in a process of its own, linear on purpose.
+"""`gradus pipeline run`: one stage after another, each a command in a process of its own, linear on
+purpose.
 
-What is done is not done again; a stage that was stopped resumes if its command can, and one whose settings or inputs
-have changed runs anew with all after it. The options are the CLI's.
+What is done is not done again; a stage that was stopped resumes if its command can, and one whose
+settings or inputs have changed runs anew with all after it. The options are the CLI's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from trainer.rewards.requirements import lacking
 from trainer.runs.signals import StopRequested
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
-"""Failed: a stage's program ended in a way that is neither misuse nor a fault. A signal: 128 + its number."""
+"""Failed: a stage's program ended in a way that is neither misuse nor a fault. A signal: 128 + its
+number."""
 TAIL_LINES = 15
 LATER = "http://the-service"
 """Stands for the address of a service that is not there yet."""
@@ -67,16 +69,24 @@ class StageEnded(Exception):
 
 
 def main(
-    path: Path, overrides: Sequence[str], start: str | None, check_command: CheckCommand, *, dry_run: bool = False
+    path: Path,
+    overrides: Sequence[str],
+    start: str | None,
+    check_command: CheckCommand,
+    *,
+    dry_run: bool = False,
 ) -> int:
-    """Run the pipeline of a file, or with `dry_run` say what would be done and check every stage's settings.
+    """Run the pipeline of a file, or with `dry_run` say what would be done and check every stage's
+    settings.
 
-    Returns 0 when every stage is done, 1 when a gate refused, 3 and 4 when a stage failed, 128 + n after a signal.
-    Raises Misuse, and Fault when the pipeline's own grading service does not start.
+    Returns 0 when every stage is done, 1 when a gate refused, 3 and 4 when a stage failed, 128 + n
+    after a signal. Raises Misuse, and Fault when the pipeline's own grading service does not start.
     """
     pipeline = load_pipeline(path, overrides)
     if start is not None and start not in pipeline.stages:
-        raise Misuse(f"--from {start}: there is no such stage{nearest(start, list(pipeline.stages))}")
+        raise Misuse(
+            f"--from {start}: there is no such stage{nearest(start, list(pipeline.stages))}"
+        )
     screen, folder = Screen(pipeline.name, len(pipeline.stages)), PipelineFolder(pipeline.folder)
     signals = Signals(screen.say)
     if dry_run:
@@ -85,7 +95,9 @@ def main(
     with signals.listening(), folder.locked(screen.say) as lock:
         run = Run(pipeline, path, start, screen, signals, folder)
         try:
-            with closing(Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots)) as service:
+            with closing(
+                Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots)
+            ) as service:
                 run.check(overrides, check_command, lock)
                 for name, todo, inputs in run.todo():
                     if todo is Todo.NOTHING:
@@ -124,7 +136,8 @@ class Run:
         self.digests = Digests(self.state.digests)
 
     def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
-        """Each stage and what is to be done, when it is asked for: what earlier stages have left counts."""
+        """Each stage and what is to be done, when it is asked for: what earlier stages have left
+        counts."""
         anew = False
         for name, stage in self.ready.items():
             self.signals.raise_if_made()
@@ -144,12 +157,23 @@ class Run:
         """What a stage should have left and has not."""
         stage = self.ready[name]
         left = stage.outputs(self.folder.of(name))
-        return [output for output, path in left.items() if output not in stage.OPTIONAL and not path.exists()]
+        return [
+            output
+            for output, path in left.items()
+            if output not in stage.OPTIONAL and not path.exists()
+        ]
 
     def words(self, name: str, embedded: Callable[[], str]) -> list[str]:
-        """The whole command of a stage; `embedded` tells the address of the pipeline's own service."""
+        """The whole command of a stage; `embedded` tells the address of the pipeline's own
+        service."""
         stage, url = self.ready[name], self.pipeline.service
-        url = None if url is None or not stage.wants_service else embedded() if url == EMBEDDED else url
+        url = (
+            None
+            if url is None or not stage.wants_service
+            else embedded()
+            if url == EMBEDDED
+            else url
+        )
         words = stage.command(self.folder.of(name), url)
         if isinstance(stage, CommandStage) and words[0] != "gradus":
             return words
@@ -159,10 +183,11 @@ class Run:
         self.state.digests = self.digests.seen
         self.folder.write(self.state)
 
-    # ------------------------------------------------------------------------------------------------------- one stage
+    # ----------------------------------------------------------------------------------- one stage
 
     def stage(self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
-        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, StopRequested after a signal."""
+        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, StopRequested
+        after a signal."""
         stage, folder, log = self.ready[name], self.folder.of(name), self.folder.log(name)
         if todo is Todo.RUN:
             self.folder.set_aside(name)
@@ -175,11 +200,15 @@ class Run:
         command = self.words(name, lambda: service.url(self.signals, self.screen.note))
         began = time.monotonic()
         try:
-            with self.screen.stage(name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}") as on_line:
+            with self.screen.stage(
+                name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}"
+            ) as on_line:
                 try:
                     child = Child(command, log, lock)
                 except OSError as error:
-                    raise Misuse(f"stages.{name}: {command[0]}: cannot be started: {error.strerror}") from None
+                    raise Misuse(
+                        f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
+                    ) from None
                 status = child.wait(self.signals, on_line)
                 refused = isinstance(stage, GateStage) and status == EXIT_REFUSED
                 done = status == 0 and not self.missing(name)
@@ -197,7 +226,10 @@ class Run:
             raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
         if not done:
             known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
-            raise StageEnded(f"{name} ended with status {status}; the end of {log}:\n{child.tail(TAIL_LINES)}", known)
+            raise StageEnded(
+                f"{name} ended with status {status}; the end of {log}:\n{child.tail(TAIL_LINES)}",
+                known,
+            )
 
     def _begun(self, name: str, todo: Todo, inputs: Inputs) -> Entry:
         """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
@@ -222,28 +254,57 @@ class Run:
         stages = {}
         for name, entry in self.state.stages.items():
             if entry.status is Status.DONE:
-                stages[name] = {"settings": self.pipeline.stages[name].model_dump(mode="json"), "inputs": entry.inputs}
+                stages[name] = {
+                    "settings": self.pipeline.stages[name].model_dump(mode="json"),
+                    "inputs": entry.inputs,
+                }
                 if isinstance(self.ready[name], TrainStage):
-                    files = {file: self.digests.named(str(self.folder.of(name) / file)) for file in LEFT_BY_TRAINING}
-                    stages[name]["left"] = {file: digest for file, digest in files.items() if digest is not None}
-        return {"pipeline": self.pipeline.name, "file_sha256": self.digests.of(self.source), "stages": stages}
+                    files = {
+                        file: self.digests.named(str(self.folder.of(name) / file))
+                        for file in LEFT_BY_TRAINING
+                    }
+                    stages[name]["left"] = {
+                        file: digest for file, digest in files.items() if digest is not None
+                    }
+        return {
+            "pipeline": self.pipeline.name,
+            "file_sha256": self.digests.of(self.source),
+            "stages": stages,
+        }
 
-    # -------------------------------------------------------------------------------------------------------- checking
+    # ------------------------------------------------------------------------------------ checking
 
     def check(self, overrides: Sequence[str], check_command: CheckCommand, lock: int) -> None:
-        """Look at every stage's settings before the first one runs, those of trainings in a process that may load TRL.
+        """Look at every stage's settings before the first one runs, those of trainings in a process
+        that may load TRL.
 
         Raises Misuse, or StageEnded with what that process said.
         """
-        configs = {name: Path(stage.config) for name, stage in self.ready.items() if isinstance(stage, TrainStage)}
+        configs = {
+            name: Path(stage.config)
+            for name, stage in self.ready.items()
+            if isinstance(stage, TrainStage)
+        }
         if not configs:
             self._refuse_mistakes(check_command)
             return
-        settings = sha256_of_json({name: fingerprint(stage, {}) for name, stage in self.pipeline.stages.items()})
-        asked = json.dumps([settings, {name: self.digests.of(file) for name, file in configs.items()}], sort_keys=True)
+        settings = sha256_of_json(
+            {name: fingerprint(stage, {}) for name, stage in self.pipeline.stages.items()}
+        )
+        asked = json.dumps(
+            [settings, {name: self.digests.of(file) for name, file in configs.items()}],
+            sort_keys=True,
+        )
         if self.state.checked == asked:
             return
-        command = [*GRADUS, "pipeline", "run", str(self.source), "--dry-run", *(f"--set={text}" for text in overrides)]
+        command = [
+            *GRADUS,
+            "pipeline",
+            "run",
+            str(self.source),
+            "--dry-run",
+            *(f"--set={text}" for text in overrides),
+        ]
         with self.screen.stage("check", "all settings") as on_line:
             child = Child(command, self.folder.log("check"), lock)
             status = child.wait(self.signals, on_line)
@@ -255,12 +316,15 @@ class Run:
         self.save()
 
     def describe(self, check_command: CheckCommand) -> None:
-        """Say what each stage would do. Raises Misuse with every mistake before it says anything."""
+        """Say what each stage would do. Raises Misuse with every mistake before it says
+        anything."""
         self._refuse_mistakes(check_command)
         for name, todo, _ in self.todo():
             words = self.words(name, lambda: LATER)
             self.screen.line(name, todo)
-            self.screen.note(shlex.join(["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words))
+            self.screen.note(
+                shlex.join(["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words)
+            )
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
@@ -268,7 +332,10 @@ class Run:
             try:
                 written = self.pipeline.stages[name]
                 if isinstance(written, GateStage):
-                    mistakes += [f"stages.{name}: {line}" for line in mistakes_in(written, self.pipeline.stages)]
+                    mistakes += [
+                        f"stages.{name}: {line}"
+                        for line in mistakes_in(written, self.pipeline.stages)
+                    ]
                 elif _is_ours(words := self.words(name, lambda: LATER)):
                     check_command(words[len(GRADUS) :])
                 if isinstance(stage, TrainStage):
@@ -280,7 +347,8 @@ class Run:
             raise Misuse("\n".join(mistakes))
 
     def _lacking(self, stage: Stage) -> Iterator[str]:
-        """What tasks of the files that are there need, and the one grader of the embedded service lacks."""
+        """What tasks of the files that are there need, and the one grader of the embedded service
+        lacks."""
         if self.pipeline.service != EMBEDDED or len(self.pipeline.graders) != 1:
             return
         [grader] = self.pipeline.graders
@@ -290,7 +358,9 @@ class Run:
                 config = DataConfig(dataset=file, ignore_columns=["*"], unusable="skip")
                 with suppress(Misuse):  # no tasks of this grader
                     examples, _ = read_examples(config, file, grader)
-                    found = lacking(examples, grader, lambda asked: open_local(grader, slots=1).grade(asked))
+                    found = lacking(
+                        examples, grader, lambda asked: open_local(grader, slots=1).grade(asked)
+                    )
                     yield from (f"{file}: {text}" for text in found)
 
 

@@ -1,7 +1,7 @@
 """Kinds of stages: settings, inputs, outputs and command of each.
 
-In texts of a stage `{name.output}` stands for an output of an earlier stage. Files that a stage names are searched in
-the working directory, then in the pipeline file's own folder.
+In texts of a stage `{name.output}` stands for an output of an earlier stage. Files that a stage
+names are searched in the working directory, then in the pipeline file's own folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Stage(Section):
         return {name: folder / path for name, path in self.LEAVES.items()}
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        """The command's words, without the program's; `service` is where grading is done, None: there."""
+        """The command's words, without the program's; `service` is where grading is done, None:
+        there."""
         raise NotImplementedError
 
     @property
@@ -59,7 +60,10 @@ class Stage(Section):
         """The files and folders that its fields name."""
         values = [getattr(self, name) for name in self.FILES]
         return [
-            text for value in values for text in (value if isinstance(value, list) else [value]) if text is not None
+            text
+            for value in values
+            for text in (value if isinstance(value, list) else [value])
+            if text is not None
         ]
 
     def reads(self) -> list[str]:
@@ -71,7 +75,11 @@ class Stage(Section):
         changes: dict[str, Any] = {}
         for name in self.FILES:
             value = getattr(self, name)
-            changes[name] = [_beside(text, path) for text in value] if isinstance(value, list) else _beside(value, path)
+            changes[name] = (
+                [_beside(text, path) for text in value]
+                if isinstance(value, list)
+                else _beside(value, path)
+            )
         return self.model_copy(update=changes)
 
 
@@ -108,13 +116,15 @@ class TrainStage(Stage):
         return [f"--{name}={json.dumps(value)}" for name, value in given.items()]
 
     def settings(self) -> dict[str, Any]:
-        """The config with the stage's changes, as it is written: flat, by dotted names. Raises Misuse."""
+        """The config with the stage's changes, as it is written: flat, by dotted names. Raises
+        Misuse."""
         found = flat(read_mapping(Path(self.config)), self.config)
         if "model" in found:
             found["model.name"] = found.pop("model")
         for name, value in self.set.items():
             known = "model.name" if name == "model" else name
-            # what is set as a whole replaces what stood below it, a section that is switched off for one
+            # what is set as a whole replaces what stood below it, a section that is switched off
+            # for one
             found = {key: item for key, item in found.items() if not key.startswith(known + ".")}
             found[known] = value
         return found
@@ -128,13 +138,26 @@ class TrainStage(Stage):
     def reads(self) -> list[str]:
         settings = self.settings()
         values = [settings[name] for name in DATASETS if settings.get(name) is not None]
-        named = [text for value in values for text in (value if isinstance(value, list) else [value])]
+        named = [
+            text for value in values for text in (value if isinstance(value, list) else [value])
+        ]
         models = settings.get("reward.models")
-        named += [model.get("path") for model in models if isinstance(model, dict)] if isinstance(models, list) else []
-        return [*self.files(), *(_beside(text, Path(self.config)) for text in named if isinstance(text, str))]
+        named += (
+            [model.get("path") for model in models if isinstance(model, dict)]
+            if isinstance(models, list)
+            else []
+        )
+        return [
+            *self.files(),
+            *(_beside(text, Path(self.config)) for text in named if isinstance(text, str)),
+        ]
 
     def with_files_beside(self, path: Path) -> Self:
-        data = {name: _beside(self.set[name], path) for name in DATASETS if isinstance(self.set.get(name), str)}
+        data = {
+            name: _beside(self.set[name], path)
+            for name in DATASETS
+            if isinstance(self.set.get(name), str)
+        }
         return super().with_files_beside(path).model_copy(update={"set": {**self.set, **data}})
 
 
@@ -157,13 +180,18 @@ class OptionStage(Stage):
         return self
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        meant = {f"<{name}>": value for name, value in {**dict(self), **self.outputs(folder)}.items()}
+        meant = {
+            f"<{name}>": value for name, value in {**dict(self), **self.outputs(folder)}.items()
+        }
         found = [meant.get(word, word) for word in self.WORDS]
-        words = [str(word) for value in found for word in (value if isinstance(value, list) else [value])]
+        words = [
+            str(word) for value in found for word in (value if isinstance(value, list) else [value])
+        ]
         return [*words, *self.further()]
 
     def further(self) -> list[str]:
-        """`samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the option again and again."""
+        """`samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the option
+        again and again."""
         words = []
         for name, value in self.options.items():
             option = name.replace("_", "-")
@@ -176,11 +204,17 @@ class OptionStage(Stage):
 
 
 class EvalStage(OptionStage):
-    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity` or one of its sisters."""
+    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity` or one of its
+    sisters."""
 
     GOES_ON = True
     FILES = ("model", "tasks", "perplexity", "choices", "calls", "declines")
-    LEAVES = {"folder": "", "results": "results.json", "completions": "completions.jsonl", "report": "report.html"}
+    LEAVES = {
+        "folder": "",
+        "results": "results.json",
+        "completions": "completions.jsonl",
+        "report": "report.html",
+    }
     UNGRADED: ClassVar = {
         "perplexity": "eval-perplexity",
         "choices": "eval-choices",
@@ -218,7 +252,11 @@ class EvalStage(OptionStage):
         return self.tasks is not None
 
     def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"results": folder / f"{self.ungraded}.json"} if self.ungraded else super().outputs(folder)
+        return (
+            {"results": folder / f"{self.ungraded}.json"}
+            if self.ungraded
+            else super().outputs(folder)
+        )
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         to = ["--out", str(folder), *self.further()]
@@ -300,13 +338,15 @@ class GateStage(Stage):
         return folder / "gates.json"
 
     def reads(self) -> list[str]:
-        figures = [file for gate in self.gates for file in (gate.of, gate.against) if file is not None]
+        figures = [
+            file for gate in self.gates for file in (gate.of, gate.against) if file is not None
+        ]
         return [*self.files(), *figures]
 
 
 class CommandStage(Stage):
-    """Any program, without a shell. `gradus` is this one, whatever is on PATH; in words `{folder}` is the stage's own
-    folder, `{python}` this Python, and `{service}` where answers are graded."""
+    """Any program, without a shell. `gradus` is this one, whatever is on PATH; in words `{folder}`
+    is the stage's own folder, `{python}` this Python, and `{service}` where answers are graded."""
 
     FILES = ("inputs",)
 
@@ -314,8 +354,8 @@ class CommandStage(Stage):
     run: Annotated[list[str], Field(min_length=1)]
     """The program and its arguments."""
     inputs: list[str] = []
-    """Files and folders that it reads: when one changes, it runs again. A word of `run` that is the same as one of them
-    is looked for in the same places."""
+    """Files and folders that it reads: when one changes, it runs again. A word of `run` that is the
+    same as one of them is looked for in the same places."""
     leaves: dict[str, str] = {}
     """What it leaves, by name; paths in the stage's folder."""
 
@@ -325,7 +365,8 @@ class CommandStage(Stage):
         for name, path in value.items():
             if not re.fullmatch(r"[a-z0-9_]+", name):
                 raise ValueError(
-                    f"{name!r} is no name for what a stage leaves; write it in small letters, digits and _"
+                    f"{name!r} is no name for what a stage leaves; write it in small letters,"
+                    " digits and _"
                 )
             if Path(path).is_absolute() or ".." in Path(path).parts:
                 raise ValueError(f"{name}: {path!r} is not in the stage's folder")
@@ -340,7 +381,10 @@ class CommandStage(Stage):
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         meant = {"folder": str(folder), "python": sys.executable, "service": service or ""}
-        return [re.sub(r"\{(folder|python|service)\}", lambda found: meant[found[1]], word) for word in self.run]
+        return [
+            re.sub(r"\{(folder|python|service)\}", lambda found: meant[found[1]], word)
+            for word in self.run
+        ]
 
     def with_files_beside(self, path: Path) -> Self:
         found = super().with_files_beside(path)
@@ -349,7 +393,14 @@ class CommandStage(Stage):
 
 
 AnyStage = Annotated[
-    TrainStage | EvalStage | SampleStage | PairsStage | CompareStage | MergeStage | GateStage | CommandStage,
+    TrainStage
+    | EvalStage
+    | SampleStage
+    | PairsStage
+    | CompareStage
+    | MergeStage
+    | GateStage
+    | CommandStage,
     Field(discriminator="kind"),
 ]
 
@@ -375,7 +426,8 @@ def resolved(value: Any, places: Mapping[tuple[str, str], Path]) -> Any:
 
 
 def flat(tree: Mapping[str, Any], where: str, before: str = "") -> dict[str, Any]:
-    """`{grpo: {max_steps: 5}}` as `grpo.max_steps: 5`, the way the command line has it. Raises Misuse for twins."""
+    """`{grpo: {max_steps: 5}}` as `grpo.max_steps: 5`, the way the command line has it. Raises
+    Misuse for twins."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{before}{key}"

@@ -1,4 +1,5 @@
-"""What a pipeline has done, in its folder: which stage with what, and how it ended. Written at once or not at all.
+"""What a pipeline has done, in its folder: which stage with what, and how it ended. Written at once
+or not at all.
 
 pipeline.json    the state, one entry for each stage that was begun
 .lock            held by the run, and by what it has started for as long as that lives
@@ -28,7 +29,8 @@ from trainer.runs.folder import free_name
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0
-"""How long a run waits for what an earlier one, which is gone, has started: a training that is being stopped saves."""
+"""How long a run waits for what an earlier one, which is gone, has started: a training that is
+being stopped saves."""
 
 
 class Status(StrEnum):
@@ -86,7 +88,8 @@ class PipelineFolder:
         return self.logs / f"{stage}.log"
 
     def set_aside(self, stage: str) -> Path | None:
-        """Move what a stage has left to the next free name in `earlier`; where to, or None if there was nothing."""
+        """Move what a stage has left to the next free name in `earlier`; where to, or None if there
+        was nothing."""
         folder = self.of(stage)
         if not folder.exists() or not any(folder.iterdir()):
             return None
@@ -106,7 +109,8 @@ class PipelineFolder:
     def locked(self, say: Callable[[str], None], leftover_s: float = LEFTOVER_S) -> Iterator[int]:
         """Keep other runs out; yields the lock's descriptor, for children to hold as well.
 
-        Raises Misuse if a run is in the folder, or if what a killed one has started does not end in time.
+        Raises Misuse if a run is in the folder, or if what a killed one has started does not end in
+        time.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -117,7 +121,10 @@ class PipelineFolder:
                 if _is_alive(holder):
                     raise Misuse(f"{self.path}: another run (process {holder}) is in this folder")
                 if time.monotonic() > give_up_at:
-                    raise Misuse(f"{self.path}: something that an earlier run started is still running; end it first")
+                    raise Misuse(
+                        f"{self.path}: something that an earlier run started is still running; end"
+                        " it first"
+                    )
                 if not told:
                     say("waiting for what an earlier run has started to end")
                     told = True

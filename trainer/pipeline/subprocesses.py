@@ -1,6 +1,8 @@
-"""Programs that a pipeline starts: each in a session of its own, told to end when the pipeline does, however that ends.
+"""Programs that a pipeline starts: each in a session of its own, told to end when the pipeline
+does, however that ends.
 
-A signal to the pipeline becomes one SIGTERM to the program, so that a training saves; a second one kills it.
+A signal to the pipeline becomes one SIGTERM to the program, so that a training saves; a second one
+kills it.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class Child:
             )
 
     def wait(self, signals: Signals, on_line: Callable[[str], None]) -> int:
-        """Its exit status; `on_line` gets its last line of log now and then. Raises StopRequested after a signal."""
+        """Its exit status; `on_line` gets its last line of log now and then. Raises StopRequested
+        after a signal."""
         passed_on = False
         try:
             while self.process.poll() is None:
@@ -147,7 +150,8 @@ class Embedded:
             self._child.end()
 
     def url(self, signals: Signals, say: Callable[[str], None]) -> str:
-        """Where it listens; it is started when this is first asked, and anew when it has died. Raises a Fault."""
+        """Where it listens; it is started when this is first asked, and anew when it has died.
+        Raises a Fault."""
         if self._child is not None and self._child.process.poll() is None:
             return self._url
         say("starting the grading service")
@@ -162,7 +166,10 @@ class Embedded:
             elif time.monotonic() > give_up_at:
                 trouble = f"was not ready within {READY_S:.0f} s"
             if trouble:
-                end = f"the end of {child.log}:\n{child.tail(5)}\n`gradus doctor` says what is missing"
+                end = (
+                    f"the end of {child.log}:\n{child.tail(5)}\n`gradus doctor` says what is"
+                    " missing"
+                )
                 raise QueueFault(f"the grading service {trouble}; {end}")
             time.sleep(LOOK_EVERY_S)
         self._url = found[1]
@@ -170,7 +177,8 @@ class Embedded:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without settings for other services, which would make this one ask for keys, say."""
+    """The environment without settings for other services, which would make this one ask for keys,
+    say."""
     return {
         name: value
         for name, value in environment.items()

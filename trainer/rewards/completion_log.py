@@ -1,7 +1,7 @@
 """completions.jsonl of a run: what was graded, with the advantage that TRL made of each reward.
 
-Rewards are known one call before advantages, so lines wait here for theirs. Computes no advantage itself: scaling,
-faults, further sources and other processes' samples are TRL's to weigh.
+Rewards are known one call before advantages, so lines wait here for theirs. Computes no advantage
+itself: scaling, faults, further sources and other processes' samples are TRL's to weigh.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from trainer.runs.folder import append_lines
 
 
 class CompletionsFile:
-    """Holds the lines of one round of generation until `settle`; nothing that was taken is lost on the way."""
+    """Holds the lines of one round of generation until `settle`; nothing that was taken is lost on
+    the way."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -25,16 +26,21 @@ class CompletionsFile:
         self._held.extend(records)
 
     def add_extra_results(self, name: str, records: Sequence[dict[str, Any]]) -> None:
-        """What another grader said of the same completions, in the same order, before or after they were taken."""
+        """What another grader said of the same completions, in the same order, before or after they
+        were taken."""
         self._further.setdefault(name, []).extend(records)
 
     def settle(self, advantages_B: Sequence[float]) -> None:
-        """Write what is held with its advantages, in the order in which it was taken; None where the counts differ."""
+        """Write what is held with its advantages, in the order in which it was taken; None where
+        the counts differ."""
         fits = len(advantages_B) == len(self._held)
         advantages: Sequence[float | None] = advantages_B if fits else [None] * len(self._held)
         held, self._held = self._with_further(self._held), []
         if held:
-            records = ({**one, "advantage": advantage} for one, advantage in zip(held, advantages, strict=True))
+            records = (
+                {**one, "advantage": advantage}
+                for one, advantage in zip(held, advantages, strict=True)
+            )
             append_lines(self._file, records)
 
     def _with_further(self, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -49,7 +55,8 @@ class CompletionsFile:
 
 
 class AdvantageLoggingMixin:
-    """Goes before one of TRL's online trainers in the list of bases, and settles its completions after each round."""
+    """Goes before one of TRL's online trainers in the list of bases, and settles its completions
+    after each round."""
 
     completions_file: CompletionsFile | None = None
 
@@ -60,6 +67,8 @@ class AdvantageLoggingMixin:
             if file is not None:
                 file.settle(output["advantages"].tolist())
         finally:
-            if file is not None:  # what is still held, where the round ended before it had advantages
+            if (
+                file is not None
+            ):  # what is still held, where the round ended before it had advantages
                 file.settle(())
         return output

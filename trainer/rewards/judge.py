@@ -1,7 +1,8 @@
 """Rewards of a run: each judge grades the completions of a step and is one reward function for TRL.
 
-A judge is the grader of the tasks, a further grader or a reward model. A fault becomes None and spoils the completion's
-reward from every source (`trainer.stages.online`). Past a budget of faults the run stops.
+A judge is the grader of the tasks, a further grader or a reward model. A fault becomes None and
+spoils the completion's reward from every source (`trainer.stages.online`). Past a budget of faults
+the run stops.
 """
 
 from __future__ import annotations
@@ -77,10 +78,16 @@ class Judge:
         log_metric: Callable[[str, float], None],
         **_columns: Any,
     ) -> list[float | None]:
-        """One reward per completion, None where there is no verdict. Raises GradingStopped past the fault budget."""
+        """One reward per completion, None where there is no verdict. Raises GradingStopped past the
+        fault budget."""
         step = trainer_state.global_step + 1
-        asked = [(one, text_of(completion)) for one, completion in zip(prompt_id, completions, strict=True)]
-        log_metric(f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1))
+        asked = [
+            (one, text_of(completion))
+            for one, completion in zip(prompt_id, completions, strict=True)
+        ]
+        log_metric(
+            f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1)
+        )
         with self.grading():
             results = await self.results(asked, f"{step}.")
         if self.record is not None:
@@ -91,36 +98,57 @@ class Judge:
         return [self.value(result) if isinstance(result, Graded) else None for result in results]
 
     def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
-        """Begin to grade what the next call of `rewards` will ask for. Call it on the loop that will run that call."""
+        """Begin to grade what the next call of `rewards` will ask for. Call it on the loop that
+        will run that call."""
         new = [one for one in dict.fromkeys(asked) if one not in self._early]
         if new:
-            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s))
-            self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
+            sent = asyncio.create_task(
+                self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s)
+            )
+            self._early |= {
+                one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)
+            }
 
     async def results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
-        """Results in order: early verdicts, and for the rest one request, within one deadline for both."""
+        """Results in order: early verdicts, and for the rest one request, within one deadline for
+        both."""
         give_up_at = time.monotonic() + self.config.deadline_s
         early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
         if early:
             await asyncio.wait(early.values(), timeout=self.config.deadline_s)
-        found = {one: task.result() for one, task in early.items() if task.done() and not task.exception()}
+        found = {
+            one: task.result()
+            for one, task in early.items()
+            if task.done() and not task.exception()
+        }
         results = [found.get(one) for one in asked]
         missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
         left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
-        again = await self._ask([asked[index] for index in missing], id_prefix, left_s) if missing else []
+        again = (
+            await self._ask([asked[index] for index in missing], id_prefix, left_s)
+            if missing
+            else []
+        )
         for index, result in zip(missing, again, strict=True):
             results[index] = result
         return [result for result in results if result is not None]
 
-    async def _ask(self, asked: Sequence[SamplingOptions], id_prefix: str, deadline_s: float) -> list[Result]:
-        submissions = [self.submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)]
+    async def _ask(
+        self, asked: Sequence[SamplingOptions], id_prefix: str, deadline_s: float
+    ) -> list[Result]:
+        submissions = [
+            self.submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)
+        ]
         return await self.grade(submissions, deadline_s)
 
     def stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
-        """Raises GradingStopped at once when a step has no verdict at all, and after so many steps over the budget."""
+        """Raises GradingStopped at once when a step has no verdict at all, and after so many steps
+        over the budget."""
         faults = [outcome_of(result)["fault"] for result in results if isinstance(result, Faulted)]
         budget = self.config.fault_budget
-        self._steps_over_budget = self._steps_over_budget + 1 if len(faults) > budget.share * len(results) else 0
+        self._steps_over_budget = (
+            self._steps_over_budget + 1 if len(faults) > budget.share * len(results) else 0
+        )
         if results and len(faults) == len(results):
             what = f"none of {len(results)} samples could be graded"
         elif self._steps_over_budget >= budget.steps:
@@ -137,7 +165,7 @@ async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
     return (await asyncio.shield(sent))[index]
 
 
-# ------------------------------------------------------------------------------------- completions, records, metrics
+# ------------------------------------------------------------------- completions, records, metrics
 
 
 def text_of(completion: Any) -> str:
@@ -148,26 +176,38 @@ def text_of(completion: Any) -> str:
 
 
 def with_opening(opening: str, completion: str) -> str:
-    """The completion together with what its prompt has already written of it; a model may have written that again.
+    """The completion together with what its prompt has already written of it; a model may have
+    written that again.
 
-    Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would look like an answer.
+    Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would
+    look like an answer.
     """
     return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
 
 
-def task_submissions(config: RewardConfig, examples: Mapping[str, Example], opening: str = "") -> MakeSubmission:
-    """Completions for tasks, ready for the wire, with what their prompts have already written of them."""
+def task_submissions(
+    config: RewardConfig, examples: Mapping[str, Example], opening: str = ""
+) -> MakeSubmission:
+    """Completions for tasks, ready for the wire, with what their prompts have already written of
+    them."""
 
     def submission(prompt_id: str, text: str, submission_id: str) -> Submission:
         example, completion = examples[prompt_id], cleaned(with_opening(opening, text))
-        given = {"id": submission_id, "prompt": example.prompt, "completion": completion, "task": example.task}
+        given = {
+            "id": submission_id,
+            "prompt": example.prompt,
+            "completion": completion,
+            "task": example.task,
+        }
         return submission_class(config.judge).model_validate(given)
 
     return submission
 
 
 def over_http(config: RewardConfig, client: RewardClient) -> Grade:
-    return lambda asked, deadline_s: client.grade(config.judge, asked, rubric=config.rubric, deadline_s=deadline_s)
+    return lambda asked, deadline_s: client.grade(
+        config.judge, asked, rubric=config.rubric, deadline_s=deadline_s
+    )
 
 
 def records_of(
@@ -183,22 +223,36 @@ def records_of(
     return records
 
 
-_VERDICT = "reward passed stage components tests flags diagnostics fault rubric grader toolchain cached"
-NO_VERDICT: Record = dict.fromkeys(_VERDICT.split()) | {"components": {}, "flags": [], "diagnostics": []}
+_VERDICT = (
+    "reward passed stage components tests flags diagnostics fault rubric grader toolchain cached"
+)
+NO_VERDICT: Record = dict.fromkeys(_VERDICT.split()) | {
+    "components": {},
+    "flags": [],
+    "diagnostics": [],
+}
 
 
 def outcome_of(result: Result) -> Record:
-    """A result as plain fields, the same ones for verdicts and faults; a fault's reward is null, never zero."""
+    """A result as plain fields, the same ones for verdicts and faults; a fault's reward is null,
+    never zero."""
     given = result.model_dump(mode="json", include={"status", *NO_VERDICT})
     return {"status": result.status, **NO_VERDICT, **given}
 
 
-def metrics_of(judge: str, prompt_ids: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
-    """Metrics of one step, below the judge's name. Shares are of the graded samples, except `faulted`, which is of all.
+def metrics_of(
+    judge: str, prompt_ids: Sequence[str], results: Sequence[Result]
+) -> dict[str, float]:
+    """Metrics of one step, below the judge's name. Shares are of the graded samples, except
+    `faulted`, which is of all.
 
     The grader of the tasks also has `passed`, `group_passed` and `stage`.
     """
-    verdicts = [(one, result) for one, result in zip(prompt_ids, results, strict=True) if isinstance(result, Graded)]
+    verdicts = [
+        (one, result)
+        for one, result in zip(prompt_ids, results, strict=True)
+        if isinstance(result, Graded)
+    ]
     found = {f"{judge}/faulted": 1 - len(verdicts) / max(len(results), 1)}
     if not verdicts:
         return found
@@ -213,5 +267,8 @@ def metrics_of(judge: str, prompt_ids: Sequence[str], results: Sequence[Result])
         found[f"{judge}/group_passed"] = len(passed) / len({one for one, _ in verdicts})
         counts["stage"] = Counter(verdict.stage.value for _, verdict in verdicts)
     for kind, counted in counts.items():
-        found |= {f"{judge}/{kind}/{name}": count / len(verdicts) for name, count in sorted(counted.items())}
+        found |= {
+            f"{judge}/{kind}/{name}": count / len(verdicts)
+            for name, count in sorted(counted.items())
+        }
     return found

@@ -1,6 +1,8 @@
-"""Judges of a run: the grader of the tasks, further graders (`reward.services`) and reward models (`reward.models`).
+"""Judges of a run: the grader of the tasks, further graders (`reward.services`) and reward models
+(`reward.models`).
 
-Services are asked over HTTP. A reward model is the grader `preference` in this process, whose raw score is the reward.
+Services are asked over HTTP. A reward model is the grader `preference` in this process, whose raw
+score is the reward.
 """
 
 from __future__ import annotations
@@ -28,7 +30,17 @@ from trainer.rewards.judge import Judge, Record, Result, over_http, task_submiss
 if TYPE_CHECKING:
     from trainer.config.device import Device
 
-TOLD = ("status", "reward", "components", "flags", "fault", "rubric", "grader", "toolchain", "cached")
+TOLD = (
+    "status",
+    "reward",
+    "components",
+    "flags",
+    "fault",
+    "rubric",
+    "grader",
+    "toolchain",
+    "cached",
+)
 """Fields of a further verdict that stand in the line of its completion."""
 PREFERENCE = "preference"
 
@@ -50,17 +62,26 @@ class Judges:
         self.tasks = {example.id: example for example in examples}
 
     def all(self, models: Sequence[LocalGrader]) -> list[Judge]:
-        """The judges in the order of `weights_of`; `models` are those of `reward.models`, opened."""
+        """The judges in the order of `weights_of`; `models` are those of `reward.models`,
+        opened."""
         config = self.config
         own = [self.of_tasks(client_of(config))] if config.grader is not None else []
-        further = [self.of_service(one, client_of(config.for_service(one))) for one in config.services]
+        further = [
+            self.of_service(one, client_of(config.for_service(one))) for one in config.services
+        ]
         opened = zip(config.models, models, strict=True)
         return [*own, *further, *(self.of_model(asked, model) for asked, model in opened)]
 
     def of_tasks(self, client: RewardClient) -> Judge:
         submission = task_submissions(self.config, self.tasks, self.prompt.opening)
         record = self.file.take if self.file else None
-        return Judge(self.config, submission, over_http(self.config, client), record=record, grading=self.grading)
+        return Judge(
+            self.config,
+            submission,
+            over_http(self.config, client),
+            record=record,
+            grading=self.grading,
+        )
 
     def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
         config = self.config.for_service(service)
@@ -74,7 +95,9 @@ class Judges:
         async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
             return await asyncio.to_thread(lambda: list(model.grade(submissions)))
 
-        config = self.config.for_service(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
+        config = self.config.for_service(ServiceConfig(grader=PREFERENCE)).model_copy(
+            update={"urls": []}
+        )
         return Judge(
             config,
             self._preference,
@@ -87,18 +110,23 @@ class Judges:
         return preference_of(render(self.prompt, self.tasks[prompt_id]), text, number)
 
     def _named(self, name: str) -> dict[str, Any]:
-        """Arguments of a judge beside the first: the completion's line holds a part of what it says."""
+        """Arguments of a judge beside the first: the completion's line holds a part of what it
+        says."""
         file = self.file
 
         def record(records: Sequence[Record]) -> None:
             if file is not None:
-                file.add_extra_results(name, [{field: one[field] for field in TOLD} for one in records])
+                file.add_extra_results(
+                    name, [{field: one[field] for field in TOLD} for one in records]
+                )
 
         return {"name": name, "record": record, "grading": self.grading}
 
 
 def client_of(config: RewardConfig) -> RewardClient:
-    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
+    return RewardClient(
+        config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size
+    )
 
 
 def weights_of(reward: RewardConfig) -> list[float]:
@@ -112,12 +140,15 @@ def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submis
     given: dict[str, Any] = {"id": submission_id, "completion": cleaned(completion), "task": {}}
     if isinstance(prompt, str):
         return PreferenceSubmission.model_validate({**given, "prompt": cleaned(prompt)})
-    messages = [{"role": message["role"], "content": cleaned(message["content"])} for message in prompt]
+    messages = [
+        {"role": message["role"], "content": cleaned(message["content"])} for message in prompt
+    ]
     return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
 
 
 def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
-    """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and loads nothing."""
+    """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and
+    loads nothing."""
     for folder in (Path(model.path) for model in models):
         if folder.is_dir():
             try:

@@ -1,4 +1,5 @@
-"""A chain: what one sample of several turns is made of. Tokens, masks and verdicts; generates and grades nothing."""
+"""A chain: what one sample of several turns is made of. Tokens, masks and verdicts; generates and
+grades nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ class Chain:
         self.mask_T += [0] * len(ids)
         self.logprobs_T += [0.0] * len(ids)
 
-    def add_model(self, ids: Sequence[int], logprobs: Sequence[float | None] | None) -> tuple[int, int]:
+    def add_model(
+        self, ids: Sequence[int], logprobs: Sequence[float | None] | None
+    ) -> tuple[int, int]:
         """Where the answer stands in `ids_T`: its beginning and its end."""
         start = len(self.ids_T)
         self.ids_T += ids

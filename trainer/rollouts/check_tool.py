@@ -1,4 +1,5 @@
-"""The grader's feedback as a tool that the model calls, `check(code)`, through TRL's environment interface."""
+"""The grader's feedback as a tool that the model calls, `check(code)`, through TRL's environment
+interface."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ NOT_GRADED = "The code could not be checked now. Answer with the code that you t
 
 
 class CheckEnvironment:
-    """One sample's task. TRL calls `reset` before it generates, and offers every other public method as a tool."""
+    """One sample's task. TRL calls `reset` before it generates, and offers every other public
+    method as a tool."""
 
     def __init__(self, judge: Judge, counts: Counter[str]) -> None:
         """`counts` counts calls by outcome: `passed`, `failed` or `faulted`."""
@@ -30,14 +32,16 @@ class CheckEnvironment:
 
     async def check(self, code: str) -> str:
         """
-        Compile the code and run the task's tests. Returns the compiler's messages, the number of tests that pass, and
-        public tests that fail.
+        Compile the code and run the task's tests. Returns the compiler's messages, the number of
+        tests that pass, and public tests that fail.
 
         Args:
             code: The whole code of the answer.
         """
         text = cleaned(code)
-        (result,) = await self._judge.results([(self._prompt_id, text)], f"check.{self._prompt_id}.")
+        (result,) = await self._judge.results(
+            [(self._prompt_id, text)], f"check.{self._prompt_id}."
+        )
         if isinstance(result, Faulted):
             self._counts["faulted"] += 1
             return NOT_GRADED
@@ -55,12 +59,17 @@ def refuse_without_calls(tokenizer: Any) -> None:
     except ValueError:
         pass
     raise Misuse(
-        "turns.as_tool: the chat template of this tokenizer renders no calls of tools, or TRL cannot read them. Use a "
-        "model such as Qwen3, or leave `as_tool` out"
+        "turns.as_tool: the chat template of this tokenizer renders no calls of tools, or TRL"
+        " cannot read them. Use a model such as Qwen3, or leave `as_tool` out"
     )
 
 
 def last_answer(completion: list[dict[str, Any]]) -> str:
-    """The text of the model's last message; empty where that is a call, which has no answer behind it."""
+    """The text of the model's last message; empty where that is a call, which has no answer behind
+    it."""
     last = completion[-1] if completion else {}
-    return str(last.get("content") or "") if last.get("role") == "assistant" and not last.get("tool_calls") else ""
+    return (
+        str(last.get("content") or "")
+        if last.get("role") == "assistant" and not last.get("tool_calls")
+        else ""
+    )

@@ -9,10 +9,13 @@ from trainer.rewards.judge import Record, outcome_of
 from trainer.rollouts.chain import Chain
 
 
-def records_of_turns(step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]) -> list[Record]:
+def records_of_turns(
+    step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
+) -> list[Record]:
     """A line per answer, in the order of the chains; `sample` counts within the group of one task.
 
-    `said` is the user's message before the answer, null for the first. `stopped` stands in the last line of a chain.
+    `said` is the user's message before the answer, null for the first. `stopped` stands in the last
+    line of a chain.
     """
     return [
         {
@@ -30,8 +33,11 @@ def records_of_turns(step: int, chains: Sequence[Chain], advantages_BK: Sequence
     ]
 
 
-def records_of_chains(step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]) -> list[Record]:
-    """A line per chain with its last answer, in the form of a run of single turns, and the number of its turns."""
+def records_of_chains(
+    step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
+) -> list[Record]:
+    """A line per chain with its last answer, in the form of a run of single turns, and the number
+    of its turns."""
     return [
         {
             **where,
@@ -51,5 +57,9 @@ def _placed(
 ) -> Iterator[tuple[Record, Chain, Sequence[float]]]:
     counts: Counter[str] = Counter()
     for chain, advantages in zip(chains, advantages_BK, strict=True):
-        yield {"step": step, "prompt_id": chain.task, "sample": counts[chain.task]}, chain, advantages
+        yield (
+            {"step": step, "prompt_id": chain.task, "sample": counts[chain.task]},
+            chain,
+            advantages,
+        )
         counts[chain.task] += 1

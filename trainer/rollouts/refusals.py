@@ -18,24 +18,46 @@ def refuse_wrong_combinations(config: TrainConfig, options: Any) -> None:
     as_tool = turns.as_tool
     tokens = options.max_completion_length
     wrong = (
-        (config.stage != "grpo", "stage", "TRL's RLOOTrainer takes no rollout function; use stage: grpo"),
-        (config.reward.grader is None, "reward.grader", "repair turns need the verdict of a grader"),
-        (config.reward.grader == "preference", "reward.grader", "a score does not say what to repair"),
+        (
+            config.stage != "grpo",
+            "stage",
+            "TRL's RLOOTrainer takes no rollout function; use stage: grpo",
+        ),
+        (
+            config.reward.grader is None,
+            "reward.grader",
+            "repair turns need the verdict of a grader",
+        ),
+        (
+            config.reward.grader == "preference",
+            "reward.grader",
+            "a score does not say what to repair",
+        ),
         (
             bool(config.reward.services or config.reward.models),
             "reward.services and reward.models",
             "they would judge all turns as one text",
         ),
-        (config.prompt.style != "chat", "prompt.style", "a plain text has no turns; use style: chat"),
+        (
+            config.prompt.style != "chat",
+            "prompt.style",
+            "a plain text has no turns; use style: chat",
+        ),
         (
             options.loss_type == "dr_grpo",
             "loss_type: dr_grpo",
-            "it divides by max_completion_length, which bounds one answer and not a chain; use dapo",
+            (
+                "it divides by max_completion_length, which bounds one answer and not a chain; use"
+                " dapo"
+            ),
         ),
         (
             by_turn and options.loss_type in ("luspo", "vespo"),
             f"loss_type: {options.loss_type}",
-            "it weighs whole samples, and turns have advantages of their own; use dapo, or credit: chain",
+            (
+                "it weighs whole samples, and turns have advantages of their own; use dapo, or"
+                " credit: chain"
+            ),
         ),
         (
             by_turn and options.importance_sampling_level == "sequence",
@@ -65,7 +87,10 @@ def refuse_wrong_combinations(config: TrainConfig, options: Any) -> None:
         (
             as_tool and config.generation.backend == "vllm" and count_processes() > 1,
             "as_tool and a vLLM server in several processes",
-            "TRL 1.16 gives completions to other processes where they differ in their number of calls",
+            (
+                "TRL 1.16 gives completions to other processes where they differ in their number of"
+                " calls"
+            ),
         ),
         (
             turns.window is not None and turns.window <= tokens,

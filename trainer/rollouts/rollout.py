@@ -1,7 +1,9 @@
-"""Writing chains: TRL's `rollout_func` for several turns, and the reward function that goes with it.
+"""Writing chains: TRL's `rollout_func` for several turns, and the reward function that goes with
+it.
 
-TRL's `rollout_func` is experimental (1.16); everything that depends on it is in this module. Every turn is written by
-TRL's own generation, whichever backend that is, and graded while others of the same turn are still being written.
+TRL's `rollout_func` is experimental (1.16); everything that depends on it is in this module. Every
+turn is written by TRL's own generation, whichever backend that is, and graded while others of the
+same turn are still being written.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from trainer.rollouts.chain import Chain, StopReason, Turn
 from trainer.rollouts.template import usable_template, user_ids
 
 Watch = Callable[[Sequence[str]], AbstractContextManager[None]]
-"""Takes the prompts' ids of what is generated inside the block; an empty id marks a row that is not used."""
+"""Takes the prompts' ids of what is generated inside the block; an empty id marks a row that is not
+used."""
 
 
 @dataclass
@@ -45,42 +48,63 @@ class Rollout:
     _window: int | None = field(default=None, init=False)
 
     def prepare(self, trainer: Any) -> None:
-        """Choose the chat template and the window. Raises Misuse for a template that cannot be used."""
+        """Choose the chat template and the window. Raises Misuse for a template that cannot be
+        used."""
         tokenizer = trainer.processing_class
         self._template_kwargs = trainer.chat_template_kwargs or {}
         self._template = usable_template(tokenizer, trainer.eos_token_ids, self._template_kwargs)
         if self._template is not None:
             trainer.chat_template = self._template  # the first prompt is rendered by it as well
         own = getattr(trainer.model.config, "max_position_embeddings", None)
-        self._window = min((one for one in (self.config.window, own) if one is not None), default=None)
+        self._window = min(
+            (one for one in (self.config.window, own) if one is not None), default=None
+        )
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
         prompt_ids_B, _, _ = trainer._tokenize_prompts(prompts)
-        chains = [Chain(*row) for row in zip(self.tasks, prompts, map(list, prompt_ids_B), strict=True)]
+        chains = [
+            Chain(*row) for row in zip(self.tasks, prompts, map(list, prompt_ids_B), strict=True)
+        ]
         self.chains, open_chains, has_logprobs = chains, chains, False
         said: list[str | None] = [None] * len(chains)
         for turn in range(1, self.config.max + 1):
-            # All processes generate equally often and for as many prompts: TRL 1.16 gives the completions of a vLLM
-            # server to other processes otherwise, and a collective call that one process leaves out never returns.
+            # All processes generate equally often and for as many prompts: TRL 1.16 gives the
+            # completions of a vLLM server to other processes otherwise, and a collective call that
+            # one process leaves out never returns.
             width = max(gather_object([len(open_chains)]))
             if width == 0:
                 break
             rows = [chain.prompt_ids + chain.ids_T for chain in open_chains]
             rows += [chains[0].prompt_ids] * (width - len(rows))
             names = [chain.task for chain in open_chains] + [""] * (width - len(open_chains))
-            written, logprobs = self._generated(trainer, rows, names, trainer.num_generations if turn == 1 else 1)
+            written, logprobs = self._generated(
+                trainer, rows, names, trainer.num_generations if turn == 1 else 1
+            )
             has_logprobs = logprobs is not None
             number = len(open_chains)
             sampled = logprobs[:number] if logprobs is not None else [None] * number
-            spans = [one.add_model(*made) for one, *made in zip(open_chains, written[:number], sampled, strict=True)]
-            texts = trainer.processing_class.batch_decode(written[:number], skip_special_tokens=True)
-            results = self._graded(
-                trainer, [(one.task, text) for one, text in zip(open_chains, texts, strict=True)], turn
+            spans = [
+                one.add_model(*made)
+                for one, *made in zip(open_chains, written[:number], sampled, strict=True)
+            ]
+            texts = trainer.processing_class.batch_decode(
+                written[:number], skip_special_tokens=True
             )
-            for chain, before, text, result, span in zip(open_chains, said, texts, results, spans, strict=True):
+            results = self._graded(
+                trainer,
+                [(one.task, text) for one, text in zip(open_chains, texts, strict=True)],
+                turn,
+            )
+            for chain, before, text, result, span in zip(
+                open_chains, said, texts, results, spans, strict=True
+            ):
                 chain.turns.append(Turn(before, text, result, *span))
             messages = [self._next_message(chain, trainer) for chain in open_chains]
-            open_chains = [one for one, message in zip(open_chains, messages, strict=True) if message is not None]
+            open_chains = [
+                one
+                for one, message in zip(open_chains, messages, strict=True)
+                if message is not None
+            ]
             said = [message for message in messages if message is not None]
         return {
             "prompt_ids": [chain.prompt_ids for chain in chains],
@@ -90,7 +114,9 @@ class Rollout:
             "chain": chains,
         }
 
-    def _generated(self, trainer: Any, rows: list[list[int]], names: list[str], group: int) -> tuple[Any, Any]:
+    def _generated(
+        self, trainer: Any, rows: list[list[int]], names: list[str], group: int
+    ) -> tuple[Any, Any]:
         """Completions and their log-probabilities, None where the backend reports none."""
         if self.watch is None:
             return tuple(trainer._generate_single_turn(rows, None, {}, group))
@@ -102,7 +128,9 @@ class Rollout:
             return []
         prefix = f"{trainer.state.global_step + 1}.{turn}."
         with self.judge.grading():
-            return asyncio.run_coroutine_threadsafe(self.judge.results(asked, prefix), trainer.async_loop).result()
+            return asyncio.run_coroutine_threadsafe(
+                self.judge.results(asked, prefix), trainer.async_loop
+            ).result()
 
     def _next_message(self, chain: Chain, trainer: Any) -> str | None:
         """The user's next message, which is added to the chain; None where the chain ends."""
@@ -120,14 +148,16 @@ class Rollout:
             message = cleaned(next_turn(name, last.result, with_opening(self.opening, last.text)))
             how = self._template, message, trainer.eos_token_ids, self._template_kwargs
             ids = user_ids(trainer.processing_class, *how)
-            length = len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length
+            length = (
+                len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length
+            )
             if self._window is None or length <= self._window:
                 chain.add_user(ids)
                 return message
             chain.stopped = StopReason.WINDOW
         return None
 
-    # ------------------------------------------------------------------------------------------------------- rewards
+    # ------------------------------------------------------------------------------------- rewards
 
     @property
     def function(self) -> Callable[..., Awaitable[list[float | None]]]:
@@ -147,7 +177,8 @@ class Rollout:
         log_metric: Callable[[str, float], None],
         **_columns: Any,
     ) -> list[float | None]:
-        """One reward per chain, None where it ended in a fault. Raises GradingStopped past the fault budget."""
+        """One reward per chain, None where it ended in a fault. Raises GradingStopped past the
+        fault budget."""
         last = [one.turns[-1].result for one in chain]
         for name, value in metrics_of(self.judge.name, [one.task for one in chain], last).items():
             log_metric(name, value)
@@ -161,17 +192,24 @@ class Rollout:
 def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
     """Metrics of one step, below `turns/`.
 
-    `pass_by_<k>`: share of chains that passed in turn k or before; a chain with a fault before that counts in none.
-    `asked_again`: share of chains with a second answer, and `repaired`: share of these that passed in the end.
-    `tokens_<k>`: mean tokens of the k-th answers. `stopped/<reason>`: share of chains that ended so.
+    `pass_by_<k>`: share of chains that passed in turn k or before; a chain with a fault before that
+    counts in none. `asked_again`: share of chains with a second answer, and `repaired`: share of
+    these that passed in the end. `tokens_<k>`: mean tokens of the k-th answers. `stopped/<reason>`:
+    share of chains that ended so.
     """
     found: dict[str, float] = {}
     judged = [one for one in chains if all(isinstance(turn.result, Graded) for turn in one.turns)]
     again = [one for one in judged if len(one.turns) > 1]
     for turn in range(1, turns + 1):
         if judged:
-            found[f"pass_by_{turn}"] = sum(any(one.passed for one in one.turns[:turn]) for one in judged) / len(judged)
-        lengths = [one.turns[turn - 1].end - one.turns[turn - 1].start for one in chains if len(one.turns) >= turn]
+            found[f"pass_by_{turn}"] = sum(
+                any(one.passed for one in one.turns[:turn]) for one in judged
+            ) / len(judged)
+        lengths = [
+            one.turns[turn - 1].end - one.turns[turn - 1].start
+            for one in chains
+            if len(one.turns) >= turn
+        ]
         if lengths:
             found[f"tokens_{turn}"] = sum(lengths) / len(lengths)
     if judged:
@@ -179,5 +217,7 @@ def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
     if again:
         found["repaired"] = sum(one.passed for one in again) / len(again)
     for reason in StopReason:
-        found[f"stopped/{reason.value}"] = sum(one.stopped is reason for one in chains) / max(len(chains), 1)
+        found[f"stopped/{reason.value}"] = sum(one.stopped is reason for one in chains) / max(
+            len(chains), 1
+        )
     return {f"turns/{name}": value for name, value in found.items()}

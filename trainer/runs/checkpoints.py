@@ -1,4 +1,5 @@
-"""What every trainer of TRL's and transformers' gets from us: it saves between steps, resumes from a checkpoint, ends.
+"""What every trainer of TRL's and transformers' gets from us: it saves between steps, resumes from
+a checkpoint, ends.
 
 The loop is theirs. When memory runs out is `trainer.runs.oom_recovery`'s.
 """
@@ -27,7 +28,9 @@ class Resumable:
 
     def load(self: Any, checkpoint: Path) -> None:
         """The weights of a checkpoint, to be saved or measured and not to be trained."""
-        if not is_deepspeed_zero3_enabled():  # no process has room for them, and held-out tasks are left out
+        if (
+            not is_deepspeed_zero3_enabled()
+        ):  # no process has room for them, and held-out tasks are left out
             self._load_from_checkpoint(str(checkpoint))
 
     def save_now(self: Any) -> None:
@@ -36,15 +39,19 @@ class Resumable:
         # Processes must agree: the first one may have written its part before another one looks.
         if self.state.global_step > 0 and any_rank_true(why_incomplete(checkpoint) is not None):
             self._save_checkpoint(self.model, trial=None)
-            wait_for_all()  # once one process has ended, a launcher soon kills the others: all parts must be written
+            # once one process has ended, a launcher soon kills the others: all parts must be
+            # written
+            wait_for_all()
 
     def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
-        """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states transformers would skip."""
+        """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states
+        transformers would skip."""
         here = DEEPSPEED if self.is_deepspeed_enabled else FSDP if self.is_fsdp_enabled else PLAIN
         if checkpoint is not None and (found := layout_of(Path(checkpoint))) != here:
             raise Misuse(
-                f"{checkpoint} was written with {found}, and this run is launched with {here}: its optimizer states do "
-                "not fit. Launch the run as before, or begin anew with --resume never"
+                f"{checkpoint} was written with {found}, and this run is launched with {here}: its"
+                " optimizer states do not fit. Launch the run as before, or begin anew with"
+                " --resume never"
             )
         super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
 
@@ -56,15 +63,18 @@ class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
         self._wish = wish
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # A launcher passes signals on one by one: processes must agree on the step, or some wait for ever for others.
+        # A launcher passes signals on one by one: processes must agree on the step, or some wait
+        # for ever for others.
         if any_rank_true(self._wish.signal_number is not None):
             control.should_log = control.should_save = control.should_training_stop = True
 
 
 class SaveAtRoundEnd(TrainerCallback):  # type: ignore[misc]
-    """Puts off checkpoints and orderly stops to the end of a round of `steps` updates on one batch of completions.
+    """Puts off checkpoints and orderly stops to the end of a round of `steps` updates on one batch
+    of completions.
 
-    TRL 1.16 keeps a round's completions in memory alone: a run resumed within a round would be another run.
+    TRL 1.16 keeps a round's completions in memory alone: a run resumed within a round would be
+    another run.
     """
 
     def __init__(self, steps: int) -> None:
@@ -82,7 +92,8 @@ class SaveAtRoundEnd(TrainerCallback):  # type: ignore[misc]
 
 
 def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -> bool:
-    """True if the checkpoint is the end, and then its weights are loaded: transformers would do one step more."""
+    """True if the checkpoint is the end, and then its weights are loaded: transformers would do one
+    step more."""
     if checkpoint is None or step_of(checkpoint) < trainer.steps_in_all():
         return False
     say(f"all {trainer.steps_in_all()} steps are done already")
@@ -90,12 +101,20 @@ def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -
     return True
 
 
-STATES = ("global_step*", "latest", "zero_to_*", "rng_state_*", "scheduler.pt", "trainer_state.json")
+STATES = (
+    "global_step*",
+    "latest",
+    "zero_to_*",
+    "rng_state_*",
+    "scheduler.pt",
+    "trainer_state.json",
+)
 """Files of a checkpoint of DeepSpeed that are not the model's."""
 
 
 def save_final(trainer: Any, target: Path, done: Path | None) -> None:
-    """The trained model in `target`, whole or not at all. `done`: the checkpoint that already was the run's end."""
+    """The trained model in `target`, whole or not at all. `done`: the checkpoint that already was
+    the run's end."""
     half_saved = target.with_name(target.name + ".partial")
     if is_leader():
         for old in (half_saved, target):

@@ -1,4 +1,5 @@
-"""`stop_when`: ends a run that has collapsed, by rules over what is logged and measured; warns of KL."""
+"""`stop_when`: ends a run that has collapsed, by rules over what is logged and measured; warns of
+KL."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ RISE = 0.02
 class CollapseWatch(TrainerCallback):  # type: ignore[misc]
     """Turns a rule that holds into TRL's orderly stop: log, save, leave the loop."""
 
-    def __init__(self, rules: StopOnKl, say: Callable[[str], None], pass_rates: Sequence[float] = ()) -> None:
-        """`pass_rates`: of the held-out tasks, in the order of measurement; it grows in the first process."""
+    def __init__(
+        self, rules: StopOnKl, say: Callable[[str], None], pass_rates: Sequence[float] = ()
+    ) -> None:
+        """`pass_rates`: of the held-out tasks, in the order of measurement; it grows in the first
+        process."""
         self._rules = StopWhen(**rules.model_dump())
         self._pass_rates, self._say = pass_rates, say
         self._recent: dict[str, deque[float]] = {}
@@ -29,18 +33,24 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         """Mean reward of the steps before each measurement, since the one before it."""
         self._warned = False
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
         if not logs or "learning_rate" not in logs:
             return
         for name in ("kl", "frac_reward_zero_std"):
             if name in logs:
-                self._recent.setdefault(name, deque(maxlen=self._rules.steps)).append(float(logs[name]))
+                self._recent.setdefault(name, deque(maxlen=self._rules.steps)).append(
+                    float(logs[name])
+                )
         if "reward" in logs:
             self._earned.append(float(logs["reward"]))
         level, limit = self._level("kl"), self._rules.kl_warning
         is_high = level is not None and limit is not None and level > limit
         if is_high and not self._warned:
-            self._say(f"warning: KL to the reference is {level:.3g}, over stop_when.kl_warning {limit:g}")
+            self._say(
+                f"warning: KL to the reference is {level:.3g}, over stop_when.kl_warning {limit:g}"
+            )
         self._warned = is_high
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -66,8 +76,8 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
             earned, earns = self._mean_earned[-flat - 1], self._mean_earned[-1]
             if max(since) <= before and earns > earned + RISE:
                 return (
-                    f"the reward rose from {earned:.3f} to {earns:.3f}, and pass@1 of the held-out tasks did not rise "
-                    f"above {before:.1%} in {flat} measurements"
+                    f"the reward rose from {earned:.3f} to {earns:.3f}, and pass@1 of the held-out"
+                    f" tasks did not rise above {before:.1%} in {flat} measurements"
                 )
         return None
 

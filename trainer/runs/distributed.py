@@ -1,4 +1,5 @@
-"""Which of several training processes this is (`accelerate launch`, `torchrun`). Starts no process group itself."""
+"""Which of several training processes this is (`accelerate launch`, `torchrun`). Starts no process
+group itself."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def share_of(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def gathered(mine: Item) -> list[Item]:
-    """What all processes gave, in the order of their ranks; all must come here at the same place."""
+    """What all processes gave, in the order of their ranks; all must come here at the same
+    place."""
     import torch
 
     everyone: list[Any] = [None] * count_processes()

@@ -1,6 +1,8 @@
-"""The folder of one run: what lies where, where to go on from, and logs without doubled or torn lines.
+"""The folder of one run: what lies where, where to go on from, and logs without doubled or torn
+lines.
 
-Writes no checkpoint itself: transformers does. A killed run may leave one half-written; those are told apart here.
+Writes no checkpoint itself: transformers does. A killed run may leave one half-written; those are
+told apart here.
 """
 
 from __future__ import annotations
@@ -56,12 +58,20 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Keep other runs out of this folder. Raises Misuse if one is in it."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path / ".lock", f"{self.path}: another run is writing here; choose another output_dir"):
+        with locked(
+            self.path / ".lock",
+            f"{self.path}: another run is writing here; choose another output_dir",
+        ):
             yield
 
     def set_aside(self) -> Path | None:
-        """Move an earlier run into `previous-<n>` beside the new one's files; where to, or None if there was none."""
-        old = [entry for entry in self.path.iterdir() if not entry.name.startswith(("previous-", ".lock"))]
+        """Move an earlier run into `previous-<n>` beside the new one's files; where to, or None if
+        there was none."""
+        old = [
+            entry
+            for entry in self.path.iterdir()
+            if not entry.name.startswith(("previous-", ".lock"))
+        ]
         if not old:
             return None
         aside = free_name(self.path / "previous-")
@@ -71,11 +81,17 @@ class RunFolder:
         return aside
 
     def forget_after(self, step: int) -> Path | None:
-        """Drop what was logged and measured of steps that will be done again, and a line torn by a crash.
+        """Drop what was logged and measured of steps that will be done again, and a line torn by a
+        crash.
 
-        Logs of a run that begins anew move to `previous-<n>`, which is returned; None: there were none.
+        Logs of a run that begins anew move to `previous-<n>`, which is returned; None: there were
+        none.
         """
-        logs = [file for file in (self.metrics, self.completions, self.turns) if file.exists() and file.stat().st_size]
+        logs = [
+            file
+            for file in (self.metrics, self.completions, self.turns)
+            if file.exists() and file.stat().st_size
+        ]
         if step == 0 and logs:
             aside = free_name(self.metrics.with_name("previous-"))
             aside.mkdir()
@@ -106,11 +122,12 @@ def written_whole(target: Path) -> Iterator[Path]:
     partial.rename(target)
 
 
-# ----------------------------------------------------------------------------------------------------- checkpoints
+# ---------------------------------------------------------------------- checkpoints
 
 
 def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
-    """The checkpoint to go on from: `auto` takes the newest whole one, `never` none, else the path that was given.
+    """The checkpoint to go on from: `auto` takes the newest whole one, `never` none, else the path
+    that was given.
 
     Raises Misuse for a given path that is no whole checkpoint.
     """
@@ -125,7 +142,10 @@ def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
         why = why_incomplete(checkpoint)
         if why is None:
             return checkpoint
-        say(f"skipping {checkpoint.name}: {why}; the run was probably stopped while it was being written")
+        say(
+            f"skipping {checkpoint.name}: {why}; the run was probably stopped while it was being"
+            " written"
+        )
     return None
 
 
@@ -137,7 +157,11 @@ def newest_checkpoint(folder: Path, up_to: int) -> Path | None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """Those in a folder, whole or not, the newest first."""
-    found = [entry for entry in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-[0-9]+", entry.name)]
+    found = [
+        entry
+        for entry in folder.glob("checkpoint-*")
+        if re.fullmatch(r"checkpoint-[0-9]+", entry.name)
+    ]
     return sorted((entry for entry in found if entry.is_dir()), key=_number_of, reverse=True)
 
 
@@ -147,7 +171,11 @@ def _number_of(checkpoint: Path) -> int:
 
 def step_of(checkpoint: Path | None) -> int:
     """Steps done when it was written; 0 where there is none."""
-    return int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]) if checkpoint else 0
+    return (
+        int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"])
+        if checkpoint
+        else 0
+    )
 
 
 def epochs_of(checkpoint: Path) -> int:
@@ -156,7 +184,8 @@ def epochs_of(checkpoint: Path) -> int:
 
 
 def why_incomplete(checkpoint: Path) -> str | None:
-    """What a checkpoint lacks to be trained on from; None if nothing. Looks at lengths of files, not at weights."""
+    """What a checkpoint lacks to be trained on from; None if nothing. Looks at lengths of files,
+    not at weights."""
     from safetensors import SafetensorError, safe_open
 
     if not checkpoint.is_dir():
@@ -190,44 +219,65 @@ def layout_of(checkpoint: Path) -> str:
 
 
 def _state_files(checkpoint: Path) -> list[Path]:
-    """Files without which a checkpoint is not whole, beside safetensors: optimizer, schedule, sharded weights."""
+    """Files without which a checkpoint is not whole, beside safetensors: optimizer, schedule,
+    sharded weights."""
     layout, schedule = layout_of(checkpoint), checkpoint / "scheduler.pt"
-    if layout == DEEPSPEED:  # its file `latest` is written after all processes' shards, and names their folder
+    if (
+        layout == DEEPSPEED
+    ):  # its file `latest` is written after all processes' shards, and names their folder
         shards = checkpoint / (checkpoint / "latest").read_text().strip()
         states = sorted(shards.glob("*_states.pt")) or [shards]
-        return [*states, schedule] if schedule.exists() else states  # a schedule of DeepSpeed's own is in the shards
+        return (
+            [*states, schedule] if schedule.exists() else states
+        )  # a schedule of DeepSpeed's own is in the shards
     if layout == FSDP and (checkpoint / "pytorch_model_fsdp_0").is_dir():
         folders = ("pytorch_model_fsdp_0", "optimizer_0")
-        return [*(checkpoint / name / ".metadata" for name in folders), schedule]  # written after the shards
+        return [
+            *(checkpoint / name / ".metadata" for name in folders),
+            schedule,
+        ]  # written after the shards
     if layout == FSDP:
         return [checkpoint / "pytorch_model_fsdp.bin", checkpoint / "optimizer.bin", schedule]
     return [checkpoint / "optimizer.pt", schedule]
 
 
-# ------------------------------------------------------------------------------------------------------ JSON lines
+# ---------------------------------------------------------------------- JSON lines
 
 
 def append_lines(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Add records to a file of JSON lines in one write, so that a reader or a crash sees whole batches mostly."""
-    text = "".join(json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    """Add records to a file of JSON lines in one write, so that a reader or a crash sees whole
+    batches mostly."""
+    text = "".join(
+        json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records
+    )
     # A lone surrogate cannot be encoded; its escape means the same in JSON.
     with file.open("a", encoding="utf-8", errors="backslashreplace") as handle:
         handle.write(text)
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The whole records of a file of JSON lines; a torn last line is left out, a missing file is empty."""
+    """The whole records of a file of JSON lines; a torn last line is left out, a missing file is
+    empty."""
     if not file.exists():
         return []
-    return [record for line in file.read_text(encoding="utf-8").split("\n") if (record := record_of(line)) is not None]
+    return [
+        record
+        for line in file.read_text(encoding="utf-8").split("\n")
+        if (record := record_of(line)) is not None
+    ]
 
 
 def keep_lines_until(file: Path, step: int) -> None:
-    """Keep the records with `step` up to the given one, and write the file anew if any other was there."""
+    """Keep the records with `step` up to the given one, and write the file anew if any other was
+    there."""
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
-    kept = [line for line in lines if (record := record_of(line)) is not None and record.get("step", 0) <= step]
+    kept = [
+        line
+        for line in lines
+        if (record := record_of(line)) is not None and record.get("step", 0) <= step
+    ]
     write_text(file, "".join(line + "\n" for line in kept))
 
 

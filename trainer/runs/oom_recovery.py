@@ -1,8 +1,9 @@
-"""Memory runs out: a run continues with fewer samples at a time and as many more accumulated for each update.
+"""Memory runs out: a run continues with fewer samples at a time and as many more accumulated for
+each update.
 
-An update sees as many samples as before, in the same order. What transformers has for this (`auto_find_batch_size`)
-makes updates smaller and begins anew, so it is only used where the configuration sets it. One process only: of several,
-the others would wait for the one that ran out.
+An update sees as many samples as before, in the same order. What transformers has for this
+(`auto_find_batch_size`) makes updates smaller and begins anew, so it is only used where the
+configuration sets it. One process only: of several, the others would wait for the one that ran out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class OutOfMemory(Exception):
 
 
 class UpdateWatch(TrainerCallback):  # type: ignore[misc]
-    """Knows whether weights are being changed at the moment, and so may be neither the old ones nor the new ones."""
+    """Knows whether weights are being changed at the moment, and so may be neither the old ones nor
+    the new ones."""
 
     def __init__(self) -> None:
         self.in_update = False
@@ -51,7 +53,8 @@ class UpdateWatch(TrainerCallback):  # type: ignore[misc]
 
 @contextmanager
 def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[None]:
-    """Turns an allocation that failed inside the block into `OutOfMemory`, with the last whole step saved.
+    """Turns an allocation that failed inside the block into `OutOfMemory`, with the last whole step
+    saved.
 
     Raises Misuse where vLLM generates in this process, whose engine cannot start a second time.
     """
@@ -62,7 +65,9 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
         if config.on_out_of_memory == "stop" or not should_reduce_batch_size(error):
             raise
         if trainer.args.world_size > 1:
-            error.add_note("Several processes train, so the run cannot make its batches smaller by itself.")
+            error.add_note(
+                "Several processes train, so the run cannot make its batches smaller by itself."
+            )
             raise
         # What the failed step had allocated hangs on the frames that it failed in.
         traceback.clear_frames(error.__traceback__)
@@ -73,16 +78,21 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
         trainer.save_now()
     if getattr(trainer, "use_vllm", False) and trainer.vllm_mode == "colocate":
         raise Misuse(
-            f"out of memory after step {trainer.state.global_step} ({said}), and vLLM's engine cannot start twice in "
-            f"one process: halve per_device_train_batch_size ({trainer.args.per_device_train_batch_size}) and double "
-            f"gradient_accumulation_steps ({trainer.args.gradient_accumulation_steps}), or lower "
-            f"{config.options_name}.vllm_gpu_memory_utilization, and start again to resume from that step"
+            f"out of memory after step {trainer.state.global_step} ({said}), and vLLM's engine"
+            " cannot start twice in one process: halve per_device_train_batch_size"
+            f" ({trainer.args.per_device_train_batch_size}) and double gradient_accumulation_steps"
+            f" ({trainer.args.gradient_accumulation_steps}), or lower"
+            f" {config.options_name}.vllm_gpu_memory_utilization, and start again to resume from"
+            " that step"
         )
     raise OutOfMemory(said, trainer.state.global_step, trainer.args)
 
 
-def retry_with_smaller_batches(run: RunContext[C, D], attempt: Callable[[RunContext[C, D]], None]) -> None:
-    """Call `attempt` with the run, and again with smaller batches for as long as it raises OutOfMemory.
+def retry_with_smaller_batches(
+    run: RunContext[C, D], attempt: Callable[[RunContext[C, D]], None]
+) -> None:
+    """Call `attempt` with the run, and again with smaller batches for as long as it raises
+    OutOfMemory.
 
     Raises Misuse when one sample at a time is too much.
     """
@@ -93,8 +103,9 @@ def retry_with_smaller_batches(run: RunContext[C, D], attempt: Callable[[RunCont
         except OutOfMemory as ran_out:
             options, done = smaller(run.options, ran_out), ran_out.step
             said = (
-                f"out of memory after step {done} with {ran_out.batch} samples at a time ({ran_out}); continuing with "
-                f"{options[BATCHES[0]]} at a time, {options['gradient_accumulation_steps']} times for each update"
+                f"out of memory after step {done} with {ran_out.batch} samples at a time"
+                f" ({ran_out}); continuing with {options[BATCHES[0]]} at a time,"
+                f" {options['gradient_accumulation_steps']} times for each update"
             )
         # Only now, without the exception, is the trainer that failed gone, and its memory with it.
         clear_device_cache(garbage_collection=True)
@@ -106,14 +117,20 @@ def retry_with_smaller_batches(run: RunContext[C, D], attempt: Callable[[RunCont
 
 def smaller(options: Mapping[str, Any], ran_out: OutOfMemory) -> dict[str, Any]:
     """The options with fewer samples at a time, and an update that sees as many as before."""
-    factor = next((factor for factor in range(2, ran_out.batch + 1) if ran_out.batch % factor == 0), None)
+    factor = next(
+        (factor for factor in range(2, ran_out.batch + 1) if ran_out.batch % factor == 0), None
+    )
     if factor is None:
         raise Misuse(
-            f"out of memory with one sample at a time ({ran_out}): lower max_length or max_completion_length (and "
-            "generation_batch_size, where the model being trained writes), or use lora, gradient_checkpointing, "
-            "model.load_in_4bit, or more memory"
+            f"out of memory with one sample at a time ({ran_out}): lower max_length or"
+            " max_completion_length (and generation_batch_size, where the model being trained"
+            " writes), or use lora, gradient_checkpointing, model.load_in_4bit, or more memory"
         )
-    new = {**options, BATCHES[0]: ran_out.batch // factor, BATCHES[1]: max(1, ran_out.eval_batch // factor)}
+    new = {
+        **options,
+        BATCHES[0]: ran_out.batch // factor,
+        BATCHES[1]: max(1, ran_out.eval_batch // factor),
+    }
     new["gradient_accumulation_steps"] = ran_out.accumulated * factor
     if options.get("steps_per_generation") is not None:
         new["steps_per_generation"] = int(options["steps_per_generation"]) * factor

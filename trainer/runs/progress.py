@@ -1,4 +1,5 @@
-"""What a person and a program see of a run while it goes: a bar, training.log, one JSON line per logged step.
+"""What a person and a program see of a run while it goes: a bar, training.log, one JSON line per
+logged step.
 
 It decides nothing: callbacks here only read what TRL logs, and the clock only looks.
 """
@@ -25,7 +26,8 @@ LOGGER = logging.getLogger("gradus.train")
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is at the moment: a bar puts itself in between, so that lines go above it."""
+    """Writes to what standard error is at the moment: a bar puts itself in between, so that lines
+    go above it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -37,7 +39,8 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def make_logger(log: Path) -> Iterator[Callable[[str], None]]:
-    """`say`: a line for training.log and standard error; of several processes only the first one talks."""
+    """`say`: a line for training.log and standard error; of several processes only the first one
+    talks."""
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
     handlers: list[logging.Handler] = []
     if is_leader():
@@ -59,7 +62,8 @@ def make_logger(log: Path) -> Iterator[Callable[[str], None]]:
 class StepClock(TrainerCallback):  # type: ignore[misc]
     """Splits the time of a step at the moments when grading begins and ends.
 
-    `generate` is everything before grading, so it holds reference log-probabilities too; `update` is everything after.
+    `generate` is everything before grading, so it holds reference log-probabilities too; `update`
+    is everything after.
     """
 
     def __init__(self) -> None:
@@ -97,18 +101,31 @@ class StepClock(TrainerCallback):  # type: ignore[misc]
 class MetricsFile(TrainerCallback):  # type: ignore[misc]
     """One JSON line per logged step, and a shorter one for people in training.log."""
 
-    def __init__(self, file: Path, summary: Callable[[Mapping[str, Any]], str], clock: StepClock | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        summary: Callable[[Mapping[str, Any]], str],
+        clock: StepClock | None = None,
+    ) -> None:
         self._file = file
         self._summary = summary
         self._clock = clock
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
         # TRL also logs a summary of the whole run at its end, without a learning rate.
         measured = any(name.startswith("eval_") for name in logs or ())
         if not logs or not ("learning_rate" in logs or measured) or not state.is_world_process_zero:
             return
         clocked = self._clock.take() if self._clock and not measured else {}
-        line = {"step": state.global_step, "epoch": state.epoch, "time": round(time.time(), 3), **logs, **clocked}
+        line = {
+            "step": state.global_step,
+            "epoch": state.epoch,
+            "time": round(time.time(), 3),
+            **logs,
+            **clocked,
+        }
         append_lines(self._file, [line])
         summary = measured_summary(line) if measured else self._summary(line)
         text = f"step {state.global_step}/{state.max_steps}  {summary}"
@@ -119,11 +136,19 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
 
 class ProgressBar(TrainerCallback):  # type: ignore[misc]
-    """A bar on a terminal; nothing where standard error is a file, which has the lines of training.log instead."""
+    """A bar on a terminal; nothing where standard error is a file, which has the lines of
+    training.log instead."""
 
     def __init__(self, title: str, summary: Callable[[Mapping[str, Any]], str]) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, TextColumn("{task.fields[summary]}"), console=Console(stderr=True))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(
+            *columns, TextColumn("{task.fields[summary]}"), console=Console(stderr=True)
+        )
         self._task = self._bar.add_task(title, total=None, summary="")
         self._summary = summary
 
@@ -135,7 +160,9 @@ class ProgressBar(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._bar.update(self._task, completed=state.global_step)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
         if logs and "learning_rate" in logs:
             self._bar.update(self._task, summary=self._summary(logs))
 
@@ -161,18 +188,26 @@ def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
     """A summary of logged numbers: each part is a form and the names that its number may have."""
 
     def summary(logs: Mapping[str, Any]) -> str:
-        said = (_number(form, next((logs[name] for name in names if name in logs), None)) for form, *names in parts)
+        said = (
+            _number(form, next((logs[name] for name in names if name in logs), None))
+            for form, *names in parts
+        )
         return "  ".join(part for part in said if part)
 
     return summary
 
 
-_LOSS, _LENGTH, _RATE = ("loss {:.4f}", "loss"), ("length {:.0f}", "length"), ("lr {:.2e}", "learning_rate")
+_LOSS, _LENGTH, _RATE = (
+    ("loss {:.4f}", "loss"),
+    ("length {:.0f}", "length"),
+    ("lr {:.2e}", "learning_rate"),
+)
 _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
 sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
 pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, ("kl {:.3f}", "kl"), _RATE)
-"""Summary of preferences and reward models: how often the better answer ranks first, by what margin; KL of `dpo`."""
+"""Summary of preferences and reward models: how often the better answer ranks first, by what
+margin; KL of `dpo`."""
 token_summary = _in_words(_LOSS, _LENGTH, _RATE)
 
 
@@ -180,7 +215,9 @@ def measured_summary(logs: Mapping[str, Any]) -> str:
     """Figures of one evaluation of the loss, without its speed."""
     named = {name: value for name, value in logs.items() if name.startswith("eval_")}
     slow = ("_runtime", "_per_second", "_num_tokens")
-    return "  ".join(_number(name + " {:.4f}", value) for name, value in named.items() if not name.endswith(slow))
+    return "  ".join(
+        _number(name + " {:.4f}", value) for name, value in named.items() if not name.endswith(slow)
+    )
 
 
 def _number(form: str, value: Any) -> str:

@@ -1,4 +1,5 @@
-"""What a run was asked for and with what it ran, written into its folder: enough to repeat it. Knows no stage."""
+"""What a run was asked for and with what it ran, written into its folder: enough to repeat it.
+Knows no stage."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def versions() -> dict[str, str | None]:
     return {"gradus": __version__, **{name: version_of(name) for name in PACKAGES}}
 
 
-def write_settings(config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device) -> None:
+def write_settings(
+    config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device
+) -> None:
     """The resolved config, with the options that TRL is really told, and the environment."""
     asked = {name: value for name, value in options.items() if name not in config.SET_ELSEWHERE}
     resolved = config.model_copy(update={config.options_name: asked})

@@ -1,6 +1,8 @@
-"""SIGINT and SIGTERM as a wish to stop: the first one ends the run after the step in progress, the second at once.
+"""SIGINT and SIGTERM as a wish to stop: the first one ends the run after the step in progress, the
+second at once.
 
-Loads nothing large, so that it listens before anything large is loaded. `trainer.runs.checkpoints` ends TRL's loop.
+Loads nothing large, so that it listens before anything large is loaded. `trainer.runs.checkpoints`
+ends TRL's loop.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ from typing import Any, ClassVar
 EXIT_STATUS_BASE = 128
 """What shells add to a signal's number."""
 DUPLICATE_S = 0.5
-"""Seconds in which further signals count as the first one: when a pipeline is killed, Linux sends its training the
-parent-death signal once for each of the pipeline's threads."""
+"""Seconds in which further signals count as the first one: when a pipeline is killed, Linux sends
+its training the parent-death signal once for each of the pipeline's threads."""
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 _HELD_BACK = tuple(one for one in signal.Signals if one in _ENDS or one.name == "SIGHUP")
 
 
 class StopRequested(Exception):
-    """The run ends early because of a signal. It is raised after everything that can be saved was saved."""
+    """The run ends early because of a signal. It is raised after everything that can be saved was
+    saved."""
 
     def __init__(self, signal_number: int) -> None:
         self.exit_status = EXIT_STATUS_BASE + signal_number
@@ -40,7 +43,9 @@ class StopWish:
     """Remembers the first signal; `raise_if_made` is for places where stopping loses nothing."""
 
     NUMBERS: ClassVar[tuple[signal.Signals, ...]] = _ENDS
-    SAYS: ClassVar[str] = "stopping after this step, then saving a checkpoint; once more stops at once, without saving"
+    SAYS: ClassVar[str] = (
+        "stopping after this step, then saving a checkpoint; once more stops at once, without saving"  # noqa: E501
+    )
 
     def __init__(self, say: Callable[[str], None] = _say_at_once) -> None:
         self.signal_number: int | None = None
@@ -71,7 +76,8 @@ class StopWish:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Imports are safe in the block: a signal is delivered after it, to its earlier handler; a second one exits.
+    """Imports are safe in the block: a signal is delivered after it, to its earlier handler; a
+    second one exits.
 
     An import may swallow what a signal's handler raises in it, or leave a module half made.
     """
@@ -91,8 +97,11 @@ def held_back() -> Iterator[None]:
 
 
 @contextmanager
-def handled_by(handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """Take the signals over inside the block; outside the main thread, where Python forbids it, do nothing."""
+def handled_by(
+    handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]
+) -> Iterator[None]:
+    """Take the signals over inside the block; outside the main thread, where Python forbids it, do
+    nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

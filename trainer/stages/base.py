@@ -1,7 +1,8 @@
-"""One kind of stage: its data, its options, its trainer and what it measures; and the run of any stage.
+"""One kind of stage: its data, its options, its trainer and what it measures; and the run of any
+stage.
 
-`Stage` is the shape that `pretrain`, `sft`, `dpo`, `reward` and `rl` fill in. `train_stage` runs one from its config to
-its final model, linear on purpose.
+`Stage` is the shape that `pretrain`, `sft`, `dpo`, `reward` and `rl` fill in. `train_stage` runs
+one from its config to its final model, linear on purpose.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ class Stage(Generic[C, D]):
 
     OPTIONS_CLASS: ClassVar[Any]
     """The configuration class of TRL or transformers."""
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {"logging_steps": 10, "save_steps": 100, "report_to": "none"}
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        "logging_steps": 10,
+        "save_steps": 100,
+        "report_to": "none",
+    }
     SUMMARY: ClassVar[Any]
     """A function: a logged line in words, for training.log and the bar."""
     SCORES: ClassVar[bool] = False
@@ -59,10 +64,11 @@ class Stage(Generic[C, D]):
         self.config = config
         self.title = config.options_name
 
-    # ---------------------------------------------------------------------------------------------------------- data
+    # ---------------------------------------------------------------------------------------- data
 
     def read(self) -> D:
-        """The data, as far as it can be read without a model. Raises Misuse naming file and line."""
+        """The data, as far as it can be read without a model. Raises Misuse naming file and
+        line."""
         raise NotImplementedError
 
     def described(self, data: D) -> str:
@@ -75,8 +81,8 @@ class Stage(Generic[C, D]):
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
         """Lengths of the data in tokens, in words, for a dry run.
 
-        `window`: tokens that the model takes at once; None where its configuration names no bound. Raises Misuse where
-        the data does not fit.
+        `window`: tokens that the model takes at once; None where its configuration names no bound.
+        Raises Misuse where the data does not fit.
         """
         return []
 
@@ -90,13 +96,15 @@ class Stage(Generic[C, D]):
 
     def record(self, run: RunContext[C, D]) -> None:
         """Write into the run folder what was used for what."""
-        run.folder.data.write_text(json.dumps(self.told(run.data), indent=1) + "\n", encoding="utf-8")
+        run.folder.data.write_text(
+            json.dumps(self.told(run.data), indent=1) + "\n", encoding="utf-8"
+        )
 
     def told(self, data: D) -> dict[str, Any]:
         """Lines of data.json."""
         return {"description": self.described(data)}
 
-    # ------------------------------------------------------------------------------------------------------- options
+    # ------------------------------------------------------------------------------------- options
 
     def measures(self) -> bool:
         """Whether there is something to measure the loss on."""
@@ -104,29 +112,41 @@ class Stage(Generic[C, D]):
         return bool(data.eval_dataset) or data.held_out > 0
 
     def options(self, device: Device, say: Say) -> dict[str, Any]:
-        """Options for TRL, defaults and the device's needs included. Raises Misuse where it could not measure."""
+        """Options for TRL, defaults and the device's needs included. Raises Misuse where it could
+        not measure."""
         asked, measures = self.config.options, self.measures()
-        strategy = str(getattr(asked.get("eval_strategy"), "value", asked.get("eval_strategy") or "no"))
+        strategy = str(
+            getattr(asked.get("eval_strategy"), "value", asked.get("eval_strategy") or "no")
+        )
         if strategy != "no" and not measures:
             raise Misuse(
-                f"{self.config.options_name}.eval_strategy: there is nothing to measure on; give data.held_out a share"
+                f"{self.config.options_name}.eval_strategy: there is nothing to measure on; give"
+                " data.held_out a share"
             )
-        return with_device_defaults({**self.DEFAULTS, **(MEASURING if measures else {}), **asked}, device, say)
+        return with_device_defaults(
+            {**self.DEFAULTS, **(MEASURING if measures else {}), **asked}, device, say
+        )
 
     def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
         """The object of TRL's or transformers'. Raises Misuse for combinations that it refuses."""
-        ours = {"output_dir": str(output_dir), "seed": self.config.seed, "disable_tqdm": True, **more}
+        ours = {
+            "output_dir": str(output_dir),
+            "seed": self.config.seed,
+            "disable_tqdm": True,
+            **more,
+        }
         try:
             return self.OPTIONS_CLASS(**options, **ours)
         except (ValueError, TypeError, ImportError, NotImplementedError) as error:
             raise Misuse(f"{self.config.options_name}: {error}") from None
 
     def check(self, data: D, options: Mapping[str, Any], device: Device) -> str:
-        """What an update sees, in words. Raises Misuse for options that TRL refuses; the run folder may not exist."""
+        """What an update sees, in words. Raises Misuse for options that TRL refuses; the run folder
+        may not exist."""
         made = self.arguments(options, Path("."))
         return f"{made.train_batch_size * made.gradient_accumulation_steps} samples for each update"
 
-    # ------------------------------------------------------------------------------------------------------- trainer
+    # ------------------------------------------------------------------------------------- trainer
 
     def begin(self, run: RunContext[C, D], start: str) -> str:
         """What comes before the training: where the weights lie that it starts from."""
@@ -185,7 +205,12 @@ class Stage(Generic[C, D]):
         Raises OutOfMemory, and StopRequested after a signal, with a checkpoint saved.
         """
         if run.checkpoint is not None:  # the start was measured before
-            run = replace(run, options={name: run.options[name] for name in run.options if name != "eval_on_start"})
+            run = replace(
+                run,
+                options={
+                    name: run.options[name] for name in run.options if name != "eval_on_start"
+                },
+            )
         trainer, watch = self.make_trainer(run, start, tokenizer), UpdateWatch()
         trainer.add_callback(watch)
         self.before_steps(run, trainer)
@@ -193,9 +218,12 @@ class Stage(Generic[C, D]):
         if done is None:
             with detect_oom(trainer, watch, run.config):
                 try:
-                    trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
+                    trainer.train(
+                        resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None
+                    )
                 except GradusError:
-                    # Raised while a step's samples were with the graders: the weights are those of the last whole step.
+                    # Raised while a step's samples were with the graders: the weights are those of
+                    # the last whole step.
                     trainer.save_now()
                     raise
         run.wish.raise_if_made()
@@ -221,7 +249,10 @@ class RowsStage(Stage[R, Split]):
         if again := repeated(data.train):
             said += f" ({again} say the same as an earlier one)"
         if data.skipped:
-            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+            said += (
+                f"; {len(data.skipped)} rows cannot be used and are left out, the first:"
+                f" {data.skipped[0]}"
+            )
         return said
 
     def texts(self, data: Split) -> Iterable[str]:
@@ -231,7 +262,9 @@ class RowsStage(Stage[R, Split]):
         most = self.config.options.get("max_length", self.OPTIONS_CLASS.max_length)
         if window is None or (most is not None and most <= window):
             return []
-        longest = max(len(tokenizer(text)["input_ids"]) for text in longest_of(self.texts(self.read()), len))
+        longest = max(
+            len(tokenizer(text)["input_ids"]) for text in longest_of(self.texts(self.read()), len)
+        )
         if longest > window:
             raise Misuse(
                 f"data: a text has {longest} tokens, and the model takes {window}: set "
@@ -242,8 +275,15 @@ class RowsStage(Stage[R, Split]):
     def told(self, data: Split) -> dict[str, Any]:
         parts = {"train": data.train, "held_out": data.held_out}
         keys = {name: "".join(sample.whole_key for sample in part) for name, part in parts.items()}
-        hashes = {f"{name}_sha256": hashlib.sha256(text.encode()).hexdigest() for name, text in keys.items()}
-        return {**super().told(data), **hashes, "held_out": [sample.where for sample in data.held_out]}
+        hashes = {
+            f"{name}_sha256": hashlib.sha256(text.encode()).hexdigest()
+            for name, text in keys.items()
+        }
+        return {
+            **super().told(data),
+            **hashes,
+            "held_out": [sample.where for sample in data.held_out],
+        }
 
     def make_trainer(self, run: RunContext[R, Split], start: str, tokenizer: Any) -> Any:
         held_out = run.data.held_out
@@ -258,15 +298,20 @@ class RowsStage(Stage[R, Split]):
         )
 
     def before_steps(self, run: RunContext[R, Split], trainer: Any) -> None:
-        """TRL leaves out rows that are too long without a message; with packing, several rows are one."""
+        """TRL leaves out rows that are too long without a message; with packing, several rows are
+        one."""
         lost = len(run.data.train) - len(trainer.train_dataset)
         if lost > 0 and not getattr(trainer.args, "packing", False):
             limit = trainer.args.max_length
-            run.say(f"{lost} of {len(run.data.train)} rows are left out: longer than max_length ({limit} tokens)")
+            run.say(
+                f"{lost} of {len(run.data.train)} rows are left out: longer than max_length"
+                f" ({limit} tokens)"
+            )
 
 
 LONGEST = 1000
-"""Texts that a dry run counts the tokens of, the longest by characters: 10,000 would take several seconds."""
+"""Texts that a dry run counts the tokens of, the longest by characters: 10,000 would take several
+seconds."""
 
 
 def longest_of(texts: Iterable[T], length: Callable[[T], int]) -> list[T]:
@@ -281,28 +326,32 @@ def _strings(value: Any) -> Sequence[str]:
 
 
 def _dataset_of(samples: Iterable[Sample]) -> Any:
-    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to one."""
+    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to
+    one."""
     from datasets import Dataset
 
     return Dataset.from_list([sample.values for sample in samples], on_mixed_types="use_json")
 
 
-# ------------------------------------------------------------------------------------------------------------- one run
+# ----------------------------------------------------------------------------------------- one run
 
 
 def stage_for(config: RunConfig) -> Stage[Any, Any]:
-    """The stage that a config is for: the class of `trainer.stages.<stage>`, which loads its part of TRL."""
+    """The stage that a config is for: the class of `trainer.stages.<stage>`, which loads its part
+    of TRL."""
     name: str = "rl" if isinstance(config, TrainConfig) else config.stage  # type: ignore[attr-defined]
     module = importlib.import_module(f"trainer.stages.{name}")
     made: Stage[Any, Any] = module.STAGE(config)
     return made
 
 
-def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWish, say: Say) -> None:
+def train_stage(
+    config: RunConfig, folder: RunFolder, resume: str, wish: StopWish, say: Say
+) -> None:
     """Train as the config says, or resume from the run's checkpoint, and save the final model.
 
-    Raises Misuse naming file and line, GradingStopped and GenerationStopped where the run cannot go on, and
-    StopRequested after a signal; each with a checkpoint saved.
+    Raises Misuse naming file and line, GradingStopped and GenerationStopped where the run cannot go
+    on, and StopRequested after a signal; each with a checkpoint saved.
     """
     stage = stage_for(config)
     wish.raise_if_made()
@@ -315,7 +364,10 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     done = step_of(checkpoint)
     if is_leader():
         if (aside := folder.forget_after(done)) is not None:
-            say(f"no checkpoint to resume from: the run begins anew, and logs of the earlier one lie in {aside}")
+            say(
+                "no checkpoint to resume from: the run begins anew, and logs of the earlier one"
+                f" lie in {aside}"
+            )
         write_settings(config, options, folder, device)
     texts = stage.texts(data) if config.model.is_fresh else ()
     start = starting_point(config.model, folder.fresh_model, texts, config.seed)

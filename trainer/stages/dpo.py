@@ -1,7 +1,9 @@
-"""Direct preference optimisation with TRL's DPOTrainer: sigmoid, IPO and TRL's other losses, by their names there.
+"""Direct preference optimisation with TRL's DPOTrainer: sigmoid, IPO and TRL's other losses, by
+their names there.
 
-The reference is the model itself with its adapters off, or a second copy where all weights are trained; it may follow
-(`sync_ref_model`) or be asked once at the beginning (`precompute_ref_log_probs`).
+The reference is the model itself with its adapters off, or a second copy where all weights are
+trained; it may follow (`sync_ref_model`) or be asked once at the beginning
+(`precompute_ref_log_probs`).
 """
 
 from __future__ import annotations
@@ -22,18 +24,23 @@ from trainer.stages.base import RowsStage
 
 
 class OurDpoTrainer(Resumable, DPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, which can be stopped between steps and logs `kl`, an estimate of the KL to the reference."""
+    """TRL's trainer, which can be stopped between steps and logs `kl`, an estimate of the KL to the
+    reference."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds `kl`, in nats per answer, 0 or more: how far mean log-probabilities are from the reference's.
+        """Adds `kl`, in nats per answer, 0 or more: how far mean log-probabilities are from the
+        reference's.
 
-        It is the mean of two distances, of the chosen and of the rejected answers. TRL's `rewards` are `beta` times the
-        differences of log-probabilities.
+        It is the mean of two distances, of the chosen and of the rejected answers. TRL's `rewards`
+        are `beta` times the differences of log-probabilities.
         """
         metrics = self._metrics["train" if self.model.training else "eval"]
         if self.beta and "rewards/chosen" in metrics:
             metrics["kl"] = [
-                fmean(abs(fmean(metrics[f"rewards/{kind}"])) / self.beta for kind in ("chosen", "rejected"))
+                fmean(
+                    abs(fmean(metrics[f"rewards/{kind}"])) / self.beta
+                    for kind in ("chosen", "rejected")
+                )
             ]
         super().log(logs, start_time)
 

@@ -1,13 +1,14 @@
-"""TRL's two trainers that learn from rewards, GRPO and RLOO, with what ours do besides. The loops are TRL's.
+"""TRL's two trainers that learn from rewards, GRPO and RLOO, with what ours do besides. The loops
+are TRL's.
 
-They send completions to be graded early, resume from a checkpoint as if never stopped, and learn nothing from a
-completion that one judge could not judge, whatever the others say of it: loss and gradients are those of a batch
-without it.
+They send completions to be graded early, resume from a checkpoint as if never stopped, and learn
+nothing from a completion that one judge could not judge, whatever the others say of it: loss and
+gradients are those of a batch without it.
 
-Graded early: completions go to the graders as they end, while others of the batch are still being written. With
-generation in this process a batch takes as long as its longest completion. A verdict is asked for by task and text, so
-an early answer can only ever be the answer for exactly that completion; what was not asked early, or came back as a
-fault, is asked in the usual way.
+Graded early: completions go to the graders as they end, while others of the batch are still being
+written. With generation in this process a batch takes as long as its longest completion. A verdict
+is asked for by task and text, so an early answer can only ever be the answer for exactly that
+completion; what was not asked early, or came back as a fault, is asked in the usual way.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 class OnRewards(AdvantageLoggingMixin, Resumable):
     """Goes before one of TRL's online trainers in the list of bases.
 
-    Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so that a resumed
-    pass repeats the first one's order; and where it stood within a batch of generations.
+    Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so
+    that a resumed pass repeats the first one's order; and where it stood within a batch of
+    generations.
     """
 
     args: Any
@@ -68,11 +70,16 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     """Messages of judges that this run cannot go on, see `noting`."""
     refills = False
     served: GenerationState | None = None
-    """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
+    """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by
+    itself."""
 
     def steps_in_round(self) -> int:
-        """How many optimizer steps one batch of completions serves; 1 where each step has a batch of its own."""
-        micro_steps, accumulated = self.args.steps_per_generation, self.args.gradient_accumulation_steps
+        """How many optimizer steps one batch of completions serves; 1 where each step has a batch
+        of its own."""
+        micro_steps, accumulated = (
+            self.args.steps_per_generation,
+            self.args.gradient_accumulation_steps,
+        )
         return math.lcm(micro_steps * self.args.num_iterations, accumulated) // int(accumulated)
 
     def resume_from(self, checkpoint: Path) -> None:
@@ -104,7 +111,9 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
             all_ids = gather_object(prompt_ids)
 
             def send(group: int, sampled: list[Sampled]) -> None:
-                texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
+                texts = self.processing_class.batch_decode(
+                    [one.ids_T for one in sampled], skip_special_tokens=True
+                )
                 self._send_ahead([(all_ids[group * len(sampled)], text) for text in texts])
 
             self.served.on_group = send
@@ -116,18 +125,24 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         if not self.asked_early or self.use_vllm:
             return self._without_faulted(super()._generate_and_score_completions(inputs))
         model = self.accelerator.unwrap_model(self.model_wrapped)
-        with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
+        with sent_as_they_end(
+            model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead
+        ):
             return self._without_faulted(super()._generate_and_score_completions(inputs))
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
         for judge in self.asked_early:
             self.async_loop.call_soon_threadsafe(judge.send_ahead, ended)
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
-        """Rewards by completion and judge. Beside other judges a fault would become a partial score.
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any
+    ) -> Any:
+        """Rewards by completion and judge. Beside other judges a fault would become a partial
+        score.
 
-        Judges read what was written, as it was sent early: a tokenizer's `response_template` would leave thoughts out.
-        Raises GradingStopped in all processes where it ends one, after the last thing that they do together.
+        Judges read what was written, as it was sent early: a tokenizer's `response_template` would
+        leave thoughts out. Raises GradingStopped in all processes where it ends one, after the last
+        thing that they do together.
         """
         texts = self._texts(completions, completion_ids)
         rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)  # type: ignore[misc]
@@ -146,9 +161,11 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         return self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
     def _without_faulted(self, output: dict[str, Any]) -> dict[str, Any]:
-        """The round with the tokens of faulted completions masked, and counts of what is left of it.
+        """The round with the tokens of faulted completions masked, and counts of what is left of
+        it.
 
-        TRL 1.16 gives them no advantage and keeps their tokens in the KL term and in what it divides by.
+        TRL 1.16 gives them no advantage and keeps their tokens in the KL term and in what it
+        divides by.
         """
         if not self._faulted_B.any():
             return output
@@ -157,7 +174,9 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         if "old_logps" in output:  # RLOO: one ratio for each completion, of sums over its tokens
             output["completion_mask"][here_B] = 0
             output["old_logps"][here_B] = 0
-        else:  # `completion_mask` is also what is attended to: ratios to the old log-probabilities could overflow
+        # `completion_mask` is also what is attended to: ratios to the old log-probabilities could
+        # overflow
+        else:
             counted_BT = output.setdefault("tool_mask", torch.ones_like(output["completion_mask"]))
             counted_BT[here_B] = 0
             tokens = (output["completion_mask"] * counted_BT).sum()
@@ -173,7 +192,8 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
             return super()._compute_loss(model, inputs)  # type: ignore[misc]
         beta, self.beta = self.beta, self.beta * weight
         try:
-            return super()._compute_loss(model, {**inputs, "advantages": inputs["advantages"] * weight})  # type: ignore[misc]
+            weighted = {**inputs, "advantages": inputs["advantages"] * weight}
+            return super()._compute_loss(model, weighted)  # type: ignore[misc]
         finally:
             self.beta = beta
 
@@ -214,9 +234,12 @@ Send = Callable[[list[tuple[str, str]]], None]
 def sent_as_they_end(
     model: Any, tokenizer: Any, eos_ids: Sequence[int], prompt_ids_B: Sequence[str], send: Send
 ) -> Iterator[None]:
-    """Inside the block, `model.generate` on this batch hands over each completion at its end-of-sequence token."""
+    """Inside the block, `model.generate` on this batch hands over each completion at its
+    end-of-sequence token."""
     watch = _EndWatch(tokenizer, eos_ids, prompt_ids_B, send)
-    model.generate = functools.partial(model.generate, stopping_criteria=StoppingCriteriaList([watch]))
+    model.generate = functools.partial(
+        model.generate, stopping_criteria=StoppingCriteriaList([watch])
+    )
     try:
         yield
     finally:
@@ -224,9 +247,12 @@ def sent_as_they_end(
 
 
 class _EndWatch(StoppingCriteria):  # type: ignore[misc]
-    """Asked by `generate` after each token whether to stop: never says yes, but sees what has just ended."""
+    """Asked by `generate` after each token whether to stop: never says yes, but sees what has just
+    ended."""
 
-    def __init__(self, tokenizer: Any, eos_ids: Sequence[int], prompt_ids_B: Sequence[str], send: Send) -> None:
+    def __init__(
+        self, tokenizer: Any, eos_ids: Sequence[int], prompt_ids_B: Sequence[str], send: Send
+    ) -> None:
         self._tokenizer = tokenizer
         self._eos_ids = eos_ids
         self._prompt_ids_B = prompt_ids_B
@@ -245,5 +271,7 @@ class _EndWatch(StoppingCriteria):  # type: ignore[misc]
         if rows and len(rows) < len(input_ids):
             ids = input_ids[rows, self._prompt_width :].tolist()
             texts = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
-            self._send([(self._prompt_ids_B[row], text) for row, text in zip(rows, texts, strict=True)])
+            self._send(
+                [(self._prompt_ids_B[row], text) for row, text in zip(rows, texts, strict=True)]
+            )
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)

@@ -1,7 +1,9 @@
-"""Training on plain text with transformers' Trainer: blocks of tokens, longer and longer as the curriculum says.
+"""Training on plain text with transformers' Trainer: blocks of tokens, longer and longer as the
+curriculum says.
 
-One optimizer and one schedule run over all phases. A block has no padding and its loss is on every token; texts follow
-each other in it with the end-of-text token between them. Nothing is read that is not trained on at once.
+One optimizer and one schedule run over all phases. A block has no padding and its loss is on every
+token; texts follow each other in it with the end-of-text token between them. Nothing is read that
+is not trained on at once.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ MAX_LOSS = 700.0
 
 
 class Curriculum(Dataset[dict[str, Any]]):
-    """Samples in the order of training: `samples_per_step` of the first phase's length for each of its steps, and on.
+    """Samples in the order of training: `samples_per_step` of the first phase's length for each of
+    its steps, and on.
 
     Each pass over the blocks of a phase has an order of its own, drawn from the seed.
     """
 
-    def __init__(self, tokens: Tokens, phases: list[Phase], samples_per_step: int, seed: int) -> None:
+    def __init__(
+        self, tokens: Tokens, phases: list[Phase], samples_per_step: int, seed: int
+    ) -> None:
         self._tokens = tokens
         self._phases = phases
         self._ends = list(itertools.accumulate(phase.steps * samples_per_step for phase in phases))
@@ -59,11 +64,18 @@ class Curriculum(Dataset[dict[str, Any]]):
 
     def phase_at(self, step: int) -> Phase:
         """Phase of a completed step, counted from 1."""
-        return self._phases[min(bisect.bisect_left(self._ends, step * self._samples_per_step), len(self._phases) - 1)]
+        return self._phases[
+            min(
+                bisect.bisect_left(self._ends, step * self._samples_per_step), len(self._phases) - 1
+            )
+        ]
 
     def passes(self) -> list[float]:
         """How often each phase sees the data."""
-        return [phase.steps * self._samples_per_step / self._tokens.blocks(phase.length) for phase in self._phases]
+        return [
+            phase.steps * self._samples_per_step / self._tokens.blocks(phase.length)
+            for phase in self._phases
+        ]
 
     def _order_of(self, number: int, epoch: int) -> Any:
         if self._order is None or self._order[0] != (number, epoch):
@@ -101,13 +113,17 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
         describe(self.config.data)
 
     def data_found(self) -> str:
-        phases = ", ".join(f"{phase.steps} steps of {phase.length}" for phase in self.config.data.curriculum)
+        phases = ", ".join(
+            f"{phase.steps} steps of {phase.length}" for phase in self.config.data.curriculum
+        )
         return f"{describe(self.config.data)}; {phases}"
 
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
         longest = max(phase.length for phase in self.config.data.curriculum)
         if window is not None and longest > window:
-            raise Misuse(f"data.curriculum: a block has {longest} tokens, and the model takes {window}")
+            raise Misuse(
+                f"data.curriculum: a block has {longest} tokens, and the model takes {window}"
+            )
         return []
 
     def texts(self, data: Tokens | None) -> Iterable[str]:
@@ -115,7 +131,9 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
 
     def completed(self, run: RunContext[PretrainStage, Tokens | None], start: str) -> Tokens:
         trust = self.config.model.trust_remote_code
-        known = AutoConfig.from_pretrained(start, trust_remote_code=trust).get_text_config().vocab_size
+        known = (
+            AutoConfig.from_pretrained(start, trust_remote_code=trust).get_text_config().vocab_size
+        )
         tokenizer = load_tokenizer(start, self.config.model)
         if is_leader():
             load_tokens(self.config.data, run.folder.path, tokenizer, known)
@@ -129,15 +147,22 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
     def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
         return super().arguments(options, output_dir, max_steps=self.config.data.steps, **more)
 
-    def make_trainer(self, run: RunContext[PretrainStage, Tokens | None], start: str, tokenizer: Any) -> Any:
+    def make_trainer(
+        self, run: RunContext[PretrainStage, Tokens | None], start: str, tokenizer: Any
+    ) -> Any:
         data, config = self.config.data, self.config
         assert run.data is not None
         args = self.arguments(run.options, run.folder.path)
-        samples_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        samples_per_step = (
+            args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        )
         curriculum = Curriculum(run.data, data.curriculum, samples_per_step, config.seed)
         for phase, passes in zip(data.curriculum, curriculum.passes(), strict=True):
             if passes > 1:
-                run.say(f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f} times")
+                run.say(
+                    f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f}"
+                    " times"
+                )
         blocks = min(data.eval_blocks, len(run.data.held_out) // data.longest)
         measured = run.data.held_out.read(0, blocks * data.longest).reshape(-1, data.longest)
         return self.made(

@@ -1,4 +1,5 @@
-"""A model that scores answers, with TRL's RewardTrainer; its head is trained and saved, with adapters too."""
+"""A model that scores answers, with TRL's RewardTrainer; its head is trained and saved, with
+adapters too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""GRPO and RLOO on the rewards of judges: an optional warm start, then TRL's loop between measurements.
+"""GRPO and RLOO on the rewards of judges: an optional warm start, then TRL's loop between
+measurements.
 
 Generation is in this process or on a vLLM server, as `generation` says (`trainer.generation`).
 """
@@ -41,7 +42,13 @@ from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.collapse import CollapseWatch
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
-from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
+from trainer.runs.folder import (
+    RunFolder,
+    append_lines,
+    checkpoint_to_resume,
+    step_of,
+    written_whole,
+)
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS, noting
@@ -54,8 +61,9 @@ RlRun = RunContext[TrainConfig, Tasks]
 
 class Rl(Stage[TrainConfig, Tasks]):
     DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none", "disable_dropout": True}
-    """Steps are slow, so each is logged and saving comes often. With dropout, the policy that samples is another than
-    the one that learns: on the first update of a round, the ratio of their probabilities must be 1."""
+    """Steps are slow, so each is logged and saving comes often. With dropout, the policy that
+    samples is another than the one that learns: on the first update of a round, the ratio of their
+    probabilities must be 1."""
     SUMMARY = staticmethod(grpo_summary)
     DATA = "tasks"
 
@@ -66,7 +74,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         """Opened once, however often memory runs out."""
         self._served: GenerationState | None = None
 
-    # ---------------------------------------------------------------------------------------------------------- data
+    # ---------------------------------------------------------------------------------------- data
 
     def read(self) -> Tasks:
         return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
@@ -74,7 +82,10 @@ class Rl(Stage[TrainConfig, Tasks]):
     def described(self, data: Tasks) -> str:
         said = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
         if data.skipped:
-            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+            said += (
+                f"; {len(data.skipped)} rows cannot be used and are left out, the first:"
+                f" {data.skipped[0]}"
+            )
         return said
 
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
@@ -89,16 +100,22 @@ class Rl(Stage[TrainConfig, Tasks]):
             raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
         options = self.config.options
         completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
-        room = min(size for size in (window, options.get("vllm_max_model_length"), math.inf) if size is not None)
+        room = min(
+            size
+            for size in (window, options.get("vllm_max_model_length"), math.inf)
+            if size is not None
+        )
         if too_long := sum(length + completion > room for length in kept):
             raise Misuse(
-                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens, leave no room for "
-                f"max_completion_length {completion} in the {room} tokens that the model takes; set it to "
-                f"{room - completion} at most"
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens,"
+                f" leave no room for max_completion_length {completion} in the {room} tokens that"
+                f" the model takes; set it to {room - completion} at most"
             )
         left_out = len(lengths) - len(kept)
         said = f"prompts of at most {max(kept)} tokens"
-        return [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
+        return (
+            [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
+        )
 
     def completed(self, run: RlRun, start: str) -> Tasks:
         refuse_headless(self.config.reward.models)
@@ -116,12 +133,14 @@ class Rl(Stage[TrainConfig, Tasks]):
             file.unlink(missing_ok=True)
             rows: list[dict[str, Any]] = []
             for one in examples:
-                rows.append({"id": one.id, "kind": one.kind, "prompt": one.prompt, "solution": one.solution})
+                rows.append(
+                    {"id": one.id, "kind": one.kind, "prompt": one.prompt, "solution": one.solution}
+                )
                 if one.task is not None:
                     rows[-1]["task"] = one.task.model_dump(mode="json", exclude_defaults=True)
             append_lines(file, rows)
 
-    # ------------------------------------------------------------------------------------------------------- options
+    # ------------------------------------------------------------------------------------- options
 
     def options(self, device: Device, say: Say) -> dict[str, Any]:
         asked = self.config.options
@@ -130,24 +149,35 @@ class Rl(Stage[TrainConfig, Tasks]):
         if self.config.data.order != "shuffled":
             in_order["shuffle_dataset"] = False
             if asked.get("shuffle_dataset"):
-                raise Misuse(f"{self.config.stage}.shuffle_dataset: data.order: {self.config.data.order} forbids it")
+                raise Misuse(
+                    f"{self.config.stage}.shuffle_dataset: data.order: {self.config.data.order}"
+                    " forbids it"
+                )
         return with_device_defaults({**self.DEFAULTS, **asked, **in_order, **by_vllm}, device, say)
 
     def check(self, data: Tasks, options: Mapping[str, Any], device: Device) -> str:
-        """Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""
+        """Raises Misuse for combinations that TRL refuses, or that leave it without a whole
+        batch."""
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_combinations(self.config, made)
         refuse_wrong_sampling(self.config, made)
         if made.sync_ref_model and made.beta == 0:
-            raise Misuse(f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no reference")
+            raise Misuse(
+                f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no"
+                " reference"
+            )
         rules = self.config.stop_when
         if made.beta == 0 and (rules.kl or rules.kl_warning):
             raise Misuse(
-                f"stop_when.kl and kl_warning need {self.config.stage}.beta above 0: without it there is no KL"
+                f"stop_when.kl and kl_warning need {self.config.stage}.beta above 0: without it"
+                " there is no KL"
             )
         if rules.held_out_flat and not (data.held_out and self.config.evaluation.every_steps):
-            raise Misuse("stop_when.held_out_flat needs held-out tasks (data.held_out) and evaluation.every_steps")
+            raise Misuse(
+                "stop_when.held_out_flat needs held-out tasks (data.held_out) and"
+                " evaluation.every_steps"
+            )
         prompts = made.generation_batch_size // made.num_generations
         return f"{prompts} prompts x {made.num_generations} completions per generation"
 
@@ -156,18 +186,25 @@ class Rl(Stage[TrainConfig, Tasks]):
         template = self.config.prompt.chat_template_kwargs or None
         weights = weights_of(self.config.reward)
         turns = self.config.turns
-        calls = {"max_tool_calling_iterations": turns.max} if turns is not None and turns.as_tool else {}
-        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template, **calls)
+        calls = (
+            {"max_tool_calling_iterations": turns.max}
+            if turns is not None and turns.as_tool
+            else {}
+        )
+        made = self.arguments(
+            options, output_dir, reward_weights=weights, chat_template_kwargs=template, **calls
+        )
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
-                f"{self.config.stage}: one round of generation takes {wanted} different tasks (generation_batch_size "
-                f"{made.generation_batch_size} / num_generations {made.num_generations}), and there are only {tasks}; "
-                "lower per_device_train_batch_size or generation_batch_size"
+                f"{self.config.stage}: one round of generation takes {wanted} different tasks"
+                f" (generation_batch_size {made.generation_batch_size} / num_generations"
+                f" {made.num_generations}), and there are only {tasks}; lower"
+                " per_device_train_batch_size or generation_batch_size"
             )
         return made
 
-    # ---------------------------------------------------------------------------------------------------- warm start
+    # ---------------------------------------------------------------------- warm start
 
     def begin(self, run: RlRun, start: str) -> str:
         """Waits for the graders and trains the warm start."""
@@ -180,12 +217,17 @@ class Rl(Stage[TrainConfig, Tasks]):
         return self.warm_start(run, start)
 
     def warm_start(self, run: RlRun, start: str) -> str:
-        """Where the model after the stage `sft` lies; trained from `start` unless it is there already.
+        """Where the model after the stage `sft` lies; trained from `start` unless it is there
+        already.
 
-        Adapters come merged into their base model. Raises StopRequested when a signal ended it; the next run resumes
-        from its last checkpoint if `save_strategy` made any, else from its beginning.
+        Adapters come merged into their base model. Raises StopRequested when a signal ended it; the
+        next run resumes from its last checkpoint if `save_strategy` made any, else from its
+        beginning.
         """
-        target, folder = run.folder.warm_start, RunFolder(run.folder.path / "warm_start.checkpoints")
+        target, folder = (
+            run.folder.warm_start,
+            RunFolder(run.folder.path / "warm_start.checkpoints"),
+        )
         stage = self.warm_start_stage(folder.path)
         if stage is None:
             return start
@@ -198,7 +240,9 @@ class Rl(Stage[TrainConfig, Tasks]):
             wait_for_all()
             run.say(f"warm start: supervised training from {start}")
             options, rows = stage.options(run.device, run.say), stage.read()
-            inner = RunContext(stage.config, options, rows, run.device, folder, run.wish, run.say, checkpoint)
+            inner = RunContext(
+                stage.config, options, rows, run.device, folder, run.wish, run.say, checkpoint
+            )
             stage.fit(inner, start)
             if is_leader():
                 self._merge(folder.final, target, run.device)
@@ -207,7 +251,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         return str(target)
 
     def warm_start_stage(self, folder: Path) -> Sft | None:
-        """The stage `sft` on the run's worked answers: its prompts are rendered as those of the tasks."""
+        """The stage `sft` on the run's worked answers: its prompts are rendered as those of the
+        tasks."""
         config, asked = self.config, self.config.warm_start
         if asked is None:
             return None
@@ -229,28 +274,37 @@ class Rl(Stage[TrainConfig, Tasks]):
         return stage
 
     def _merge(self, trained: Path, target: Path, device: Device) -> None:
-        """One whole model in `target`. Adapters on quantized weights go into the weights before quantization."""
+        """One whole model in `target`. Adapters on quantized weights go into the weights before
+        quantization."""
         if self.config.lora is not None:
-            whole = self.config.model.model_copy(update={"load_in_4bit": False, "load_in_8bit": False})
-            model, tokenizer = load_trained(trained, whole, weights_dtype(device, whole.dtype, frozen=True))
+            whole = self.config.model.model_copy(
+                update={"load_in_4bit": False, "load_in_8bit": False}
+            )
+            model, tokenizer = load_trained(
+                trained, whole, weights_dtype(device, whole.dtype, frozen=True)
+            )
             with written_whole(target) as folder:
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
         else:
             trained.rename(target)
 
-    # -------------------------------------------------------------------------------------------------------- trainer
+    # ------------------------------------------------------------------------------------- trainer
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
         self._refuse_without_template(tokenizer, start)
         lora = self.config.lora
         over_nccl = has_nccl(run.device) and (lora is None or bool(lora.modules_to_save))
-        with generating(self.config.generation, run.folder, run.say, over_nccl=over_nccl) as self._served:
+        with generating(
+            self.config.generation, run.folder, run.say, over_nccl=over_nccl
+        ) as self._served:
             super().train_once(run, start, tokenizer)
 
     def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
         if self.config.prompt.style == "chat" and not tokenizer.chat_template:
-            raise Misuse(f"prompt.style: the tokenizer of {name} has no chat template; use style: plain")
+            raise Misuse(
+                f"prompt.style: the tokenizer of {name} has no chat template; use style: plain"
+            )
 
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
         from datasets import Dataset
@@ -262,19 +316,29 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         file = CompletionsFile(run.folder.completions) if config.logging.completions else None
         examples = self._fitting(run, tokenizer)
-        self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
-        judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
+        self._models = self._models or [
+            open_reward_model(model, run.device) for model in config.reward.models
+        ]
+        judges = Judges(
+            config.reward, examples, config.prompt, file=file, grading=clock.grading
+        ).all(self._models)
         stops: list[str] = []
         rollout, calls = None, Counter[str]()
         if config.turns is not None and config.turns.as_tool:
             refuse_without_calls(tokenizer)
             check = partial(CheckEnvironment, judges[0], calls)
-            build = partial(ToolTrainer, reward_funcs=[noting(judges[0], stops)], environment_factory=check)
+            build = partial(
+                ToolTrainer, reward_funcs=[noting(judges[0], stops)], environment_factory=check
+            )
         elif config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
-            build = partial(TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout)
+            build = partial(
+                TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout
+            )
         else:
-            build = partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges])
+            build = partial(
+                TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]
+            )
         trainer = self.made(
             run,
             build,
@@ -301,10 +365,14 @@ class Rl(Stage[TrainConfig, Tasks]):
         if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
-            trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
+            trainer.files = (
+                (run.folder.completions, run.folder.turns) if config.logging.completions else None
+            )
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         if config.stop_when != StopWhen():
-            trainer.add_callback(CollapseWatch(config.stop_when, run.say, self._held_out.pass_rates))
+            trainer.add_callback(
+                CollapseWatch(config.stop_when, run.say, self._held_out.pass_rates)
+            )
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         trainer.add_callback(self._held_out)
         return trainer
@@ -329,16 +397,23 @@ class Rl(Stage[TrainConfig, Tasks]):
             return examples
         template = self.config.prompt.chat_template_kwargs
         lengths = {
-            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template)) for one in examples
+            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template))
+            for one in examples
         }
         fits = {name: length <= limit for name, length in lengths.items()}
         kept = [one for one in examples if fits[one.id]]
         if not kept:
-            raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")
+            raise Misuse(
+                f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than"
+                f" {limit} tokens"
+            )
         if len(kept) < len(examples):
             left_out = [name for name, is_short in fits.items() if not is_short]
             more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-            run.say(f"{len(left_out)} tasks left out, longer than {limit} tokens: {', '.join(left_out[:5])}{more}")
+            run.say(
+                f"{len(left_out)} tasks left out, longer than {limit} tokens:"
+                f" {', '.join(left_out[:5])}{more}"
+            )
         return kept
 
 
@@ -354,12 +429,16 @@ def _await_grader(reward: RewardConfig, say: Say, place: str = "reward") -> None
 
 
 def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") -> str:
-    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it does not have.
+    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it
+    does not have.
 
     `place`: where the configuration names it.
     """
     info = asyncio.run(client_of(config).wait_ready(config.judge, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
-        raise Misuse(f"{place}.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
+        raise Misuse(
+            f"{place}.rubric: {info.grader} has no {config.rubric}; it has:"
+            f" {', '.join(info.rubrics)}"
+        )
     rubric = config.rubric or info.rubrics[0]
     return f"{info.grader} at {', '.join(config.urls)}, rubric {rubric}, {info.slots} slots"

@@ -1,4 +1,5 @@
-"""Supervised training with TRL's SFTTrainer: the loss is on the answer, or on what the options say."""
+"""Supervised training with TRL's SFTTrainer: the loss is on the answer, or on what the options
+say."""
 
 from __future__ import annotations
 

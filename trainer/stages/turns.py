@@ -26,7 +26,8 @@ for interface in ("rollout_func", "environment_factory"):
 
 
 class ToolTrainer(GradusTrainer):
-    """GRPO of a model that calls `check(code)`. TRL runs the tool; the reward is that of the last message."""
+    """GRPO of a model that calls `check(code)`. TRL runs the tool; the reward is that of the last
+    message."""
 
     calls: Counter[str]
     """Calls of this process since the last step, by outcome."""
@@ -55,8 +56,11 @@ class TurnsTrainer(GradusTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         rollout = self.rollout_func
         rollout.tasks = [row["prompt_id"] for row in inputs]
-        rollout.watch = self._watched if self.asked_early and (self.served or not self.use_vllm) else None
-        # Not GradusTrainer's: it watches one call of `generate` and writes one completion per sample.
+        rollout.watch = (
+            self._watched if self.asked_early and (self.served or not self.use_vllm) else None
+        )
+        # Not GradusTrainer's: it watches one call of `generate` and writes one completion per
+        # sample.
         output = GRPOTrainer._generate_and_score_completions(self, inputs)
         output = self._without_faulted(output)
         advantages_BK = self._advantages_of_turns(output["advantages"])
@@ -74,7 +78,8 @@ class TurnsTrainer(GradusTrainer):
         return output
 
     def _advantages_of_turns(self, advantages_B: Any) -> Any:
-        """Advantages of this process's chains by turn, of shape (B, turns); `advantages_B` are TRL's, per chain."""
+        """Advantages of this process's chains by turn, of shape (B, turns); `advantages_B` are
+        TRL's, per chain."""
         rollout = self.rollout_func
         config, chains = rollout.config, rollout.chains
         if config.credit == "chain":
@@ -100,7 +105,9 @@ class TurnsTrainer(GradusTrainer):
         all_tasks = gather_object(list(tasks))
 
         def send_group(group: int, sampled: list[Sampled]) -> None:
-            texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
+            texts = self.processing_class.batch_decode(
+                [one.ids_T for one in sampled], skip_special_tokens=True
+            )
             send([(all_tasks[group * len(sampled)], text) for text in texts])
 
         self.served.on_group = send_group

@@ -1,6 +1,8 @@
-"""Runs inside the box: compiles the answer, evaluates one call and reports its value as JSON on descriptor 3.
+"""Runs inside the box: compiles the answer, evaluates one call and reports its value as JSON on
+descriptor 3.
 
-The answer can change everything after the line `started`, which is why no expected value is in this process.
+The answer can change everything after the line `started`, which is why no expected value is in this
+process.
 """
 
 import json
@@ -13,7 +15,10 @@ print("started", file=report, flush=True)
 try:
     code = compile(asked["answer"], "answer.py", "exec")
 except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-    found = {"line": getattr(error, "lineno", None), "message": getattr(error, "msg", type(error).__name__)}
+    found = {
+        "line": getattr(error, "lineno", None),
+        "message": getattr(error, "msg", type(error).__name__),
+    }
 else:
     answer = sys.modules["answer"] = types.ModuleType("answer")
     if asked["call"]:

@@ -1,7 +1,8 @@
-"""The Python grader: extract the answer, compile it in a box, evaluate each call in a box of its own, compare here.
+"""The Python grader: extract the answer, compile it in a box, evaluate each call in a box of its
+own, compare here.
 
-A box holds the answer and one call. Expected values stay in this process: a forged report is worth as much as a
-function that returns the same value. Exit status, stdout and stderr are not evidence.
+A box holds the answer and one call. Expected values stay in this process: a forged report is worth
+as much as a function that returns the same value. Exit status, stdout and stderr are not evidence.
 """
 
 import json
@@ -28,7 +29,11 @@ PROGRAM = (FOLDER / "box_program.py").read_text()
 PYTHON = os.path.realpath(sys.executable)
 BINDS = ("/usr", os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1]))
 STARTED = b"started\n"
-LIMITS = {ExitReason.CPU_LIMIT: "cpu", ExitReason.WALL_IDLE: "wall", ExitReason.OUTPUT_LIMIT: "output"}
+LIMITS = {
+    ExitReason.CPU_LIMIT: "cpu",
+    ExitReason.WALL_IDLE: "wall",
+    ExitReason.OUTPUT_LIMIT: "output",
+}
 
 
 class PythonConfig(GraderConfig):
@@ -45,7 +50,9 @@ class PythonGrader(BaseGrader[PythonTask, PythonFacts]):
         self.config = read_settings(PythonConfig, self.name, file)
         self.sandbox = sandbox or Bubblewrap()
         version = f"python {sys.version.split()[0]}"
-        self.identify(self.config, file, toolchain=version, sandbox=self.sandbox.name, versions=(version,))
+        self.identify(
+            self.config, file, toolchain=version, sandbox=self.sandbox.name, versions=(version,)
+        )
 
     def self_test(self) -> None:
         refuse_unless_safe(self.sandbox)
@@ -59,40 +66,58 @@ class PythonGrader(BaseGrader[PythonTask, PythonFacts]):
         cpu_s: list[float] = []
         facts = _stopped(Stage.EXTRACT, "there is no code in the completion")
         if uncommented.strip():
-            facts = self._refused(answer.text, cpu_s) or self._tested(answer.text, submission.task.cases, cpu_s)
+            facts = self._refused(answer.text, cpu_s) or self._tested(
+                answer.text, submission.task.cases, cpu_s
+            )
         return with_form(facts, answer, uncommented), sum(cpu_s)
 
     def _refused(self, code: str, cpu_s: list[float]) -> PythonFacts | None:
-        """None if the answer compiles. Nothing of it runs in this box, so what the box reports is true."""
+        """None if the answer compiles. Nothing of it runs in this box, so what the box reports is
+        true."""
         report, limit = self._run(code, None, cpu_s)
         if report == b"null\n":
             return None
         if not report:
-            return _stopped(Stage.COMPILE, "the answer breaks the compiler", limit or "compiler:crash")
+            return _stopped(
+                Stage.COMPILE, "the answer breaks the compiler", limit or "compiler:crash"
+            )
         return _stopped(Stage.COMPILE, **json.loads(report))
 
     def _tested(self, code: str, cases: tuple[Case, ...], cpu_s: list[float]) -> PythonFacts:
         values, limit = [], None
         for case in cases:
-            if limit is None:  # the calls after one that was stopped would most likely use up as much
+            if (
+                limit is None
+            ):  # the calls after one that was stopped would most likely use up as much
                 report, limit = self._run(code, case.call, cpu_s)
                 values.append(_value(report))
         returned = sum(value is not None for value in values)
         expected = [json.dumps(case.equals, sort_keys=True) for case in cases]
         passed = sum(value == right for value, right in zip(values, expected, strict=False))
-        message = f"of {len(cases)} calls, {passed} returned the expected value and {returned - passed} another one"
+        message = (
+            f"of {len(cases)} calls, {passed} returned the expected value and {returned - passed}"
+            " another one"
+        )
         return PythonFacts(
             Stage.TESTS,
             compiled=True,
             tests=TestCount(passed=passed, total=len(cases)),
             returned_share=returned / len(cases),
             flags=(limit,) if limit else (),
-            diagnostics=() if passed == len(cases) else (Diagnostic(stage=Stage.TESTS, message=message),),
+            diagnostics=(
+                () if passed == len(cases) else (Diagnostic(stage=Stage.TESTS, message=message),)
+            ),
         )
 
     def _run(self, code: str, call: str | None, cpu_s: list[float]) -> tuple[bytes, str | None]:
         """What the box reported, and the flag of the limit that stopped it."""
-        argv = (PYTHON, "-I", "-S", "-c", PROGRAM)  # answers have the standard library and no installed packages
+        argv = (
+            PYTHON,
+            "-I",
+            "-S",
+            "-c",
+            PROGRAM,
+        )  # answers have the standard library and no installed packages
         stdin = json.dumps({"answer": code, "call": call}).encode()
         outcome = self.sandbox.run(Command(argv, self.config.run.limits(), stdin, binds=BINDS))
         cpu_s.append(outcome.cpu_s)
@@ -100,16 +125,22 @@ class PythonGrader(BaseGrader[PythonTask, PythonFacts]):
             raise SandboxFault("the answer got no CPU: this machine is overloaded")
         limit = LIMITS.get(outcome.exit_reason)
         if not outcome.report.startswith(STARTED) and limit is None:
-            raise SandboxFault(f"Python does not start in its box: {outcome.stderr.decode(errors='replace')[-500:]}")
+            raise SandboxFault(
+                "Python does not start in its box:"
+                f" {outcome.stderr.decode(errors='replace')[-500:]}"
+            )
         return outcome.report.removeprefix(STARTED), f"limit:{limit}" if limit else None
 
 
 def _stopped(stage: Stage, message: str, *flags: str, line: int | None = None) -> PythonFacts:
-    return PythonFacts(stage, flags=flags, diagnostics=(Diagnostic(stage=stage, line=line, message=message),))
+    return PythonFacts(
+        stage, flags=flags, diagnostics=(Diagnostic(stage=stage, line=line, message=message),)
+    )
 
 
 def _value(report: bytes) -> str | None:
-    """The value that a call returned, in canonical form; None if it returned none. The report may be forged."""
+    """The value that a call returned, in canonical form; None if it returned none. The report may
+    be forged."""
     try:
         return json.dumps(json.loads(report), sort_keys=True)
     except (ValueError, RecursionError):

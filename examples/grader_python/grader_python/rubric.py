@@ -12,10 +12,16 @@ class PythonFacts(CodeFacts):
     """Share of the calls that returned a JSON value, right or wrong, in [0, 1]."""
 
 
-MEASURES = {"compile": lambda facts: float(facts.compiled), "returns": lambda facts: facts.returned_share, **TESTS}
+MEASURES = {
+    "compile": lambda facts: float(facts.compiled),
+    "returns": lambda facts: facts.returned_share,
+    **TESTS,
+}
 RUBRICS: Rubrics[PythonFacts] = Rubrics(
     {
-        "python/graduated@1": weighted(MEASURES, {"compile": 0.1, "returns": 0.1, "tests": 0.8}, shaped),
+        "python/graduated@1": weighted(
+            MEASURES, {"compile": 0.1, "returns": 0.1, "tests": 0.8}, shaped
+        ),
         "python/strict@1": strict,
     },
     components=(*MEASURES, *SHAPING),

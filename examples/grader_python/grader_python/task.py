@@ -1,4 +1,5 @@
-"""The task of the Python grader: calls of what the answer defines, and the values that they must return."""
+"""The task of the Python grader: calls of what the answer defines, and the values that they must
+return."""
 
 import ast
 from typing import Annotated
@@ -19,7 +20,8 @@ class Case(Wire):
     call: Annotated[Text, Field(min_length=1, max_length=1000), AfterValidator(_expression)]
     """A Python expression, for example `double(2)`. The answer can see it."""
     equals: JsonValue
-    """The value that it must return, as JSON: tuples are lists; 1, 1.0 and true differ. The answer cannot see it."""
+    """The value that it must return, as JSON: tuples are lists; 1, 1.0 and true differ. The answer
+    cannot see it."""
 
 
 class PythonTask(Task):

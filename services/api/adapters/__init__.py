@@ -1,4 +1,5 @@
-"""Routes that speak the protocols of other trainers. Off unless `GRADUS_API_ADAPTERS` or `--adapters` names them.
+"""Routes that speak the protocols of other trainers. Off unless `GRADUS_API_ADAPTERS` or
+`--adapters` names them.
 
 One module per protocol, each with a `router`. No module is imported unless it is named.
 """
@@ -18,7 +19,8 @@ ADAPTERS = ("nemo_gym", "openenv", "openrlhf", "sandbox_fusion", "slime")
 
 
 def install(app: FastAPI, names: Sequence[str], task_files: Sequence[tuple[str, Path]]) -> None:
-    """Add the routes of the named adapters. Raises Misuse for an unknown name and for tasks that cannot be read."""
+    """Add the routes of the named adapters. Raises Misuse for an unknown name and for tasks that
+    cannot be read."""
     app.state.tasks = TaskFiles(task_files)
     for name in names:
         if name not in ADAPTERS:

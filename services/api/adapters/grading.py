@@ -1,4 +1,5 @@
-"""Grading for adapters: what a peer sent becomes a batch like that of `/v1/grade`, with its keys, limits and queue."""
+"""Grading for adapters: what a peer sent becomes a batch like that of `/v1/grade`, with its keys,
+limits and queue."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Results = list[Graded | Faulted]
 
 
 async def read_json(request: Request) -> tuple[dict[str, Any], Body]:
-    """The object in the body of a request, and the body, which counts as in flight until it is deleted.
+    """The object in the body of a request, and the body, which counts as in flight until it is
+    deleted.
 
     Raises a Misuse: 400, 408, 413, 415, 422, 429.
     """
@@ -45,7 +47,13 @@ async def read_json(request: Request) -> tuple[dict[str, Any], Body]:
 
 
 async def begin(
-    app: Any, headers: Any, key: ApiKey, grader: str, given: Sequence[Completion], deadline_s: float, body: Body
+    app: Any,
+    headers: Any,
+    key: ApiKey,
+    grader: str,
+    given: Sequence[Completion],
+    deadline_s: float,
+    body: Body,
 ) -> Batch:
     """Queue completions, whose texts must be texts. Raises Misuse, QueueFull, QueueFault."""
     api: Api = app.state.api
@@ -71,11 +79,16 @@ async def begin(
     return await api.dispatcher.begin(known.description, asked, fair_share, body)
 
 
-async def grade(request: Request, grader: str, given: Sequence[Completion], deadline_s: float, body: Body) -> Results:
-    """One result per completion, in order. Raises Misuse, QueueFull, QueueFault, and ClientDisconnect."""
+async def grade(
+    request: Request, grader: str, given: Sequence[Completion], deadline_s: float, body: Body
+) -> Results:
+    """One result per completion, in order. Raises Misuse, QueueFull, QueueFault, and
+    ClientDisconnect."""
     api: Api = request.app.state.api
     request.state.log_fields |= {"grader": grader, "n_submissions": len(given)}
-    batch = await begin(request.app, request.headers, request.state.key, grader, given, deadline_s, body)
+    batch = await begin(
+        request.app, request.headers, request.state.key, grader, given, deadline_s, body
+    )
     found: dict[str, Graded | Faulted] = {}
     settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
     await run_while_connected(request.receive, api.dispatcher, batch, settling)
@@ -85,7 +98,8 @@ async def grade(request: Request, grader: str, given: Sequence[Completion], dead
 
 
 def refused_faults(request: Request, results: Results) -> Response | None:
-    """The response 503 for results that hold a fault, so that no client reads a number; None where there is none."""
+    """The response 503 for results that hold a fault, so that no client reads a number; None where
+    there is none."""
     api: Api = request.app.state.api
     faults = [result.fault.message for result in results if isinstance(result, Faulted)]
     headers = {"retry-after": str(api.settings.retry_after_s)}

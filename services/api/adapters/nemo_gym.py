@@ -1,9 +1,11 @@
-"""NeMo Gym's resources server: `/seed_session`, `/verify`, `/aggregate_metrics` and `/reverify_mode`.
+"""NeMo Gym's resources server: `/seed_session`, `/verify`, `/aggregate_metrics` and
+`/reverify_mode`.
 
-They are at `/nemo_gym/GRADER` for clients that take a path, such as verifiers' `resources_url`. There a fault is
-status 503. NeMo Gym itself addresses a server by host and port alone: `--nemo-gym-port GRADER=PORT` serves the same at
-the root of a port. There a fault is NeMo Gym's failure row, reward 0.0 with `_ng_failure_class`, which NeMo Gym writes
-to its file of failures and leaves out of metrics. Clients that do not read `_ng_failure_class` must use the path.
+They are at `/nemo_gym/GRADER` for clients that take a path, such as verifiers' `resources_url`.
+There a fault is status 503. NeMo Gym itself addresses a server by host and port alone:
+`--nemo-gym-port GRADER=PORT` serves the same at the root of a port. There a fault is NeMo Gym's
+failure row, reward 0.0 with `_ng_failure_class`, which NeMo Gym writes to its file of failures and
+leaves out of metrics. Clients that do not read `_ng_failure_class` must use the path.
 """
 
 from __future__ import annotations
@@ -43,25 +45,38 @@ async def reverify_mode(grader: str, request: Request) -> Response:
 
 @router.post("/verify")
 async def verify(grader: str, request: Request) -> Response:
-    """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else `task`."""
+    """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else
+    `task`."""
     row, body = await read_json(request)
-    row = {name: value for name, value in row.items() if not name.startswith("_ng_failure_")}  # of an earlier try
+    row = {
+        name: value for name, value in row.items() if not name.startswith("_ng_failure_")
+    }  # of an earlier try
     metadata = row.get("verifier_metadata")
     task = metadata.get("task") if isinstance(metadata, dict) else None
-    given = Completion(task if task is not None else field(row, "task"), _output_text(field(row, "response")))
+    given = Completion(
+        task if task is not None else field(row, "task"), _output_text(field(row, "response"))
+    )
     [result] = await grade(request, grader, [given], DEADLINE_S, body)
     if isinstance(result, Graded):
-        more = {"reward_components": dict(result.components), "stage": result.stage.value, **numbers(result)}
+        more = {
+            "reward_components": dict(result.components),
+            "stage": result.stage.value,
+            **numbers(result),
+        }
         return JSONResponse(row | {"reward": result.reward} | more)
     if request.scope.get(FAILURE_ROWS):
-        failure = {"_ng_failure_class": "judge_failed", "_ng_failure_judge_error": result.fault.message}
+        failure = {
+            "_ng_failure_class": "judge_failed",
+            "_ng_failure_judge_error": result.fault.message,
+        }
         return JSONResponse(row | {"reward": 0.0} | failure)
     return refused_faults(request, [result]) or Response(status_code=503)
 
 
 @router.post("/aggregate_metrics")
 async def aggregate_metrics(grader: str, request: Request) -> Response:
-    """Mean, max, min, median and standard deviation of each number, over all rollouts and for each task."""
+    """Mean, max, min, median and standard deviation of each number, over all rollouts and for each
+    task."""
     asked, _ = await read_json(request)
     responses = listed(asked, "verify_responses")
     if not all(isinstance(one, dict) for one in responses):
@@ -75,9 +90,13 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
     overall = _described(graded)
     return JSONResponse(
         {
-            "group_level_metrics": [{TASK_INDEX: index, **_described(tasks[index])} for index in sorted(tasks)],
+            "group_level_metrics": [
+                {TASK_INDEX: index, **_described(tasks[index])} for index in sorted(tasks)
+            ],
             "agent_metrics": overall,
-            "key_metrics": {name: value for name, value in overall.items() if name.startswith("mean/")},
+            "key_metrics": {
+                name: value for name, value in overall.items() if name.startswith("mean/")
+            },
         }
     )
 
@@ -98,20 +117,26 @@ def _described(responses: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _output_text(response: Any) -> str:
-    """The text of the last message in the output of a response of OpenAI's Responses API; empty without a message.
+    """The text of the last message in the output of a response of OpenAI's Responses API; empty
+    without a message.
 
     Raises Misuse for what is no such response: read as an empty answer, it would earn 0.
     """
     try:
         messages = [one for one in response["output"] if one.get("type") == "message"]
         parts = messages[-1]["content"] if messages else ""
-        return parts if isinstance(parts, str) else "".join(part.get("text") or "" for part in parts)
+        return (
+            parts if isinstance(parts, str) else "".join(part.get("text") or "" for part in parts)
+        )
     except (TypeError, KeyError, AttributeError):
-        raise Misuse("response.output: must be a list of items as in OpenAI's Responses API") from None
+        raise Misuse(
+            "response.output: must be a list of items as in OpenAI's Responses API"
+        ) from None
 
 
 def at_root(app: ASGIApp, grader: str) -> ASGIApp:
-    """An application that answers at its root what `app` answers for one grader, faults as failure rows."""
+    """An application that answers at its root what `app` answers for one grader, faults as failure
+    rows."""
 
     async def rooted(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

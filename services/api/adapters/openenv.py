@@ -1,9 +1,11 @@
-"""An OpenEnv environment per grader: `GenericEnvClient(base_url="http://HOST:8000/openenv/GRADER", headers={...})`.
+"""An OpenEnv environment per grader: `GenericEnvClient(base_url="http://HOST:8000/openenv/GRADER",
+headers={...})`.
 
-`reset` takes `task` (and `prompt`), or `split` and `index` into the service's files of tasks, or `seed` in place of
-`index`. `step` takes `completion`. A fault is an error frame, which is an exception in the client; the session stays
-open. Tasks are listed over HTTP (`/openenv/GRADER/GRADER/splits`, `tasks`, `num_tasks`, `task`, `task_range`) by id,
-index and prompt.
+`reset` takes `task` (and `prompt`), or `split` and `index` into the service's files of tasks, or
+`seed` in place of `index`. `step` takes `completion`. A fault is an error frame, which is an
+exception in the client; the session stays open. Tasks are listed over HTTP
+(`/openenv/GRADER/GRADER/splits`, `tasks`, `num_tasks`, `task`, `task_range`) by id, index and
+prompt.
 """
 
 from __future__ import annotations
@@ -40,13 +42,16 @@ async def health(grader: str, request: Request) -> Response:
     return JSONResponse({"status": "healthy"})
 
 
-# ------------------------------------------------------------------------------------------------------ task discovery
+# ---------------------------------------------------------------------- task discovery
 
 
 def _split(tasks: TaskFiles, grader: str, name: Any) -> list[StoredTask]:
     splits = tasks.splits.get(grader, {})
     if not isinstance(name, str) or name not in splits:
-        raise Misuse(f"split: there is no such split of tasks of {grader}; there are: {', '.join(splits) or 'none'}")
+        raise Misuse(
+            f"split: there is no such split of tasks of {grader}; there are:"
+            f" {', '.join(splits) or 'none'}"
+        )
     return splits[name]
 
 
@@ -68,10 +73,13 @@ async def splits(grader: str, env: str, request: Request) -> Response:
 
 @keyed.post("/{env}/{what}")
 async def tasks(grader: str, env: str, what: str, request: Request) -> Response:
-    """The tasks of a split: all, their number, one, or a range. Shows ids and prompts, never tests."""
+    """The tasks of a split: all, their number, one, or a range. Shows ids and prompts, never
+    tests."""
     asked, _ = await read_json(request)
     split = field(asked, "split")
-    found = [_shown(split, *one) for one in enumerate(_split(request.app.state.tasks, grader, split))]
+    found = [
+        _shown(split, *one) for one in enumerate(_split(request.app.state.tasks, grader, split))
+    ]
     if what == "tasks":
         return JSONResponse({"tasks": found, "env_name": env})
     if what == "num_tasks":
@@ -93,7 +101,7 @@ def _index(asked: dict[str, Any], name: str) -> int | None:
     return value
 
 
-# ----------------------------------------------------------------------------------------------------------- sessions
+# ---------------------------------------------------------------------------------------- sessions
 
 
 class _Session:
@@ -144,7 +152,9 @@ class _Session:
         body = Body(api.in_flight)
         body.grow(len(given.text))
         headers = self._socket.headers
-        batch = await begin(self._socket.app, headers, self._key, self._grader, [given], DEADLINE_S, body)
+        batch = await begin(
+            self._socket.app, headers, self._key, self._grader, [given], DEADLINE_S, body
+        )
         found: list[Graded | Faulted] = []
         try:
             await api.dispatcher.settle_or_fail(batch, found.append)
@@ -173,7 +183,8 @@ def _error(code: str, message: str) -> dict[str, Any]:
 
 @router.websocket("/openenv/{grader}/ws")
 async def session(socket: WebSocket, grader: str) -> None:
-    """Frames in turn until the client closes. A wrong key or host is refused before the connection is accepted."""
+    """Frames in turn until the client closes. A wrong key or host is refused before the connection
+    is accepted."""
     api: Api = socket.app.state.api
     try:
         check_host(socket)
@@ -184,7 +195,9 @@ async def session(socket: WebSocket, grader: str) -> None:
     await socket.accept()
     open_sessions = _open_sessions(socket.app)
     if len(open_sessions) >= MAX_SESSIONS:
-        await socket.send_json(_error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions"))
+        await socket.send_json(
+            _error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions")
+        )
         await socket.close(1013)
         return
     open_sessions.add(socket)

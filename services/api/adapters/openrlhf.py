@@ -1,7 +1,8 @@
-"""OpenRLHF's remote reward model: `--reward.remote_url http://key:KEY@HOST:8000/openrlhf/GRADER/get_reward`.
+"""OpenRLHF's remote reward model: `--reward.remote_url
+http://key:KEY@HOST:8000/openrlhf/GRADER/get_reward`.
 
-A fault is status 503. OpenRLHF tries five times within 180 s each, then gives the sample no reward, and its experience
-maker raises: the run ends.
+A fault is status 503. OpenRLHF tries five times within 180 s each, then gives the sample no reward,
+and its experience maker raises: the run ends.
 """
 
 from __future__ import annotations
@@ -23,11 +24,21 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def get_reward(grader: str, request: Request) -> Response:
     """Rewards in the order of `query`; the label of each is its task."""
     asked, body = await read_json(request)
-    queries, prompts, labels = listed(asked, "query"), listed(asked, "prompts"), listed(asked, "labels")
-    if not len(queries) == len(prompts) == len(labels) or not all(isinstance(text, str) for text in queries + prompts):
-        raise Misuse("query, prompts, labels: must be lists of the same length, the first two of texts")
+    queries, prompts, labels = (
+        listed(asked, "query"),
+        listed(asked, "prompts"),
+        listed(asked, "labels"),
+    )
+    if not len(queries) == len(prompts) == len(labels) or not all(
+        isinstance(text, str) for text in queries + prompts
+    ):
+        raise Misuse(
+            "query, prompts, labels: must be lists of the same length, the first two of texts"
+        )
     texts = map(completion_of, queries, prompts)
-    results = await grade(request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, body)
+    results = await grade(
+        request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, body
+    )
     if refusal := refused_faults(request, results):
         return refusal
     rewards = [reward_or_raise(result) for result in results]

@@ -1,6 +1,8 @@
-"""slime's and miles' remote reward: `--rm-type remote_rm --rm-url http://key:KEY@HOST:8000/slime/GRADER`.
+"""slime's and miles' remote reward: `--rm-type remote_rm --rm-url
+http://key:KEY@HOST:8000/slime/GRADER`.
 
-A fault is status 503. slime tries ten times within 120 s each and miles once; then both raise, and the run ends.
+A fault is status 503. slime tries ten times within 120 s each and miles once; then both raise, and
+the run ends.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def remote_rm(grader: str, request: Request) -> Response:
     """The reward, as a bare number."""
     asked, body = await read_json(request)
-    given = Completion(field(asked, "label"), text_field(asked, "response"), asked.get("prompt") or "")
+    given = Completion(
+        field(asked, "label"), text_field(asked, "response"), asked.get("prompt") or ""
+    )
     [result] = await grade(request, grader, [given], DEADLINE_S, body)
     return refused_faults(request, [result]) or JSONResponse(reward_or_raise(result))

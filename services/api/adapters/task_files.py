@@ -18,10 +18,12 @@ class StoredTask(NamedTuple):
 
 
 class TaskFiles:
-    """The tasks of each grader, in splits. A split is a file and has its name without the suffix."""
+    """The tasks of each grader, in splits. A split is a file and has its name without the
+    suffix."""
 
     def __init__(self, files: Sequence[tuple[str, Path]]) -> None:
-        """`files`: pairs of a grader's name and a file. Raises Misuse for a row that cannot be read and an id twice."""
+        """`files`: pairs of a grader's name and a file. Raises Misuse for a row that cannot be read
+        and an id twice."""
         self.splits: dict[str, dict[str, list[StoredTask]]] = {}
         self._by_id: dict[str, dict[str, dict[str, Any]]] = {}
         for grader, file in files:
@@ -29,7 +31,9 @@ class TaskFiles:
             split = self.splits.setdefault(grader, {}).setdefault(file.stem, [])
             for row in non_empty_rows(file):
                 prompt = row.values.get("prompt")
-                found = StoredTask(row.text("id"), str(prompt or ""), task_in_row(row.values, grader))
+                found = StoredTask(
+                    row.text("id"), str(prompt or ""), task_in_row(row.values, grader)
+                )
                 if found.id in by_id:
                     raise Misuse(f"{row.where}: the id {found.id!r} occurred before")
                 by_id[found.id] = found.task

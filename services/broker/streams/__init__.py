@@ -1,13 +1,16 @@
-"""The queue of many processes, on Redis Streams: one Redis, or one with replicas, but no Redis Cluster.
+"""The queue of many processes, on Redis Streams: one Redis, or one with replicas, but no Redis
+Cluster.
 
 Only JSON is stored; nothing read is executed or unpickled. `layout` lists what lies in Redis.
 
-A claim moves the next job from the queue to the stream, and there to one worker. A lease is an entry of the consumer
-group's pending list whose idle time is below `lease_s`; renewing sets it back to zero.
+A claim moves the next job from the queue to the stream, and there to one worker. A lease is an
+entry of the consumer group's pending list whose idle time is below `lease_s`; renewing sets it back
+to zero.
 
-Results come to the API through one stream per process, its inbox, read from the last id seen, so that a result is read
-again rather than lost when a connection breaks. The inbox is fast; the stored results are certain: every `SWEEP_S`, and
-whenever the connection was lost, the process looks up every job that it waits for, and submits again what Redis lost.
+Results come to the API through one stream per process, its inbox, read from the last id seen, so
+that a result is read again rather than lost when a connection breaks. The inbox is fast; the stored
+results are certain: every `SWEEP_S`, and whenever the connection was lost, the process looks up
+every job that it waits for, and submits again what Redis lost.
 """
 
 from __future__ import annotations
@@ -21,21 +24,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.errors import QueueFault
-from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, PUT_OFF_TURNS, RENEW_S, RESERVED_PART, BrokerSettings
+from services.broker import (
+    DEAD_AFTER_S,
+    MAX_DELIVERIES,
+    PUT_OFF_TURNS,
+    RENEW_S,
+    RESERVED_PART,
+    BrokerSettings,
+)
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, QueueFull, grader_of
 from services.broker.streams import layout, scripts
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
-from services.broker.streams.redis_client import CHUNK_ITEMS, LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
+from services.broker.streams.redis_client import (
+    CHUNK_ITEMS,
+    LAST_PAUSE_S,
+    Argument,
+    RetryingRedis,
+    chunks,
+    fields,
+    ms,
+)
 from services.broker.streams.redis_faults import NoGroup, NoMemory
 from services.broker.waiters import ResultWaiters
 
 READ_RESULTS = 512
 LISTEN_S = 5.0
-"""Seconds of one blocking read. A Redis that vanished silently is noticed after these and `patience_s`."""
+"""Seconds of one blocking read. A Redis that vanished silently is noticed after these and
+`patience_s`."""
 SWEEP_S = 30.0
 LOOK_S = 2.0
-"""Seconds between looks into the queue without a wake-up token: one can be lost with its connection."""
+"""Seconds between looks into the queue without a wake-up token: one can be lost with its
+connection."""
 
 
 @dataclass(slots=True)
@@ -51,7 +71,8 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Consumer:
-    """Claims held by one worker of this process, and when it next looks for what. Times are of `time.monotonic`."""
+    """Claims held by one worker of this process, and when it next looks for what. Times are of
+    `time.monotonic`."""
 
     grader: str
     worker: str
@@ -86,7 +107,8 @@ class StreamsBroker(StreamOperations):
         patience_s: float = 5.0,
         waiters: ResultWaiters | None = None,
     ) -> None:
-        """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its own timeout.
+        """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its
+        own timeout.
 
         Raises ValueError when `url` is no Redis URL.
         """
@@ -112,14 +134,20 @@ class StreamsBroker(StreamOperations):
         self._waiters.fail("the broker was closed while a client waited")
         await self._redis.close()
 
-    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
-        """See `Broker.submit`. One chunk of jobs is checked and queued in one step; several are checked first.
+    async def submit(
+        self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE
+    ) -> dict[str, str]:
+        """See `Broker.submit`. One chunk of jobs is checked and queued in one step; several are
+        checked first.
 
         So processes that submit large batches at the same moment can exceed the bound together.
         """
         if not jobs:
             return {}
-        grader, bound = grader_of(jobs), 0 if await self.memory.is_full() else self._settings.max_depth
+        grader, bound = (
+            grader_of(jobs),
+            0 if await self.memory.is_full() else self._settings.max_depth,
+        )
         wanted = {job.id: job for job in jobs}
         parts = list(chunks(wanted.values()))
         await self._open()
@@ -128,7 +156,10 @@ class StreamsBroker(StreamOperations):
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
-                keys, limits = self._redis.keys(layout.QUEUE, grader), self._limits(grader, fair_share, bound)
+                keys, limits = (
+                    self._redis.keys(layout.QUEUE, grader),
+                    self._limits(grader, fair_share, bound),
+                )
                 if await self._redis.run(scripts.ADMIT, keys, *limits, *wanted) == "full":
                     raise QueueFull(grader, self._settings.retry_after_s)
                 bound = -1
@@ -145,8 +176,11 @@ class StreamsBroker(StreamOperations):
         self._withdraw(answered)
         return answered
 
-    async def _queue(self, jobs: Sequence[Job], fair_share: FairShare, bound: int) -> dict[str, str]:
-        """The cached results of one chunk. `bound` -1: queue whatever the depth. Raises QueueFull."""
+    async def _queue(
+        self, jobs: Sequence[Job], fair_share: FairShare, bound: int
+    ) -> dict[str, str]:
+        """The cached results of one chunk. `bound` -1: queue whatever the depth. Raises
+        QueueFull."""
         grader = jobs[0].grader
         args = (*self._limits(grader, fair_share, bound), *layout.SUBMIT_LIMITS)
         pairs = [text for job in jobs for text in (job.id, job.payload)]
@@ -160,7 +194,14 @@ class StreamsBroker(StreamOperations):
         return fields(answered)
 
     def _limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
-        return self._redis.prefix, bound, bound // RESERVED_PART, grader, layout.FIRST[share.priority], share.run
+        return (
+            self._redis.prefix,
+            bound,
+            bound // RESERVED_PART,
+            grader,
+            layout.FIRST[share.priority],
+            share.run,
+        )
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; returns the ids without wishes left in this process."""
@@ -175,7 +216,9 @@ class StreamsBroker(StreamOperations):
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         for chunk in chunks(self._withdraw(job_ids)):
             keys = [self._redis.key("queue", grader), self._inbox]
-            await self._redis.run(scripts.CANCEL, keys, self._redis.prefix, layout.N_JOB_FIELDS, *chunk)
+            await self._redis.run(
+                scripts.CANCEL, keys, self._redis.prefix, layout.N_JOB_FIELDS, *chunk
+            )
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         return self._waiters.wait(job_ids, timeout_s, self.deliver_stored)
@@ -199,13 +242,23 @@ class StreamsBroker(StreamOperations):
                     await self._refresh()
                     sweep_at = time.monotonic() + SWEEP_S
                 block_s = min(max(0.0, sweep_at - time.monotonic()), LISTEN_S)
-                command = ("XREAD", "COUNT", READ_RESULTS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
+                command = (
+                    "XREAD",
+                    "COUNT",
+                    READ_RESULTS,
+                    "BLOCK",
+                    ms(block_s),
+                    "STREAMS",
+                    self._inbox,
+                    self._last_id,
+                )
                 for _, entries in await self._redis.read(block_s, *command) or ():
                     for self._last_id, entry in entries:
                         if "result" in (answer := fields(entry)):
                             self._deliver(answer["id"], answer["result"])
                     n_read += len(entries)
-                # A read takes 0.1 ms: the waiting coroutines run first, and of many results some come together.
+                # A read takes 0.1 ms: the waiting coroutines run first, and of many results some
+                # come together.
                 await asyncio.sleep(0.01 if len(self.pending) > 16 else 0)
                 if n_read >= READ_RESULTS:
                     await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
@@ -214,15 +267,22 @@ class StreamsBroker(StreamOperations):
                 sweep_at = 0.0
                 await asyncio.sleep(LAST_PAUSE_S)
             except Exception as error:  # noqa: BLE001 - no wait may outlive the listener; `_open` starts another
-                self._waiters.fail(f"reading results from Redis failed: {type(error).__name__}: {error}")
+                self._waiters.fail(
+                    f"reading results from Redis failed: {type(error).__name__}: {error}"
+                )
                 return
 
     async def _refresh(self) -> None:
-        """Keep the inbox alive, recreate it if it is gone, and look up the jobs that are waited for."""
+        """Keep the inbox alive, recreate it if it is gone, and look up the jobs that are waited
+        for."""
         if not await self._redis.call("PEXPIRE", self._inbox, layout.INBOX_TTL_MS):
-            self._last_id = await self._redis.run(scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS)
+            self._last_id = await self._redis.run(
+                scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS
+            )
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
-        self.pending = {job_id: pending for job_id, pending in self.pending.items() if pending.since > too_old}
+        self.pending = {
+            job_id: pending for job_id, pending in self.pending.items() if pending.since > too_old
+        }
         queued = [job_id for job_id, pending in self.pending.items() if pending.queued]
         lost: dict[tuple[str, FairShare], list[Job]] = {}
         for job_id in await self._look_up([*queued, *self._waiters.jobs() - self.pending.keys()]):
@@ -233,10 +293,13 @@ class StreamsBroker(StreamOperations):
                 await self._queue(chunk, fair_share, -1)
 
     async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
-        """Deliver stored results and have the others sent to this inbox; returns the ids that Redis does not know."""
+        """Deliver stored results and have the others sent to this inbox; returns the ids that Redis
+        does not know."""
         lost = []
         for chunk in chunks(job_ids):
-            found = await self._redis.run(scripts.LOOK_UP, [self._inbox], self._redis.prefix, *chunk)
+            found = await self._redis.run(
+                scripts.LOOK_UP, [self._inbox], self._redis.prefix, *chunk
+            )
             for job_id, result in zip(chunk, found, strict=True):
                 if isinstance(result, str):
                     self._deliver(job_id, result)
@@ -260,7 +323,9 @@ class StreamsBroker(StreamOperations):
             claims = [
                 # an entry of the stream, the number of its deliveries and the worker name a lease
                 Claim(Job(job_id, grader, payload), f"{entry} {times} {worker}", starts)
-                for entry, times, job_id, payload, starts in await self._take(consumer, limit, until)
+                for entry, times, job_id, payload, starts in await self._take(
+                    consumer, limit, until
+                )
             ]
             lease_end = time.monotonic() + self.lease_s
             consumer.held.update((claim.token, (claim.deliveries, lease_end)) for claim in claims)
@@ -272,12 +337,21 @@ class StreamsBroker(StreamOperations):
         held, now, wake_at = consumer.starts_held(), time.monotonic(), until
         if MAX_DELIVERIES not in held:
             if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
-                # A sweep looks at every worker: at every call, a thousand workers would use a tenth of Redis' CPU.
+                # A sweep looks at every worker: at every call, a thousand workers would use a tenth
+                # of Redis' CPU.
                 sweeps = now >= consumer.sweep_at
                 consumer.reclaim_at = now + min(self.lease_s / 4, RENEW_S)
                 args = (ms(self.lease_s), limit, MAX_DELIVERIES, int(not held), layout.JOB_TTL_MS)
-                bounds = (layout.IDLE_CONSUMER_MS if sweeps else 0, layout.N_JOB_FIELDS, layout.MAX_REPAIRS)
-                looks = (self._redis.key("looks", consumer.grader), ms(DEAD_AFTER_S), ms(2 * RENEW_S))
+                bounds = (
+                    layout.IDLE_CONSUMER_MS if sweeps else 0,
+                    layout.N_JOB_FIELDS,
+                    layout.MAX_REPAIRS,
+                )
+                looks = (
+                    self._redis.key("looks", consumer.grader),
+                    ms(DEAD_AFTER_S),
+                    ms(2 * RENEW_S),
+                )
                 waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds, *looks)
                 consumer.suspect_waits = bool(waits)
                 if sweeps:
@@ -311,7 +385,8 @@ class StreamsBroker(StreamOperations):
             is_woken = True
 
     async def _run(self, script: scripts.Script, consumer: _Consumer, *args: Argument) -> Any:
-        """The reply of a script that moves jobs to this worker; creates the consumer group if it is not there."""
+        """The reply of a script that moves jobs to this worker; creates the consumer group if it is
+        not there."""
         keys = self._redis.keys(layout.QUEUE, consumer.grader)
         args = (self._redis.prefix, layout.GROUP, consumer.worker, *args)
         try:
@@ -323,9 +398,14 @@ class StreamsBroker(StreamOperations):
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         unwanted: list[Claim] = []
         for grader in {claim.job.grader for claim in claims}:
-            mine = {claim: claim.token.split(" ", 2) for claim in claims if claim.job.grader == grader}
+            mine = {
+                claim: claim.token.split(" ", 2) for claim in claims if claim.job.grader == grader
+            }
             leases = [text for claim, token in mine.items() for text in (claim.job.id, *token)]
-            stream, bounds = self._redis.key("jobs", grader), (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS)
+            stream, bounds = (
+                self._redis.key("jobs", grader),
+                (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS),
+            )
             try:
                 given_up = await self._redis.run(scripts.RENEW, [stream], *bounds, *leases)
             except NoGroup:
@@ -338,11 +418,23 @@ class StreamsBroker(StreamOperations):
                     unwanted.append(claim)
         return unwanted
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
+    async def finish(
+        self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
+    ) -> bool:
         job, key, settings = claim.job, self._redis.key, self._settings
-        stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
-        keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
-        letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
+        stored, ttl_s = (
+            ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
+        )
+        keys = [
+            key("jobs", job.grader),
+            key(stored, job.id),
+            key("dead", job.grader),
+            key("job", job.id),
+        ]
+        letter = (
+            settings.max_dead_letters if dead_letter else 0,
+            job.payload if dead_letter else "",
+        )
         args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), *letter)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._finishes.append((keys, args, outcome))
@@ -353,18 +445,28 @@ class StreamsBroker(StreamOperations):
         return is_first
 
     async def _finish_all(self) -> None:
-        """Run the script for all calls of `finish` that wait; those that come meanwhile go together in the next run."""
-        common = (layout.GROUP, layout.MAX_INBOX, ms(self._settings.dead_letter_ttl_s), self._redis.key("inbox", ""))
+        """Run the script for all calls of `finish` that wait; those that come meanwhile go together
+        in the next run."""
+        common = (
+            layout.GROUP,
+            layout.MAX_INBOX,
+            ms(self._settings.dead_letter_ttl_s),
+            self._redis.key("inbox", ""),
+        )
         while batch := self._finishes[:CHUNK_ITEMS]:
             del self._finishes[:CHUNK_ITEMS]
             keys = [key for keys, _, _ in batch for key in keys]
             args = [arg for _, args, _ in batch for arg in args]
             try:
-                replies = await self._redis.run(scripts.FINISH, keys, *common, *self.memory.shortening, *args)
+                replies = await self._redis.run(
+                    scripts.FINISH, keys, *common, *self.memory.shortening, *args
+                )
             except Exception as error:  # noqa: BLE001 - the calls that wait raise it; without a reply they never end
                 replies = [error] * len(batch)
             for (_, _, outcome), reply in zip(batch, replies, strict=True):
-                if isinstance(reply, int) and not outcome.done():  # it is where the caller was cancelled
+                if (
+                    isinstance(reply, int) and not outcome.done()
+                ):  # it is where the caller was cancelled
                     outcome.set_result(reply == 1)
                 elif not outcome.done():
                     outcome.set_exception(QueueFault(str(reply)))
@@ -373,8 +475,13 @@ class StreamsBroker(StreamOperations):
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
-        later, token = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM), claim.token.split(" ", 2)
-        with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
+        later, token = (
+            (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM),
+            claim.token.split(" ", 2),
+        )
+        with suppress(
+            NoGroup
+        ):  # the waiting producers find that the job is lost and submit it again
             await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *token, *bounds, *later)
         self._drop(claim)
 

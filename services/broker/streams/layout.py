@@ -2,22 +2,28 @@
 
 All keys share one prefix, so that one Redis can be shared and one ACL pattern covers them:
 
-    queue:<grader>    zset     queued jobs by virtual time (start-time fair queuing, docs/decisions/0008)
-    turns:<grader>    hash     virtual time of the job claimed last by priority, of the last job of every fair share,
-                               and jobs claimed while evaluation would have been all (take.lua)
+    queue:<grader>    zset     queued jobs by virtual time (start-time fair queuing,
+                               docs/decisions/0008)
+    turns:<grader>    hash     virtual time of the job claimed last by priority, of the last job of
+                               every fair share, and jobs claimed while evaluation would have been
+                               all (take.lua)
     bell:<grader>     list     one token per job that was queued: wakes one idle worker
     jobs:<grader>     stream   running jobs: id; group `workers`
-    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), one field per inbox that waits (its runs)
+    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), one field per inbox that waits
+                               (its runs)
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
     note:<key>        string   a text of `put_note`
-    looks:<grader>    string   times of the last look for lapsed leases and of the first since an interruption
+    looks:<grader>    string   times of the last look for lapsed leases and of the first since an
+                               interruption
     dead:<grader>     stream   dead letters: id, payload, history
-    share             string   share of their time to live for which results are kept, while memory is short
+    share             string   share of their time to live for which results are kept, while memory
+                               is short
     state:<grader>    string   `QueueState` that an operator has set
     workers           zset     live workers by the time at which their registration ends
-    worker:<name>     string   registration of that worker; the name begins with its grader's and `:`
+    worker:<name>     string   registration of that worker; the name begins with its grader's and
+                               `:`
 
 Every key has a time to live, which use renews, so an abandoned Redis empties itself.
 """
@@ -30,17 +36,19 @@ QUEUE = ("queue", "turns", "bell", "jobs")
 JOB_TTL_MS = 86_400_000
 """Time to keep job streams and job records. It is far beyond every deadline: it only cleans up."""
 INBOX_TTL_MS = 300_000
-"""Time to keep the inbox of a dead process. A process that was frozen for longer reads the stored results."""
+"""Time to keep the inbox of a dead process. A process that was frozen for longer reads the stored
+results."""
 STATE_TTL_MS = 7 * JOB_TTL_MS
 """Time to keep the state that an operator set: a forgotten pause ends."""
 N_JOB_FIELDS = 6
 """Number of fields in every `job:<id>`: grader, payload, entry, starts, turn, history.
 
-`entry` is the job's id in the stream while it runs, else empty; `turn` its virtual time. A record with only these
-fields has no inbox that waits: the job is unwanted.
+`entry` is the job's id in the stream while it runs, else empty; `turn` its virtual time. A record
+with only these fields has no inbox that waits: the job is unwanted.
 """
 TRAINING_FROM = 10**12
-"""First virtual time of training; evaluation starts at 0. Lua writes integers of up to 14 digits exactly."""
+"""First virtual time of training; evaluation starts at 0. Lua writes integers of up to 14 digits
+exactly."""
 MAX_TOKENS = 1024
 """Wake-up tokens kept per queue."""
 FIRST = {Priority.EVALUATION: 0, Priority.TRAINING: TRAINING_FROM}

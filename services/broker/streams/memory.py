@@ -1,4 +1,5 @@
-"""Memory of the Redis server: before it is full, results are kept for less time, and then new work is refused.
+"""Memory of the Redis server: before it is full, results are kept for less time, and then new work
+is refused.
 
 Work that was accepted is always finished: its results may take Redis past `maxmemory` (scripts.py).
 """
@@ -15,7 +16,8 @@ from services.broker.streams.scripts import SHORTEN
 REFUSE_AT = 0.9
 """Share of `maxmemory` from which on new jobs are refused."""
 SHORTEN_FROM = 0.5
-"""Share of `maxmemory` from which on results are kept for less time: linearly less, to nothing at `REFUSE_AT`."""
+"""Share of `maxmemory` from which on results are kept for less time: linearly less, to nothing at
+`REFUSE_AT`."""
 MIN_TTL_S = 60.0
 """Shortest time to live of a result, so that waiting clients can still read it."""
 CHECK_S = 1.0
@@ -26,13 +28,15 @@ class RedisMemory:
     def __init__(self, redis: RetryingRedis) -> None:
         self._redis = redis
         self.shortening = (f"{redis.prefix}share", ms(MIN_TTL_S))
-        """Key of the share of their time to live for which results are kept, and the shortest time in ms."""
+        """Key of the share of their time to live for which results are kept, and the shortest time
+        in ms."""
         self.next_look = 0.0
         self.fill = 0.0
         """Used share of `maxmemory` at the last look; 0 without a `maxmemory`."""
 
     async def is_full(self) -> bool:
-        """Whether new jobs are to be refused; looks at most once in `CHECK_S` seconds, and shortens the cache."""
+        """Whether new jobs are to be refused; looks at most once in `CHECK_S` seconds, and shortens
+        the cache."""
         if time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + CHECK_S
             await self._look()

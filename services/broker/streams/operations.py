@@ -1,4 +1,5 @@
-"""Live workers, notes, counts and dead letters: what is kept in Redis beside the jobs on their way."""
+"""Live workers, notes, counts and dead letters: what is kept in Redis beside the jobs on their
+way."""
 
 from __future__ import annotations
 
@@ -27,27 +28,37 @@ class StreamOperations:
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for chunk in chunks(job_ids):
-            keys = [self._redis.key(kind, job_id) for kind in ("uncached", "result") for job_id in chunk]
+            keys = [
+                self._redis.key(kind, job_id) for kind in ("uncached", "result") for job_id in chunk
+            ]
             texts = zip(2 * chunk, await self._redis.call("MGET", *keys), strict=True)
             found.update((job_id, text) for job_id, text in texts if text is not None)
         return found
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         condition = () if replace else ("NX",)
-        await self._redis.call("SET", self._redis.key("note", key), text, "PX", ms(ttl_s), *condition)
+        await self._redis.call(
+            "SET", self._redis.key("note", key), text, "PX", ms(ttl_s), *condition
+        )
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for chunk in chunks(keys):
             texts = await self._redis.call("MGET", *(self._redis.key("note", key) for key in chunk))
-            found.update((key, text) for key, text in zip(chunk, texts, strict=True) if text is not None)
+            found.update(
+                (key, text) for key, text in zip(chunk, texts, strict=True) if text is not None
+            )
         return found
 
     async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
         count = () if limit is None else ("COUNT", limit)
-        entries = await self._redis.call("XRANGE", self._redis.key("jobs", grader), "-", "+", *count)
+        entries = await self._redis.call(
+            "XRANGE", self._redis.key("jobs", grader), "-", "+", *count
+        )
         job_ids = [fields(entry).get("id", "") for _, entry in entries]
-        job_ids += await self._redis.call("ZRANGE", self._redis.key("queue", grader), 0, (limit or 0) - 1)
+        job_ids += await self._redis.call(
+            "ZRANGE", self._redis.key("queue", grader), 0, (limit or 0) - 1
+        )
         found = {}
         for chunk in chunks(job_ids):
             args = (self._redis.prefix, self._redis.key("inbox", ""), *chunk)
@@ -57,17 +68,25 @@ class StreamOperations:
         return list(found.values())
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        fixed = (self._redis.prefix, self._redis.key("inbox", ""), CANCELLED, ms(self._settings.uncached_ttl_s))
+        fixed = (
+            self._redis.prefix,
+            self._redis.key("inbox", ""),
+            CANCELLED,
+            ms(self._settings.uncached_ttl_s),
+        )
         queue, n_ended = [self._redis.key("queue", grader)], 0
         for chunk in chunks(job_ids):
             n_ended += await self._redis.run(REVOKE, queue, *fixed, layout.MAX_INBOX, run, *chunk)
         return n_ended
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        worker = f"{info.name}:{worker}"  # so that a Redis user can be kept from registering other graders
+        # so that a Redis user can be kept from registering other graders
+        worker = f"{info.name}:{worker}"
         keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
         ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
-        await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
+        await self._redis.run(
+            HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS
+        )
 
     async def graders(self) -> list[GraderInfo]:
         registered = []
@@ -97,7 +116,9 @@ class StreamOperations:
         entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
         letters = [fields(entry) for _, entry in entries]
         return [
-            DeadLetter(Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines()))
+            DeadLetter(
+                Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines())
+            )
             for letter in letters
         ]
 
@@ -112,7 +133,11 @@ class StreamOperations:
             await self._redis.call("XDEL", key, *entries)
 
     async def queue_state(self, grader: str) -> QueueState:
-        return QueueState(await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN)
+        return QueueState(
+            await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN
+        )
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
-        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.STATE_TTL_MS)
+        await self._redis.call(
+            "SET", self._redis.key("state", grader), state.value, "PX", layout.STATE_TTL_MS
+        )

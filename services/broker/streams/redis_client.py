@@ -1,9 +1,10 @@
 """Client of one Redis: connections, retries, scripts, and QueueFault in place of redis-py's errors.
 
-Only redis-py's connections are used, which log in, speak TLS and parse replies: its client, its pools and its encoder
-cost twice the CPU per command. Its retries stay off: they nest (every command retry reconnects with retries of its
-own), so their duration has no bound. Its socket timeout stays off too: it sends through `asyncio.wait_for`, which on
-Python 3.11 can swallow a cancellation, so that a cancelled task runs on for ever.
+Only redis-py's connections are used, which log in, speak TLS and parse replies: its client, its
+pools and its encoder cost twice the CPU per command. Its retries stay off: they nest (every command
+retry reconnects with retries of its own), so their duration has no bound. Its socket timeout stays
+off too: it sends through `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation, so
+that a cancelled task runs on for ever.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection
 
 from services.broker.jobs import Job
-from services.broker.streams.redis_faults import NoFunction, NoPermission, RedisUnavailable, fault_of
+from services.broker.streams.redis_faults import (
+    NoFunction,
+    NoPermission,
+    RedisUnavailable,
+    fault_of,
+)
 from services.broker.streams.redis_url import connector, redacted
 from services.broker.streams.scripts import Script, library
 
 COMMAND_CONNECTIONS = 64
-"""Connections of commands. A process has one more for its inbox and for each of its workers, which wait."""
+"""Connections of commands. A process has one more for its inbox and for each of its workers, which
+wait."""
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
 
@@ -42,7 +49,8 @@ class RetryingRedis:
     """Commands over pooled connections, retried for `patience_s` while Redis is unreachable."""
 
     def __init__(self, url: str, *, prefix: str, patience_s: float) -> None:
-        """`prefix` of every key. Raises ValueError when `url` cannot be read. Connects when first used."""
+        """`prefix` of every key. Raises ValueError when `url` cannot be read. Connects when first
+        used."""
         self.prefix = prefix
         self.patience_s = patience_s
         self._shown = redacted(url)
@@ -50,7 +58,8 @@ class RetryingRedis:
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
         self._connections: set[AbstractConnection] = set()
         self._idle: list[AbstractConnection] = []
-        """Connections that are not in use, those used last at the end. Closed ones are opened again when needed."""
+        """Connections that are not in use, those used last at the end. Closed ones are opened again
+        when needed."""
 
     def key(self, kind: str, name: str) -> str:
         return f"{self.prefix}{kind}:{name}"
@@ -63,9 +72,11 @@ class RetryingRedis:
         return await self.persist(lambda: self._attempt(self._slots, self.patience_s, command))
 
     async def run(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:
-        """The script's reply, like `call`. It must be idempotent: it runs twice when the first reply is lost.
+        """The script's reply, like `call`. It must be idempotent: it runs twice when the first
+        reply is lost.
 
-        Loads the library into a Redis that lacks it, where the user may; else waits until another client has.
+        Loads the library into a Redis that lacks it, where the user may; else waits until another
+        client has.
         """
         command = ("FCALL", script.function, len(keys), *keys, *args)
 
@@ -74,13 +85,16 @@ class RetryingRedis:
                 return await self._attempt(self._slots, self.patience_s, command)
             except NoFunction:
                 with suppress(NoPermission):
-                    await self._attempt(self._slots, self.patience_s, ("FUNCTION", "LOAD", "REPLACE", library()))
+                    await self._attempt(
+                        self._slots, self.patience_s, ("FUNCTION", "LOAD", "REPLACE", library())
+                    )
                 return await self._attempt(self._slots, self.patience_s, command)
 
         return await self.persist(attempt)
 
     async def read(self, block_s: float, *command: Argument) -> Any:
-        """One attempt at a command that Redis answers within `block_s`. Raises RedisUnavailable and NoGroup."""
+        """One attempt at a command that Redis answers within `block_s`. Raises RedisUnavailable and
+        NoGroup."""
         return await self._attempt(nullcontext(), block_s + self.patience_s, command)
 
     async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
@@ -99,8 +113,12 @@ class RetryingRedis:
     async def close(self) -> None:
         """Close every connection; an exchange under way ends with an error."""
         self._idle = []
-        await asyncio.gather(*(connection.disconnect() for connection in self._connections), return_exceptions=True)
-        await asyncio.sleep(0)  # a connection that broke is closed at the loop's next turn, which may be its last
+        await asyncio.gather(
+            *(connection.disconnect() for connection in self._connections), return_exceptions=True
+        )
+        await asyncio.sleep(
+            0
+        )  # a connection that broke is closed at the loop's next turn, which may be its last
         if self._sentinels:
             await self._sentinels.close()
 
@@ -108,10 +126,15 @@ class RetryingRedis:
         try:
             async with asyncio.timeout(timeout_s), slots:
                 return await self._exchange(command)
-        except (redis_errors.RedisError, OSError, EOFError) as error:  # redis-py lets some of the system's through
+        except (
+            redis_errors.RedisError,
+            OSError,
+            EOFError,
+        ) as error:  # redis-py lets some of the system's through
             fault = fault_of(error, self._shown, timeout_s)
             if isinstance(fault, RedisUnavailable):
-                # The master may be elsewhere now, and the idle connections lead to the old one or to one that hangs.
+                # The master may be elsewhere now, and the idle connections lead to the old one or
+                # to one that hangs.
                 for connection in list(self._idle):
                     await connection.disconnect(nowait=True)
             raise fault from error
@@ -133,7 +156,9 @@ class RetryingRedis:
         except redis_errors.ResponseError:
             self._idle.append(connection)  # that was a whole reply
             raise
-        except BaseException:  # also a cancellation: half a reply may be on its way, or the login is incomplete
+        except (
+            BaseException
+        ):  # also a cancellation: half a reply may be on its way, or the login is incomplete
             await connection.disconnect(nowait=True)
             self._idle.insert(0, connection)
             raise

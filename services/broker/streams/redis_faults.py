@@ -1,4 +1,5 @@
-"""Errors of Redis and its connections as queue faults: which pass by themselves, and which are refusals."""
+"""Errors of Redis and its connections as queue faults: which pass by themselves, and which are
+refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ class RedisUnavailable(QueueFault):
 
 
 class NoFunction(RedisUnavailable):
-    """The functions of this release are not in Redis; a client that may load them does when it first needs one."""
+    """The functions of this release are not in Redis; a client that may load them does when it
+    first needs one."""
 
 
 class NoPermission(QueueFault):
@@ -31,21 +33,28 @@ class NoMemory(QueueFault):
 
 
 def fault_of(error: Exception, shown: str, timeout_s: float) -> QueueFault:
-    """The fault that `error`, of a command to the Redis at `shown`, means; `timeout_s` is what the command had."""
+    """The fault that `error`, of a command to the Redis at `shown`, means; `timeout_s` is what the
+    command had."""
     if isinstance(error, redis_errors.ResponseError) and str(error).startswith("NOGROUP"):
         return NoGroup(f"Redis at {shown} has no such consumer group")
     if isinstance(error, redis_errors.OutOfMemoryError):
         return NoMemory(f"Redis at {shown} is at its `maxmemory`: raise it, or try again later")
     if str(error) == "Function not found":
         return NoFunction(
-            f"Redis at {shown} has no functions of this release: start an API of it, or run `gradus queue functions`"
+            f"Redis at {shown} has no functions of this release: start an API of it, or run `gradus"
+            " queue functions`"
         )
     why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
     is_login = isinstance(error, redis_errors.AuthenticationError)
-    is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
+    is_lost = isinstance(
+        error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError
+    )
     is_replica = isinstance(error, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
     if is_login or not (is_lost or is_replica or str(error).startswith(PASSING)):
-        message = f"Redis at {shown} refuses a command ({why}): check its user, password, memory and version"
+        message = (
+            f"Redis at {shown} refuses a command ({why}): check its user, password, memory and"
+            " version"
+        )
         kind = NoPermission if isinstance(error, redis_errors.NoPermissionError) else QueueFault
         return kind(message, retryable=not is_login)
     return RedisUnavailable(

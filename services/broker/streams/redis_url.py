@@ -1,9 +1,10 @@
-"""Connections to the Redis of a URL: redis-py's for redis:// and rediss://, ours for a Redis behind Sentinels.
+"""Connections to the Redis of a URL: redis-py's for redis:// and rediss://, ours for a Redis behind
+Sentinels.
 
     redis+sentinel://[user:password@]host:port,host:port/NAME/DB[?sentinel_username=...&sentinel_password=...]
 
-Every new connection asks the Sentinels where the master is. User, password and the rest of the query are for the
-master. TLS to the Sentinels is not supported.
+Every new connection asks the Sentinels where the master is. User, password and the rest of the
+query are for the master. TLS to the Sentinels is not supported.
 """
 
 from __future__ import annotations
@@ -33,17 +34,22 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def connector(url: str, connect_timeout_s: float) -> tuple[Callable[[], AbstractConnection], Sentinels | None]:
-    """The constructor of connections to the Redis of `url`, and its Sentinels. Raises ValueError for any other URL."""
+def connector(
+    url: str, connect_timeout_s: float
+) -> tuple[Callable[[], AbstractConnection], Sentinels | None]:
+    """The constructor of connections to the Redis of `url`, and its Sentinels. Raises ValueError
+    for any other URL."""
     sentinels = Sentinels(url) if urlsplit(url).scheme == "redis+sentinel" else None
     options = {
         **(sentinels.master_options if sentinels else parse_url(url)),
         **OPTIONS,
-        "encoding_errors": "replace",  # bytes that are no text become a job that cannot be read, not an exception here
+        # bytes that are no text become a job that cannot be read, not an exception here
+        "encoding_errors": "replace",
         "socket_connect_timeout": connect_timeout_s,
         "socket_keepalive": True,
     }
-    # Connections send no CLIENT SETINFO: the roles may not, and Redis 7.2 and later log that as refused.
+    # Connections send no CLIENT SETINFO: the roles may not, and Redis 7.2 and later log that as
+    # refused.
     if "driver_info" in signature(AbstractConnection.__init__).parameters:
         options["driver_info"] = None
     else:
@@ -79,11 +85,18 @@ class Sentinels:
             host, colon, port = address.rpartition(":")
             if not colon or port.endswith("]"):
                 host, port = address, str(DEFAULT_PORT)
-            options = {**OPTIONS, **own, "host": host.strip("[]"), "port": int(port), "socket_connect_timeout": ASK_S}
+            options = {
+                **OPTIONS,
+                **own,
+                "host": host.strip("[]"),
+                "port": int(port),
+                "socket_connect_timeout": ASK_S,
+            }
             self._clients.append(Redis(**options))
 
     async def master(self) -> tuple[str, int]:
-        """Where the first that answers says it is. Raises redis-py's ConnectionError when none does."""
+        """Where the first that answers says it is. Raises redis-py's ConnectionError when none
+        does."""
         for client in self._clients:
             try:
                 async with asyncio.timeout(ASK_S):

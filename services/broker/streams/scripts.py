@@ -1,4 +1,5 @@
-"""The Lua scripts of `services/broker/lua`: idempotent, with keys, arguments and reply in their headers."""
+"""The Lua scripts of `services/broker/lua`: idempotent, with keys, arguments and reply in their
+headers."""
 
 from __future__ import annotations
 
@@ -9,16 +10,20 @@ LUA = Path(__file__).parents[1] / "lua"
 
 
 class Script:
-    """A Lua script that Redis keeps as a function, so that its callers need no right to run any other script."""
+    """A Lua script that Redis keeps as a function, so that its callers need no right to run any
+    other script."""
 
     def __init__(self, name: str, *, prelude: str = "", at_maxmemory: bool = True) -> None:
         """`prelude`: another file, of functions, that is joined in front.
 
-        `at_maxmemory`: Redis runs it at its memory limit too; else Redis refuses it there before its first write.
+        `at_maxmemory`: Redis runs it at its memory limit too; else Redis refuses it there before
+        its first write.
         """
         self.name = name
         self.flags = "'allow-oom'" if at_maxmemory else ""
-        self.body = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in (prelude, name) if part)
+        self.body = "".join(
+            (LUA / f"{part}.lua").read_text("utf-8") for part in (prelude, name) if part
+        )
 
     @property
     def function(self) -> str:
@@ -32,13 +37,19 @@ OPEN_INBOX, ADMIT, SUBMIT = (
     Script("submit", prelude="bound", at_maxmemory=False),
 )
 LOOK_UP, CANCEL = Script("look_up"), Script("cancel")
-CREATE_GROUP, TAKE, RECLAIM = Script("create_group"), Script("take"), Script("reclaim", prelude="history")
+CREATE_GROUP, TAKE, RECLAIM = (
+    Script("create_group"),
+    Script("take"),
+    Script("reclaim", prelude="history"),
+)
 RENEW, FINISH, RELEASE = Script("renew"), Script("finish"), Script("release", prelude="history")
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
 UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
 ALL = [one for one in globals().values() if isinstance(one, Script)]
-VERSION = hashlib.sha1("".join(one.flags + one.body for one in ALL).encode(), usedforsecurity=False).hexdigest()[:8]
+VERSION = hashlib.sha1(
+    "".join(one.flags + one.body for one in ALL).encode(), usedforsecurity=False
+).hexdigest()[:8]
 """Hash of all scripts: the functions of several releases lie beside each other in one Redis."""
 
 

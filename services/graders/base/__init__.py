@@ -1,7 +1,9 @@
-"""What a grader is: `Grader`, the contract that workers rely on, and `load`, which finds one by its name.
+"""What a grader is: `Grader`, the contract that workers rely on, and `load`, which finds one by its
+name.
 
-A grader is one folder with `grader.py` and `cases.yaml`, registered as an entry point of the group `gradus.graders`:
-`name = package.module:Class`. Nothing else names it. `grader.BaseGrader` is what the class usually derives from.
+A grader is one folder with `grader.py` and `cases.yaml`, registered as an entry point of the group
+`gradus.graders`: `name = package.module:Class`. Nothing else names it. `grader.BaseGrader` is what
+the class usually derives from.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _OURS = ("gradus", "services")
 class Grader(Protocol):
     @property
     def waiting_slots(self) -> int | None:
-        """Usual slots of a grader whose slots wait most of the time for a model that they share. None: one per core."""
+        """Usual slots of a grader whose slots wait most of the time for a model that they share.
+        None: one per core."""
         ...
 
     def info(self) -> GraderInfo:
@@ -35,7 +38,8 @@ class Grader(Protocol):
         ...
 
     def self_test(self) -> None:
-        """Attack the own sandbox and grade the own cases. Raises Fault, naming what is missing, unless all hold."""
+        """Attack the own sandbox and grade the own cases. Raises Fault, naming what is missing,
+        unless all hold."""
         ...
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
@@ -48,10 +52,12 @@ class Grader(Protocol):
 
 @runtime_checkable
 class ChecksTasks(Protocol):
-    """A grader that can say more of a task than its verdicts do. `gradus tasks validate` asks it."""
+    """A grader that can say more of a task than its verdicts do. `gradus tasks validate` asks
+    it."""
 
     def task_problem(self, task: Any, solution: str | None) -> str | None:
-        """What is wrong with the task, for its author; None when nothing is. `solution`: the reference answer."""
+        """What is wrong with the task, for its author; None when nothing is. `solution`: the
+        reference answer."""
         ...
 
 
@@ -83,22 +89,32 @@ class ModelNotConfigured(InternalFault):
 
 
 def default_slots(grader: Grader) -> int:
-    """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core that it may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core
+    that it may use."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return grader.waiting_slots or cores
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Entry points of the graders that are installed here, by name; those that ship with Gradus first."""
+    """Entry points of the graders that are installed here, by name; those that ship with Gradus
+    first."""
     found = {point.name: point for point in found_in(GROUP)}
-    return {name: found[name] for name in [*(one for one in TASKS if one in found), *sorted(found.keys() - TASKS)]}
+    return {
+        name: found[name]
+        for name in [*(one for one in TASKS if one in found), *sorted(found.keys() - TASKS)]
+    }
 
 
 def load(name: str, **settings: Any) -> Grader:
-    """Make the grader `name`. Raises UnknownGrader when none of that name is installed, Fault when it cannot start."""
+    """Make the grader `name`. Raises UnknownGrader when none of that name is installed, Fault when
+    it cannot start."""
     found = installed()
     if not found:
-        raise InternalFault("no grader is registered: install gradus anew (pip install -e .)", retryable=False)
+        raise InternalFault(
+            "no grader is registered: install gradus anew (pip install -e .)", retryable=False
+        )
     if name not in found:
         raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(found)}")
     try:
@@ -108,7 +124,8 @@ def load(name: str, **settings: Any) -> Grader:
         if package in _OURS:
             raise
         dist = found[name].dist
-        # an extra of the grader's distribution, called after the grader or `worker`, brings the package
+        # an extra of the grader's distribution, called after the grader or `worker`, brings the
+        # package
         extras = dist.metadata.get_all("Provides-Extra", []) if dist else []
         extra = next((extra for extra in (name, "worker") if extra in extras), None)
         wanted = f"'{dist.name}[{extra}]'" if dist and extra else package

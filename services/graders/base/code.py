@@ -1,4 +1,5 @@
-"""What graders of code share: the facts of an answer that is compiled and tested, and what its form costs."""
+"""What graders of code share: the facts of an answer that is compiled and tested, and what its form
+costs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class CodeFacts:
     stage: Stage
     """The furthest stage that was reached."""
     typed_share: float = 0.0
-    """Share of the answer's top-level items and of the declared names that type, in [0, 1]; 0 for a syntax error."""
+    """Share of the answer's top-level items and of the declared names that type, in [0, 1]; 0 for a
+    syntax error."""
     compiled: bool = False
     """The answer compiles, against what the task declares, and the tests fit it."""
     tests: TestCount | None = None
@@ -33,7 +35,8 @@ class CodeFacts:
     trailing_chars: int = 0
     """Characters of prose behind the last code block."""
     got: tuple[str, ...] = ()
-    """Values that are not the expected ones, in the harness's words; of runs of public tests only."""
+    """Values that are not the expected ones, in the harness's words; of runs of public tests
+    only."""
 
     @property
     def passed(self) -> bool:
@@ -53,9 +56,12 @@ FactsT = TypeVar("FactsT", bound=CodeFacts)
 
 
 def with_form(facts: FactsT, answer: Answer, uncommented: str) -> FactsT:
-    """The facts with what the form of the completion adds. `uncommented`: the answer's text without comments."""
+    """The facts with what the form of the completion adds. `uncommented`: the answer's text without
+    comments."""
     tests_passed = facts.tests.passed if facts.tests else 0
-    signs = degenerate_flags(answer, uncommented=uncommented, tests_passed=tests_passed, passed=facts.passed)
+    signs = degenerate_flags(
+        answer, uncommented=uncommented, tests_passed=tests_passed, passed=facts.passed
+    )
     flags = (*answer.flags, *signs, *facts.flags)
     return replace(facts, flags=flags, blocks=answer.blocks, trailing_chars=answer.trailing_chars)
 
@@ -63,7 +69,8 @@ def with_form(facts: FactsT, answer: Answer, uncommented: str) -> FactsT:
 def shaped(parts: Components, facts: CodeFacts) -> Components:
     """`parts` and what the form of the completion takes from them.
 
-    `style` is taken from answers that pass only, `MAX_STYLE` at most: it orders right answers and never hides one.
+    `style` is taken from answers that pass only, `MAX_STYLE` at most: it orders right answers and
+    never hides one.
     """
     if facts.degenerate:
         parts["degenerate"] = -(1 - DEGENERATE_FACTOR) * sum(parts.values())

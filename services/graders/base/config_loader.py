@@ -1,4 +1,5 @@
-"""How `configs/graders/*.yaml` is read, and what every grader's configuration has: rubrics, limits of boxes."""
+"""How `configs/graders/*.yaml` is read, and what every grader's configuration has: rubrics, limits
+of boxes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class RubricSettings(Section):
     weights: dict[str, Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]] | None = None
     """Weight of each of the grader's components, which are in [0, 1]; they add up to 1 at most."""
     shaping: bool = True
-    """With `weights`: what the form of a completion costs under the shipped rubrics, it costs under this one too."""
+    """With `weights`: what the form of a completion costs under the shipped rubrics, it costs under
+    this one too."""
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     """`package.module:function`, from facts to components that add up to 0 to 1."""
 
@@ -57,7 +59,9 @@ class BoxLimits(Section):
     processes: Positive = 16
     scratch_mb: Annotated[int, Field(ge=0, le=100_000)] = 64
 
-    def limits(self, task: RunLimits | None = None, *, max_cpu_s: int = 0, max_memory_mb: int = 0) -> Limits:
+    def limits(
+        self, task: RunLimits | None = None, *, max_cpu_s: int = 0, max_memory_mb: int = 0
+    ) -> Limits:
         """These limits; what a task asks for in their place, up to the maxima."""
         cpu_s, memory_mb = self.cpu_s, self.memory_mb
         if task and task.cpu_s is not None:

@@ -29,7 +29,8 @@ FactsT = TypeVar("FactsT", bound=Facts)
 
 
 class BaseGrader(ABC, Generic[TaskT, FactsT]):
-    """Judges one kind of task. A subclass sets the class variables, calls `identify` and implements `facts`."""
+    """Judges one kind of task. A subclass sets the class variables, calls `identify` and implements
+    `facts`."""
 
     name: ClassVar[str]
     task: ClassVar[type[Task]]
@@ -37,7 +38,8 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     """The rubrics of this grader; the configuration may add others."""
     waiting_slots: ClassVar[int | None] = None
     value_text: ClassVar[Any] = staticmethod(lambda task, word: None)
-    """(task, the harness's word for a value of the answer) -> the value as the language writes it; None: unknown."""
+    """(task, the harness's word for a value of the answer) -> the value as the language writes it;
+    None: unknown."""
     without_effect: ClassVar[frozenset[str]] = frozenset()
     """Keys of the configuration that change no verdict, or are in the revision in another way."""
 
@@ -50,7 +52,8 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         sandbox: str = "none",
         versions: Iterable[str] = (),
     ) -> None:
-        """Settle revision and rubrics. `versions`: what else can change a verdict, a compiler's or a model's.
+        """Settle revision and rubrics. `versions`: what else can change a verdict, a compiler's or
+        a model's.
 
         Raises Misuse naming the file and the key of a rubric that cannot be used.
         """
@@ -71,7 +74,8 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         return describe(self.name, self.task, self.rubrics.components)
 
     def self_test(self) -> None:
-        """Grade the cases beside the grader. Raises Fault, naming what is wrong, unless all verdicts are as expected.
+        """Grade the cases beside the grader. Raises Fault, naming what is wrong, unless all
+        verdicts are as expected.
 
         Graders that run what a model wrote attack their own sandbox first.
         """
@@ -83,7 +87,11 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         typed = self._typed(submission)
         facts, cpu_s = self.facts(typed, slot, rubric)
         diagnostics = facts.diagnostics
-        if facts.stage is Stage.TESTS and not facts.passed and getattr(typed.task, "public_tests", None):
+        if (
+            facts.stage is Stage.TESTS
+            and not facts.passed
+            and getattr(typed.task, "public_tests", None)
+        ):
             diagnostics, cpu_s = with_public_tests(self, typed, slot, rubric, diagnostics, cpu_s)
         score = self.rubrics.score(facts, rubric)
         return Graded(
@@ -103,14 +111,24 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         )
 
     @abstractmethod
-    def facts(self, submission: TaskSubmission[TaskT], slot: int = 0, rubric: str = "") -> tuple[FactsT, float]:
-        """What was seen of the submission, and the CPU seconds that it used in boxes or in a model."""
+    def facts(
+        self, submission: TaskSubmission[TaskT], slot: int = 0, rubric: str = ""
+    ) -> tuple[FactsT, float]:
+        """What was seen of the submission, and the CPU seconds that it used in boxes or in a
+        model."""
 
     def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
-        asked = submission.task.model_dump() if isinstance(submission.task, AnyTask) else submission.task
+        asked = (
+            submission.task.model_dump()
+            if isinstance(submission.task, AnyTask)
+            else submission.task
+        )
         if isinstance(submission, TaskSubmission) and isinstance(asked, Task):
             if not isinstance(asked, self.task):
-                raise InternalFault(f"the {self.name} grader was given a {type(submission).__name__}", retryable=False)
+                raise InternalFault(
+                    f"the {self.name} grader was given a {type(submission).__name__}",
+                    retryable=False,
+                )
             return submission
         try:
             task = self.task.model_validate(asked)
@@ -122,5 +140,6 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
 
     @classmethod
     def _home(cls) -> str:
-        """The module of the class that defines the grader, not of one that a test derives from it."""
+        """The module of the class that defines the grader, not of one that a test derives from
+        it."""
         return next(one.__module__ for one in cls.__mro__ if "name" in vars(one))

@@ -1,8 +1,9 @@
-"""The report of a test harness: authenticated lines -> how many of the expected tests passed. Reads no other evidence.
+"""The report of a test harness: authenticated lines -> how many of the expected tests passed. Reads
+no other evidence.
 
-A line counts only if it is whole and starts with the secret that was made for this run. A test passed if it was
-reported as passed and never otherwise; without the end marker not all of them did. Exit status and output of the
-program are not looked at.
+A line counts only if it is whole and starts with the secret that was made for this run. A test
+passed if it was reported as passed and never otherwise; without the end marker not all of them did.
+Exit status and output of the program are not looked at.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _LINE = re.compile(r"^([^ \n]++) ([^ \n]*+)(?: ([0-9]{1,9})(?: ([^ \n]*+))?)?$",
 @dataclass(frozen=True, slots=True)
 class HarnessReport:
     started: bool
-    """The harness ran: the box and the program were fine before any code of the answer had a turn."""
+    """The harness ran: the box and the program were fine before any code of the answer had a
+    turn."""
     finished: bool
     tests: TestCount
     reasons: tuple[str, ...]
@@ -38,11 +40,13 @@ class HarnessReport:
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
     got: tuple[str, ...] = ()
-    """Values that are not the expected ones, in the harness's words; of runs of public tests only."""
+    """Values that are not the expected ones, in the harness's words; of runs of public tests
+    only."""
 
 
 def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessReport:
-    """`expected`: tests known before the run; a suite that is built while it runs may announce another number."""
+    """`expected`: tests known before the run; a suite that is built while it runs may announce
+    another number."""
     verdicts: dict[int, str] = {}
     skipped: set[int] = set()
     named: list[tuple[str, int, str]] = []
@@ -63,19 +67,31 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
             skipped.add(number)
         else:
             words_seen.add(word)
-    # Code between the tests that raised counts as one failed test: it may have been meant as a check.
+    # Code between the tests that raised counts as one failed test: it may have been meant as a
+    # check.
     steps = ["step"] if "step" in words_seen else []
-    counted = steps + [verdicts.get(number, "missing") for number in range(expected) if number not in skipped]
+    counted = steps + [
+        verdicts.get(number, "missing") for number in range(expected) if number not in skipped
+    ]
     finished = "done" in words_seen
     if not finished and counted.count("ok") == len(counted) > 0:
-        counted[-1] = "missing"  # all were seen to pass, but one of them, run again, may have ended the program
+        counted[-1] = (
+            # all were seen to pass, but one of them, run again, may have ended the program
+            "missing"
+        )
     return HarnessReport(
         started="start" in words_seen,
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
-        reasons=tuple(f"{n} of {len(counted)} tests {how}" for word, how in _BAD.items() if (n := counted.count(word))),
+        reasons=tuple(
+            f"{n} of {len(counted)} tests {how}"
+            for word, how in _BAD.items()
+            if (n := counted.count(word))
+        ),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
-        passed=tuple(name for word, number, name in named if word == "name" and verdicts.get(number) == "ok"),
+        passed=tuple(
+            name for word, number, name in named if word == "name" and verdicts.get(number) == "ok"
+        ),
         got=tuple(name for word, _, name in named if word == "got"),
     )

@@ -23,9 +23,11 @@ def with_public_tests(
     diagnostics: tuple[Diagnostic, ...],
     cpu_s: float,
 ) -> tuple[tuple[Diagnostic, ...], float]:
-    """Diagnostics and CPU seconds so far, with those of the first public tests that the answer fails.
+    """Diagnostics and CPU seconds so far, with those of the first public tests that the answer
+    fails.
 
-    Call it for answers whose hidden tests ran. Each public test is a run; one that meets a limit is the last.
+    Call it for answers whose hidden tests ran. Each public test is a run; one that meets a limit is
+    the last.
     """
     shown: list[Diagnostic] = []
     for test in submission.task.public_tests:
@@ -36,7 +38,11 @@ def with_public_tests(
         limits = [flag for flag in facts.flags if flag.startswith("limit:")]
         if not facts.passed:
             why = f" ({', '.join(limits)})" if limits else ""
-            values = [text for word in facts.got[:1] if (text := grader.value_text(task, word)) is not None]
+            values = [
+                text
+                for word in facts.got[:1]
+                if (text := grader.value_text(task, word)) is not None
+            ]
             lines = [f"{FAILS}{why}", test.strip(), *(f"{GIVES} {text}" for text in values)]
             shown.append(Diagnostic(stage=Stage.TESTS, message="\n".join(lines)))
         if limits or len(shown) == MAX_SHOWN:

@@ -1,7 +1,8 @@
 """The revision of a grader: a hash of everything that can change its verdicts.
 
-That is the import closure of its module, read from the sources and not from what happens to be loaded: every file of
-its folder, and every module of its own package, of `services` and of `gradus` that these import, inside functions too.
+That is the import closure of its module, read from the sources and not from what happens to be
+loaded: every file of its folder, and every module of its own package, of `services` and of `gradus`
+that these import, inside functions too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ PACKAGES = ("services", "gradus")
 
 
 def revision(module: str, *settings: str, root: Path | None = None) -> str:
-    """12 hex digits over `closure(module)` and `settings`: configuration, versions of toolchains, hashes of models."""
+    """12 hex digits over `closure(module)` and `settings`: configuration, versions of toolchains,
+    hashes of models."""
     digest = hashlib.sha256()
     for name, path in closure(module, root).items():
         content = path.read_bytes()
@@ -27,14 +29,19 @@ def revision(module: str, *settings: str, root: Path | None = None) -> str:
 
 
 def closure(module: str, root: Path | None = None) -> dict[str, Path]:
-    """The files behind a grader's verdicts, by their paths below the folder that holds their package, sorted.
+    """The files behind a grader's verdicts, by their paths below the folder that holds their
+    package, sorted.
 
     `root`: the folder that holds the packages, in place of where they are installed.
     """
     own = module.partition(".")[0]
-    tops = {package: root / package if root else _folder_of(package) for package in {own, *PACKAGES}}
+    tops = {
+        package: root / package if root else _folder_of(package) for package in {own, *PACKAGES}
+    }
     folder = tops[own].joinpath(*module.split(".")[1:-1])
-    files = {path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    files = {
+        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
     unread = [path for path in sorted(files) if path.suffix == ".py"]
     while unread:
         path = unread.pop()
@@ -61,7 +68,8 @@ def _below(path: Path, tops: dict[str, Path]) -> Path:
 
 @lru_cache(maxsize=512)
 def _imports(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
-    """Absolute dotted names that are imported; what is imported *from* a module may be a module or not."""
+    """Absolute dotted names that are imported; what is imported *from* a module may be a module or
+    not."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -74,7 +82,8 @@ def _imports(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _files_of(name: str, tops: dict[str, Path]) -> Iterator[Path]:
-    """The files that importing `name` runs, those of the packages around it included; none for other packages."""
+    """The files that importing `name` runs, those of the packages around it included; none for
+    other packages."""
     first, *rest = name.split(".")
     if first not in tops:
         return

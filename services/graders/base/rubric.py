@@ -1,6 +1,8 @@
-"""Facts -> reward. Rubrics are pure and versioned: one that could give the same facts another reward is a new version.
+"""Facts -> reward. Rubrics are pure and versioned: one that could give the same facts another
+reward is a new version.
 
-Each grader has its own in `rubric.py` of its folder; `user_rubrics` adds those of its configuration.
+Each grader has its own in `rubric.py` of its folder; `user_rubrics` adds those of its
+configuration.
 """
 
 from __future__ import annotations
@@ -38,11 +40,14 @@ class Rubrics(Generic[FactsT]):
     """Components that are only reported when they are not 0."""
 
     def score(self, facts: FactsT, rubric: str) -> Score:
-        """The reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that is not among these."""
+        """The reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that is not
+        among these."""
         if rubric not in self.rubrics:
             raise Misuse(f"there is no rubric {rubric!r}; there are: {', '.join(self.rubrics)}")
         found = self.rubrics[rubric](facts).items()
-        components = {name: round(value, 6) for name, value in found if value or name not in self.quiet}
+        components = {
+            name: round(value, 6) for name, value in found if value or name not in self.quiet
+        }
         return Score(min(1.0, max(0.0, round(sum(components.values()), 6))), components)
 
 

@@ -1,4 +1,5 @@
-"""A grader's own cases: small submissions with the verdict that they must get, kept as data beside the grader.
+"""A grader's own cases: small submissions with the verdict that they must get, kept as data beside
+the grader.
 
 A worker grades them before it serves, and so do the tests and the image build.
 """
@@ -62,8 +63,12 @@ def run_self_test_cases(grader: Grader, task: type[Task], path: Path) -> None:
     rubric = grader.info().rubrics[0]
     problems = []
     for case in load_cases(path):
-        made = TaskSubmission[Any](id=case.name, completion=case.completion, task=task.model_validate(case.task))
+        made = TaskSubmission[Any](
+            id=case.name, completion=case.completion, task=task.model_validate(case.task)
+        )
         if problem := mismatch(case, grader.grade(made, rubric, 0)):
             problems.append(problem)
     if problems:
-        raise InternalFault("this grader fails its own cases: " + "; ".join(problems), retryable=False)
+        raise InternalFault(
+            "this grader fails its own cases: " + "; ".join(problems), retryable=False
+        )

@@ -1,4 +1,5 @@
-"""Rubrics that a grader's configuration adds to the shipped ones: weights over its components, or a Python function."""
+"""Rubrics that a grader's configuration adds to the shipped ones: weights over its components, or a
+Python function."""
 
 from __future__ import annotations
 
@@ -15,8 +16,11 @@ from services.graders.base.config_loader import GraderConfig
 from services.graders.base.rubric import Components, FactsT, Rubric, Rubrics, weighted
 
 
-def configured(shipped: Rubrics[FactsT], config: GraderConfig, file: Path) -> tuple[Rubrics[FactsT], list[str]]:
-    """`shipped` and the rubrics of `config`, its default first; and the hashes of the files of its functions.
+def configured(
+    shipped: Rubrics[FactsT], config: GraderConfig, file: Path
+) -> tuple[Rubrics[FactsT], list[str]]:
+    """`shipped` and the rubrics of `config`, its default first; and the hashes of the files of its
+    functions.
 
     Raises Misuse naming `file` and the key.
     """
@@ -25,7 +29,9 @@ def configured(shipped: Rubrics[FactsT], config: GraderConfig, file: Path) -> tu
     for name, settings in config.rubrics.items():
         where = f"{file}: rubrics.{name}"
         if name in shipped.rubrics or not name.startswith(f"{grader}/"):
-            raise Misuse(f"{where}: name it {grader}/..., and not as one that ships with the grader")
+            raise Misuse(
+                f"{where}: name it {grader}/..., and not as one that ships with the grader"
+            )
         if settings.function is not None:
             rubrics[name], source = _function(name, settings.function, f"{where}.function")
             sources.append(source)
@@ -34,17 +40,25 @@ def configured(shipped: Rubrics[FactsT], config: GraderConfig, file: Path) -> tu
         for part in weights:
             if part not in shipped.measures:
                 known = ", ".join(shipped.measures)
-                raise Misuse(f"{where}.weights.{part}: the {grader} grader has no such component; it has: {known}")
-        rubrics[name] = weighted(shipped.measures, weights, shipped.shape if settings.shaping else None)
+                raise Misuse(
+                    f"{where}.weights.{part}: the {grader} grader has no such component; it has:"
+                    f" {known}"
+                )
+        rubrics[name] = weighted(
+            shipped.measures, weights, shipped.shape if settings.shaping else None
+        )
         components |= dict.fromkeys(weights)
     if config.rubric not in rubrics:
-        raise Misuse(f"{file}: rubric: no rubric {config.rubric!r}; there are: {', '.join(rubrics)}")
+        raise Misuse(
+            f"{file}: rubric: no rubric {config.rubric!r}; there are: {', '.join(rubrics)}"
+        )
     ordered = {config.rubric: rubrics[config.rubric]} | rubrics
     return replace(shipped, rubrics=ordered, components=tuple(components)), sources
 
 
 def _function(name: str, path: str, where: str) -> tuple[Rubric[Any], str]:
-    """The function at `package.module:function`, and the hash of the file it is in. Raises Misuse naming `where`."""
+    """The function at `package.module:function`, and the hash of the file it is in. Raises Misuse
+    naming `where`."""
     module, _, attribute = path.partition(":")
     try:
         function = getattr(import_module(module), attribute)
@@ -57,7 +71,10 @@ def _function(name: str, path: str, where: str) -> tuple[Rubric[Any], str]:
             parts = {str(part): float(value) for part, value in function(facts).items()}
         total = sum(parts.values())
         if not (math.isfinite(total) and -1e-6 <= total <= 1 + 1e-6):
-            message = f"the rubric {name}, {path}, gave components that add up to {total:g}, not to 0 to 1"
+            message = (
+                f"the rubric {name}, {path}, gave components that add up to {total:g}, not to 0"
+                " to 1"
+            )
             raise InternalFault(message, retryable=False)
         return parts
 

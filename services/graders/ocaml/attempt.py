@@ -1,4 +1,5 @@
-"""One grading attempt, an answer to a task on its way through boxes, and what the warm and the cold path share."""
+"""One grading attempt, an answer to a task on its way through boxes, and what the warm and the cold
+path share."""
 
 from __future__ import annotations
 
@@ -20,11 +21,15 @@ from services.graders.base.harness_report import HarnessReport
 from services.sandbox.cancellation import is_brief
 
 TOY = b"let toy = 1\n"
-"""Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
+"""Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is
+broken."""
 
 _names_ounit = lru_cache(maxsize=1024)(re.compile(r"\bOUnit2?\b|>::").search)
-_needs_more = lru_cache(maxsize=1024)(re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.").search)
-"""Tests that name these may want more than standing boxes have. Kept by the tests, which a group of answers shares."""
+_needs_more = lru_cache(maxsize=1024)(
+    re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.").search
+)
+"""Tests that name these may want more than standing boxes have. Kept by the tests, which a group of
+answers shares."""
 REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
@@ -32,8 +37,11 @@ Sections = dict[str, bytes]
 
 
 def is_warm_eligible(task: OcamlTask) -> bool:
-    """Needs nothing but the standard library: can take the warm path, and runs under the tightest filter."""
-    return not task.files and {*task.packages} <= {"ounit2", "oUnit"} and not _needs_more(task.tests)
+    """Needs nothing but the standard library: can take the warm path, and runs under the tightest
+    filter."""
+    return (
+        not task.files and {*task.packages} <= {"ounit2", "oUnit"} and not _needs_more(task.tests)
+    )
 
 
 @dataclass
@@ -42,28 +50,42 @@ class GradingAttempt:
     code: str
     slot: int
     is_brief: bool = field(default_factory=is_brief)
-    """A step that meets its CPU limit raises NeedsTime, and `cpu_ms` of the configuration is short."""
+    """A step that meets its CPU limit raises NeedsTime, and `cpu_ms` of the configuration is
+    short."""
     cpu_s: float = 0.0
     """Used in boxes so far."""
     outside: tuple[int, int] = (0, 0)
-    """Tests, as written, with expected values that stay outside the answer's process; all tests. Of compiled tests."""
+    """Tests, as written, with expected values that stay outside the answer's process; all tests. Of
+    compiled tests."""
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
     """Secret that only the harness of this one run receives."""
 
     @property
     def show(self) -> str:
-        """Behind the secret: the report may hold values of the answer, as every test of this run is public."""
+        """Behind the secret: the report may hold values of the answer, as every test of this run is
+        public."""
         return " show" if self.task.public_tests == (self.task.tests,) else ""
 
     @property
     def framework(self) -> Framework:
-        return self.task.framework or (Framework.OUNIT2 if _names_ounit(self.task.tests) else Framework.ASSERT)
+        return self.task.framework or (
+            Framework.OUNIT2 if _names_ounit(self.task.tests) else Framework.ASSERT
+        )
 
     def sections(self) -> Sections:
         """What every request to the front says of the task."""
-        # Names that must not meet the answer's: with a signature they cannot, and compiled tests can be used again.
-        alias, signature = "task" if self.task.signature is not None else secrets.token_hex(8), self.task.signature
-        said = {"module": self.task.module, "framework": self.framework, "alias": alias, "signature": signature}
+        # Names that must not meet the answer's: with a signature they cannot, and compiled tests
+        # can be used again.
+        alias, signature = (
+            "task" if self.task.signature is not None else secrets.token_hex(8),
+            self.task.signature,
+        )
+        said = {
+            "module": self.task.module,
+            "framework": self.framework,
+            "alias": alias,
+            "signature": signature,
+        }
         return {name: text.encode() for name, text in said.items() if text is not None}
 
 
@@ -88,7 +110,8 @@ def decode_sections(text: bytes) -> Sections | None:
 
 
 def read(reply: Mapping[str, bytes], section: str) -> dict[str, Any]:
-    """The JSON section of that name. Raises InternalFault when the front found the *task* unusable."""
+    """The JSON section of that name. Raises InternalFault when the front found the *task*
+    unusable."""
     if "broken" in reply:
         why = reply["broken"].decode(errors="replace").strip()
         message = f"this task cannot be judged: {why[:2000]}. Check it with `gradus tasks validate`"
@@ -109,19 +132,32 @@ def facts_of(said: Mapping[str, Any]) -> CodeFacts:
 
 def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
     """The compiler came to no end on this answer, or broke on it."""
-    message = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
+    message = (
+        "the compiler did not come to an end within its limits"
+        if limit
+        else "the answer breaks the compiler"
+    )
     flag = "limit:compile" if limit else "compiler:crash"
-    return CodeFacts(Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),))
+    return CodeFacts(
+        Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),)
+    )
 
 
 def facts_tests_do_not_compile(facts: CodeFacts, plan: Mapping[str, Any]) -> CodeFacts:
     """The tests do not fit this answer, for the reason that their `plan` gives."""
     misfit = Diagnostic(stage=Stage.COMPILE, message=plan["mismatch"])
     typed_share = min(facts.typed_share, plan["types"])
-    return replace(facts, stage=Stage.COMPILE, typed_share=typed_share, diagnostics=(*facts.diagnostics, misfit))
+    return replace(
+        facts,
+        stage=Stage.COMPILE,
+        typed_share=typed_share,
+        diagnostics=(*facts.diagnostics, misfit),
+    )
 
 
-def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None) -> CodeFacts:
+def facts_of_run(
+    facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None
+) -> CodeFacts:
     """The tests ran: what was proven, and the limit that ended the run if one did."""
     # A suite that came to nothing proves nothing: it counts as one test that did not pass.
     tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
@@ -130,7 +166,9 @@ def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reas
     if proof.forged:
         why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
         tests = TestCount(passed=0, total=tests.total)
-        return CodeFacts(Stage.TESTS, tests=tests, flags=(*facts.flags, "forged:report"), diagnostics=(why,))
+        return CodeFacts(
+            Stage.TESTS, tests=tests, flags=(*facts.flags, "forged:report"), diagnostics=(why,)
+        )
     reasons = (reason, *proof.reasons) if reason else proof.reasons
     return replace(
         facts,

@@ -1,7 +1,8 @@
-"""The cold path: the stock compiler, in a fresh box for each step. For every task; the reference for the warm path.
+"""The cold path: the stock compiler, in a fresh box for each step. For every task; the reference
+for the warm path.
 
-Three boxes: the tests do not exist in the first, nothing of the answer runs in the second, and the third has neither
-compiler nor sources.
+Three boxes: the tests do not exist in the first, nothing of the answer runs in the second, and the
+third has neither compiler nor sources.
 """
 
 from __future__ import annotations
@@ -47,15 +48,24 @@ class ColdPath:
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
         """What the boxes show of this answer. Raises Fault for what is not its doing."""
         request = {**self._request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
-        if attempt.task.signature is None:  # the front looks which names they need; the compiler does not see them
+        if (
+            attempt.task.signature is None
+        ):  # the front looks which names they need; the compiler does not see them
             request["tests"] = attempt.task.tests.encode()
         outcome = self._front(attempt, "answer", request)
         reply = decode_sections(outcome.report)
         if reply is None:
             _refuse_starved(outcome, "the compiler")
             limit = outcome.exit_reason is ExitReason.CPU_LIMIT
-            if not limit:  # was it this answer, or is the box broken? A toy answer in the same box tells
-                toy = {"ocamlc": self._toolchain.ocamlc.encode(), "view": _VIEW, "module": b"toy", "answer": TOY}
+            if (
+                not limit
+            ):  # was it this answer, or is the box broken? A toy answer in the same box tells
+                toy = {
+                    "ocamlc": self._toolchain.ocamlc.encode(),
+                    "view": _VIEW,
+                    "module": b"toy",
+                    "answer": TOY,
+                }
                 if decode_sections(self._front(attempt, "answer", toy).report) is None:
                     raise SandboxFault(f"the compiler does not run in its box: {_said(outcome)}")
             return facts_compiler_gave_up(limit=limit)
@@ -63,29 +73,40 @@ class ColdPath:
         facts = facts_of(said)
         return self._tested(attempt, facts, reply) if said["compiled"] else facts
 
-    def _tested(self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]) -> CodeFacts:
-        inputs = {f"in/{name.removeprefix('out/')}": data for name, data in compiled.items() if name != "facts"}
+    def _tested(
+        self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]
+    ) -> CodeFacts:
+        inputs = {
+            f"in/{name.removeprefix('out/')}": data
+            for name, data in compiled.items()
+            if name != "facts"
+        }
         request = {**self._request(attempt), **inputs, "tests": attempt.task.tests.encode()}
         request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
         outcome = self._front(attempt, "tests", request)
         reply = decode_sections(outcome.report)
         if reply is None:
             _refuse_starved(outcome, "the compiler")
-            raise InternalFault(f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}")
+            raise InternalFault(
+                f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}"
+            )
         plan = read(reply, "plan")
         if plan["mismatch"]:
             return facts_tests_do_not_compile(facts, plan)
         attempt.outside = plan["outside"], plan["total"]
         return self._ran(attempt, facts, reply, plan["total"])
 
-    def _ran(self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int) -> CodeFacts:
+    def _ran(
+        self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int
+    ) -> CodeFacts:
         limits = replace(self._config.run_limits(attempt.task.limits), idle_s=_IDLE_S)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
         command = Command(
             argv=(self._toolchain.ocamlrun, "/box/program"),
             limits=limits,
-            stdin=f"{cpu_ms} {packages}\n{attempt.secret}{attempt.show}\n".encode() + reply["sheet"],
+            stdin=f"{cpu_ms} {packages}\n{attempt.secret}{attempt.show}\n".encode()
+            + reply["sheet"],
             files={"/box/program": reply["out/program"]},
             binds=self._toolchain.run_binds,
             mounts={str(self._toolchain.build / SEAL): f"{MOUNT}/{SEAL}"},
@@ -103,13 +124,17 @@ class ColdPath:
     def _request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = [unit for unit in HARNESS_UNITS[:-1] if unit != "oUnit2" or attempt.framework == "ounit2"]
+        harness = [
+            unit for unit in HARNESS_UNITS[:-1] if unit != "oUnit2" or attempt.framework == "ounit2"
+        ]
         request = {
             "ocamlc": toolchain.ocamlc,
             "includes": "\n".join(packages.includes),
             "archives": "\n".join(packages.archives),
             "ppx": "\n".join(packages.ppx),
-            "harness": "\n".join([*_LOADING_THE_SEAL, *(f"{MOUNT}/{unit}.cmo" for unit in harness)]),
+            "harness": "\n".join(
+                [*_LOADING_THE_SEAL, *(f"{MOUNT}/{unit}.cmo" for unit in harness)]
+            ),
             **{f"file/{name}": text for name, text in attempt.task.files.items()},
         }
         return {**attempt.sections(), **{name: text.encode() for name, text in request.items()}}
@@ -128,7 +153,9 @@ class ColdPath:
     def _run(self, attempt: GradingAttempt, command: Command) -> Outcome:
         memory_mb = command.limits.memory_mb + self._toolchain.reserved_mb
         limits = replace(command.limits, memory_mb=memory_mb)
-        outcome = self._sandbox.run(replace(command, limits=limits, environment=self._toolchain.environment))
+        outcome = self._sandbox.run(
+            replace(command, limits=limits, environment=self._toolchain.environment)
+        )
         attempt.cpu_s += outcome.cpu_s
         return outcome
 
@@ -145,7 +172,9 @@ def _said(outcome: Outcome) -> str:
 
 def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | None, str | None]:
     exit_reason = outcome.exit_reason
-    used_up = outcome.cpu_s * 1e3 >= 0.5 * cpu_ms  # its own account, and that of the clock's ticks, differ
+    used_up = (
+        outcome.cpu_s * 1e3 >= 0.5 * cpu_ms
+    )  # its own account, and that of the clock's ticks, differ
     if exit_reason is ExitReason.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER and used_up:
         exit_reason = ExitReason.CPU_LIMIT
     match exit_reason:
@@ -154,7 +183,10 @@ def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | Non
         case ExitReason.WALL_IDLE:
             return (
                 "wall",
-                f"the answer was stopped: it slept, or waited for what did not come, after {outcome.wall_s:.1f} s",
+                (
+                    "the answer was stopped: it slept, or waited for what did not come, after"
+                    f" {outcome.wall_s:.1f} s"
+                ),
             )
         case ExitReason.OUTPUT_LIMIT:
             return "output", f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB"

@@ -15,7 +15,8 @@ class OcamlConfig(GraderConfig):
     """Limits of the stock compiler, with its own start, packages and rewriters."""
     run: BoxLimits
     brief_cpu_ms: Positive = 200
-    """CPU time of each child in a brief attempt; what takes more is graded when its neighbours are done."""
+    """CPU time of each child in a brief attempt; what takes more is graded when its neighbours are
+    done."""
     max_cpu_s: Positive = 300
     max_memory_mb: Positive = 4096
 
@@ -29,11 +30,16 @@ class OcamlConfig(GraderConfig):
         return self._cpu_ms(self.compile, task.compile_cpu_s, brief=brief)
 
     def cold_compile_limits(self, task: OcamlLimits) -> Limits:
-        """What the task grants counts where it is more: starting the stock compiler is no work of the answer's."""
+        """What the task grants counts where it is more: starting the stock compiler is no work of
+        the answer's."""
         asked = max(self.cold_compile.cpu_s, task.compile_cpu_s or 0)
         granted = RunLimits(cpu_s=asked)
-        return self.cold_compile.limits(granted, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
+        return self.cold_compile.limits(
+            granted, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb
+        )
 
     def _cpu_ms(self, limits: BoxLimits, asked_s: float | None, *, brief: bool) -> int:
-        granted_ms = limits.cpu_ms if asked_s is None else max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
+        granted_ms = (
+            limits.cpu_ms if asked_s is None else max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
+        )
         return min(granted_ms, self.brief_cpu_ms) if brief else granted_ms

@@ -1,6 +1,7 @@
 """OCaml: whether code assigns or loops, and names that do not exist. Reads words; parses nothing.
 
-`ref`, `:=`, `for`, `while`, `Array.set` and `Bytes.set` count as imperative outside comments and strings.
+`ref`, `:=`, `for`, `while`, `Array.set` and `Bytes.set` count as imperative outside comments and
+strings.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import re
 
 from gradus.languages import Language
 
-# A string that is never closed goes to the end: looking for its end once more from every quote would take for ever.
+# A string that is never closed goes to the end: looking for its end once more from every quote
+# would take for ever.
 _TOKEN = re.compile(
     r"""(?P<open>\(\*(?!\)))|(?P<close>\*\))|(?P<string>"(?:[^"\\]|\\.)*+(?:"|\Z))"""
     r"""|(?P<quoted>\{(?P<tag>[a-z_]*)\|.*?(?:\|(?P=tag)\}|\Z))|(?P<char>'(?:[^'\\]|\\[^']{1,4})')"""
@@ -28,12 +30,17 @@ def is_imperative(code: str) -> bool:
             depth += 1
         elif kind == "close":
             depth = max(0, depth - 1)
-        elif depth == 0 and (kind == "assign" or (kind == "word" and token["word"].removeprefix("Stdlib.") in _WORDS)):
+        elif depth == 0 and (
+            kind == "assign" or (kind == "word" and token["word"].removeprefix("Stdlib.") in _WORDS)
+        ):
             return True
     return False
 
 
-_KINDS = "value|module type|module|constructor|record field|type constructor|class type|class|instance variable"
+_KINDS = (
+    "value|module type|module|constructor|record field|type constructor|class type|class|instance"
+    " variable"
+)
 NAME_ERRORS = (
     re.compile(rf'Unbound (?:{_KINDS}) "?(?P<name>[^\s"]+)'),
     re.compile(r'There is no (?:field|constructor) "?(?P<name>[^\s"]+)"? within type'),
@@ -43,7 +50,8 @@ _LACKS_REC = "If this is a recursive definition"
 
 
 def missing_name(message: str, code: str | None) -> str | None:
-    """The name that an error of the compiler reports as missing; a function that only lacks `rec` has none."""
+    """The name that an error of the compiler reports as missing; a function that only lacks `rec`
+    has none."""
     match = next((found for pattern in NAME_ERRORS if (found := pattern.search(message))), None)
     return match["name"] if match and _LACKS_REC not in message else None
 

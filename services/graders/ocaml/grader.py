@@ -1,7 +1,8 @@
-"""The OCaml grader: extract the answer, have it judged the warm or the cold way, and make a verdict of the facts.
+"""The OCaml grader: extract the answer, have it judged the warm or the cold way, and make a verdict
+of the facts.
 
-Both ways come to the same verdict: the warm one is cheaper, the cold one serves every task. Neither believes anything
-that the answer's process says without the run's secret.
+Both ways come to the same verdict: the warm one is cheaper, the cold one serves every task. Neither
+believes anything that the answer's process says without the run's secret.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 
-COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclosed: looked for once, not from every "(*"
+COMMENT = re.compile(
+    r"\(\*.*?(?:\*\)|\Z)", re.DOTALL
+)  # to the end when unclosed: looked for once, not from every "(*"
 _TAKEN = frozenset({"Stdlib", "Dynlink", "OUnit2"})
 _TAKEN_BEGINNINGS = ("Stdlib__", "Camlinternal", "CamlinternaL", "Gradus_")
-"""Modules that no answer may name (front/forbidden.ml), beside those hidden from it: one of its own that was called so
-could not be told apart."""
+"""Modules that no answer may name (front/forbidden.ml), beside those hidden from it: one of its own
+that was called so could not be told apart."""
 
 _NO_CODE = CodeFacts(
-    Stage.EXTRACT, diagnostics=(Diagnostic(stage=Stage.EXTRACT, message="there is no code in the completion"),)
+    Stage.EXTRACT,
+    diagnostics=(Diagnostic(stage=Stage.EXTRACT, message="there is no code in the completion"),),
 )
 
 
@@ -54,13 +58,17 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         self.cold = ColdPath(self.sandbox, self.toolchain, self.config)
         self.warm = WarmPath(self.sandbox, self.toolchain, self.config)
         version = f"ocaml {self.toolchain.version}"
-        self.identify(self.config, config, toolchain=version, sandbox=self.sandbox.name, versions=(version,))
+        self.identify(
+            self.config, config, toolchain=version, sandbox=self.sandbox.name, versions=(version,)
+        )
 
     def self_test(self) -> None:
         refuse_unless_safe(self.sandbox)
         super().self_test()
 
-    def facts(self, submission: TaskSubmission[OcamlTask], slot: int = 0, rubric: str = "") -> tuple[CodeFacts, float]:
+    def facts(
+        self, submission: TaskSubmission[OcamlTask], slot: int = 0, rubric: str = ""
+    ) -> tuple[CodeFacts, float]:
         task = submission.task
         for name in (task.module, *(file.partition(".")[0] for file in task.files)):
             module = name[:1].upper() + name[1:]

@@ -12,7 +12,9 @@ MEASURES: Mapping[str, Callable[[CodeFacts], float]] = {
 }
 RUBRICS: Rubrics[CodeFacts] = Rubrics(
     {
-        "ocaml/graduated@1": weighted(MEASURES, {"types": 0.25, "compile": 0.10, "tests": 0.65}, shaped),
+        "ocaml/graduated@1": weighted(
+            MEASURES, {"types": 0.25, "compile": 0.10, "tests": 0.65}, shaped
+        ),
         "ocaml/strict@1": strict,
     },
     components=(*MEASURES, *SHAPING),

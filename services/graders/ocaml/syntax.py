@@ -22,7 +22,10 @@ _DEFINITION = re.compile(
     re.MULTILINE,
 )
 _TYPE = re.compile(r"^type\b[^\n]*+(?:\n(?:[ \t|}\]][^\n]*+|and\b[^\n]*+)?+)*+", re.MULTILINE)
-_PART = re.compile(r"(?:^[ \t]*+|[=|]\s*+)([A-Z][\w']*+)(?!\.)|(?:[{;]\s*+|mutable\s++)([a-z_]\w*+)\s*+:", re.MULTILINE)
+_PART = re.compile(
+    r"(?:^[ \t]*+|[=|]\s*+)([A-Z][\w']*+)(?!\.)|(?:[{;]\s*+|mutable\s++)([a-z_]\w*+)\s*+:",
+    re.MULTILINE,
+)
 
 
 def definitions(code: str) -> set[str]:
@@ -32,7 +35,8 @@ def definitions(code: str) -> set[str]:
 
 
 def needed_names(task: OcamlTask) -> set[str]:
-    """The names that the signature declares; without one, what the tests mention and do not define."""
+    """The names that the signature declares; without one, what the tests mention and do not
+    define."""
     if task.signature is not None:
         return definitions(re.sub(r"^[ \t]*+val\b", "let", task.signature, flags=re.MULTILINE))
     return set(_WORD.findall(task.tests)) - definitions(task.tests)

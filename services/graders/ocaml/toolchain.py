@@ -1,7 +1,8 @@
-"""The OCaml that is installed here, and the two things built with it: the front and the harness. Judges nothing.
+"""The OCaml that is installed here, and the two things built with it: the front and the harness.
+Judges nothing.
 
-Builds are kept in the cache folder under a name that holds the version of OCaml and the hash of the sources, so a
-changed source or compiler is a new build and several workers may share one.
+Builds are kept in the cache folder under a name that holds the version of OCaml and the hash of the
+sources, so a changed source or compiler is a new build and several workers may share one.
 """
 
 from __future__ import annotations
@@ -25,23 +26,43 @@ PAGES = "pages.c"
 SEGMENTS = "-no-pie -Wl,-z,max-page-size=0x200000 -Wl,-z,separate-code"
 """How the servers are linked: each segment begins at a huge page."""
 COMPILER = "compiler.ml"
-"""The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
+"""The one source of the front that depends on the version of OCaml. The C preprocessor reads it and
+the harness."""
 FRONT_UNITS = (
-    *("gradus_value", "gradus_referee", "wire", "diagnostic", "forbidden", "typing", "data", "split", "tests"),
+    *(
+        "gradus_value",
+        "gradus_referee",
+        "wire",
+        "diagnostic",
+        "forbidden",
+        "typing",
+        "data",
+        "split",
+        "tests",
+    ),
     *("request", "confine", "emit", "cold", "warm", "main"),
 )
-HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start", "gradus_load")
+HARNESS_UNITS = (
+    "gradus_value",
+    "gradus_referee",
+    "gradus_harness",
+    "oUnit2",
+    "gradus_start",
+    "gradus_load",
+)
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""
 _HIDDEN = frozenset({"Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing"})
 _RESERVED_MB = 258
-"""Measured: 267.6 MB of address space where 4.13 has 8.1; 256 MB are set aside for the minor heaps of 128 domains."""
+"""Measured: 267.6 MB of address space where 4.13 has 8.1; 256 MB are set aside for the minor heaps
+of 128 domains."""
 MOUNT = "/opt/gradus-ocaml"
 """Where boxes see the build."""
 
 _INSTALL = (
-    "Debian, Ubuntu: apt-get install ocaml-nox ocaml-findlib ocaml-compiler-libs; elsewhere: opam install ocamlfind"
+    "Debian, Ubuntu: apt-get install ocaml-nox ocaml-findlib ocaml-compiler-libs; elsewhere: opam"
+    " install ocamlfind"
 )
 
 
@@ -55,7 +76,8 @@ class Packages:
 
 
 class OcamlToolchain:
-    """Raises InternalFault, saying what to install, when OCaml is missing or the front cannot be built."""
+    """Raises InternalFault, saying what to install, when OCaml is missing or the front cannot be
+    built."""
 
     def __init__(self) -> None:
         self.ocamlc = _tool("ocamlc.opt", "ocamlc")
@@ -63,7 +85,10 @@ class OcamlToolchain:
         self.version = _said([self.ocamlc, "-version"])
         self.library = _said([self.ocamlc, "-where"])
         if self.library.startswith("/tmp/"):
-            message = f"OCaml is in {self.library}, and boxes have a /tmp of their own: install it elsewhere"
+            message = (
+                f"OCaml is in {self.library}, and boxes have a /tmp of their own: install it"
+                " elsewhere"
+            )
             raise InternalFault(message, retryable=False)
         major, minor = self.version.split(".")[:2]
         self.number = 100 * int(major) + int(minor)
@@ -71,10 +96,12 @@ class OcamlToolchain:
         self.hidden = _HIDDEN | ({"Domain"} if self.number >= 500 else set())
         """Modules of the standard library that answers may not name (front/forbidden.ml)."""
         self.reserved_mb = _RESERVED_MB if self.number >= 500 else 0
-        """Address space that every process has at its start and that holds no memory; limits do not mean it."""
+        """Address space that every process has at its start and that holds no memory; limits do not
+        mean it."""
         self.environment = {"OCAMLRUNPARAM": "l=1M"} if self.number >= 500 else {}
-        """Variables of programs in boxes. OCaml 5 lets a stack grow to a gigabyte, so that one recursion without end
-        would use up the CPU time of all tests, and a compiler's that of the whole answer: 8 MB, as before OCaml 5."""
+        """Variables of programs in boxes. OCaml 5 lets a stack grow to a gigabyte, so that one
+        recursion without end would use up the CPU time of all tests, and a compiler's that of the
+        whole answer: 8 MB, as before OCaml 5."""
         self.build = _build(self)
 
     @property
@@ -84,7 +111,8 @@ class OcamlToolchain:
 
     @property
     def run_binds(self) -> tuple[str, ...]:
-        """What a box that only runs sees: libraries, stubs and `ocamlrun`; no compiler and no shell."""
+        """What a box that only runs sees: libraries, stubs and `ocamlrun`; no compiler and no
+        shell."""
         own = [path for path in self._prefixes if path != "/usr"]
         tools = [tool for name in ("prlimit", "setpriv") if (tool := shutil.which(name))]
         return ("/usr/lib", "/usr/lib64", *own, self.ocamlrun, *tools)
@@ -92,7 +120,10 @@ class OcamlToolchain:
     @property
     def _prefixes(self) -> tuple[str, ...]:
         roots = {str(Path(self.ocamlc).parent.parent), str(Path(self.library).parent.parent)}
-        return ("/usr", *sorted(root for root in roots if not root.startswith("/usr") and root != "/"))
+        return (
+            "/usr",
+            *sorted(root for root in roots if not root.startswith("/usr") and root != "/"),
+        )
 
     @lru_cache(maxsize=256)  # noqa: B019 - one toolchain lives as long as its worker
     def packages(self, names: tuple[str, ...]) -> Packages:
@@ -106,14 +137,21 @@ class OcamlToolchain:
         ocamlfind = _tool("ocamlfind")
         if (library := _said([ocamlfind, "printconf", "stdlib"])) != self.library:
             message = (
-                f"the task needs OCaml packages {', '.join(wanted)}, and the ocamlfind on PATH is not of OCaml "
-                f"{self.version}: it has the packages of {library}. Put the right one first on PATH"
+                f"the task needs OCaml packages {', '.join(wanted)}, and the ocamlfind on PATH is"
+                f" not of OCaml {self.version}: it has the packages of {library}. Put the right one"
+                " first on PATH"
             )
             raise InternalFault(message, retryable=False)
         includes = _query(ocamlfind, wanted, "-format", "%d")
         archives = [line for line in _query(ocamlfind, wanted, "-a-format") if line.strip()]
-        ppx = [part.strip() for part in _said([ocamlfind, "printppx", *wanted]).split("-ppx") if part.strip()]
-        return Packages(tuple(dict.fromkeys(includes)), tuple(archives), tuple(part.strip('"') for part in ppx))
+        ppx = [
+            part.strip()
+            for part in _said([ocamlfind, "printppx", *wanted]).split("-ppx")
+            if part.strip()
+        ]
+        return Packages(
+            tuple(dict.fromkeys(includes)), tuple(archives), tuple(part.strip('"') for part in ppx)
+        )
 
 
 def _query(ocamlfind: str, names: list[str], *form: str) -> list[str]:
@@ -121,25 +159,31 @@ def _query(ocamlfind: str, names: list[str], *form: str) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
         raise InternalFault(
-            f"the task needs OCaml packages {', '.join(names)}, and this worker lacks one: {done.stderr.strip()}. "
-            "Install it (Debian: apt-get install lib<name>-ocaml-dev; elsewhere: opam install <name>)",
+            f"the task needs OCaml packages {', '.join(names)}, and this worker lacks one:"
+            f" {done.stderr.strip()}. Install it (Debian: apt-get install lib<name>-ocaml-dev;"
+            " elsewhere: opam install <name>)",
             retryable=False,
         )
     return done.stdout.split("\n")
 
 
 def _tool(*names: str) -> str:
-    """The first of these tools that is beside the first `ocamlc` on PATH, or else anywhere on PATH."""
+    """The first of these tools that is beside the first `ocamlc` on PATH, or else anywhere on
+    PATH."""
     beside = str(Path(shutil.which("ocamlc") or "/usr/bin/ocamlc").parent)
     for folders in (beside, None):
         for name in names:
             if path := shutil.which(name, path=folders):
                 return os.path.realpath(path)
-    raise InternalFault(f"the OCaml grader needs `{names[0]}`, which is not on PATH. {_INSTALL}", retryable=False)
+    raise InternalFault(
+        f"the OCaml grader needs `{names[0]}`, which is not on PATH. {_INSTALL}", retryable=False
+    )
 
 
 def _said(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
 
 
 def _sources() -> list[Path]:
@@ -182,37 +226,69 @@ def _build(toolchain: OcamlToolchain) -> Path:
 def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     front = [f"{unit}.ml" for unit in FRONT_UNITS]
     harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
-    linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit not in ("gradus_start", "gradus_load")]
-    preprocessed = ["-pp", f"gcc -E -undef -nostdinc -traditional-cpp -x c -DVERSION={toolchain.number}"]
+    linked = [
+        f"{unit}.cmo" for unit in HARNESS_UNITS if unit not in ("gradus_start", "gradus_load")
+    ]
+    preprocessed = [
+        "-pp",
+        f"gcc -E -undef -nostdinc -traditional-cpp -x c -DVERSION={toolchain.number}",
+    ]
     # from 5.0 on these libraries have folders of their own
-    flags = ["-w", "-a", *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}"))]
+    flags = [
+        "-w",
+        "-a",
+        *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}")),
+    ]
     native = _tool("ocamlopt.opt", "ocamlopt")
     # a child that maps no libraries has fewer pages to find; not every system has them to link
     static = Path(_said(["gcc", "-print-file-name=libc.a"])).is_absolute()
     servers = ["-ccopt", f"-static {SEGMENTS}" if static else SEGMENTS, STUBS, PAGES]
     libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
-    # the runner's bytecode comes from the answer, so it brings the whole standard library and a runtime of its own
-    runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", "unix.cma", "ocamlcommon.cma", "ocamlbytecomp.cma"]
+    # the runner's bytecode comes from the answer, so it brings the whole standard library and a
+    # runtime of its own
+    runner = [
+        toolchain.ocamlc,
+        *flags,
+        "-custom",
+        "-linkall",
+        "unix.cma",
+        "ocamlcommon.cma",
+        "ocamlbytecomp.cma",
+    ]
     commands = [
         [native, *flags, *preprocessed, "-c", COMPILER],
-        [native, *flags, *libraries, "-ccopt", "-fPIC", *servers, f"{Path(COMPILER).stem}.cmx", *front, "-o", "front"],
+        [
+            native,
+            *flags,
+            *libraries,
+            "-ccopt",
+            "-fPIC",
+            *servers,
+            f"{Path(COMPILER).stem}.cmx",
+            *front,
+            "-o",
+            "front",
+        ],
         [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
         [*runner, *servers, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
     for command in commands:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
+        )
         if done.returncode != 0:
             raise InternalFault(
-                f"the OCaml grader's own compiler front could not be built with OCaml {toolchain.version}: "
-                f"{done.stderr.strip()[-2000:]}\nIt needs OCaml 4.13 to 5.3 with ocamlopt, gcc and compiler-libs. "
-                f"{_INSTALL}",
+                "the OCaml grader's own compiler front could not be built with OCaml"
+                f" {toolchain.version}: {done.stderr.strip()[-2000:]}\nIt needs OCaml 4.13 to 5.3"
+                f" with ocamlopt, gcc and compiler-libs. {_INSTALL}",
                 retryable=False,
             )
 
 
 def _make_view(toolchain: OcamlToolchain, view: Path) -> None:
-    """The interfaces of the standard library that answers may name: nothing that forges values, nothing not linked."""
+    """The interfaces of the standard library that answers may name: nothing that forges values,
+    nothing not linked."""
     view.mkdir(mode=0o755)
     hidden = {f"stdlib__{name}" for name in toolchain.hidden}
     for interface in Path(toolchain.library).glob("*.cmi"):

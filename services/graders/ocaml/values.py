@@ -1,4 +1,5 @@
-"""Values of an answer as OCaml writes them, from the text of `harness/gradus_value.ml` and the declared type."""
+"""Values of an answer as OCaml writes them, from the text of `harness/gradus_value.ml` and the
+declared type."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 from gradus.tasks.ocaml import OcamlTask
 
 Type = tuple[str, tuple[Any, ...]]
-"""A constructor of types and its arguments; the constructor of a tuple is `*`, that of a function `->`."""
+"""A constructor of types and its arguments; the constructor of a tuple is `*`, that of a function
+`->`."""
 
 _CALL = re.compile(r"assert\s*\(\s*([a-z_][\w']*)\s")
 _TOKEN = re.compile(r"->|[*()]|[a-z_][\w']*|\S")
@@ -22,9 +24,11 @@ class _Unknown(Exception):
 
 
 def value_text(task: OcamlTask, word: str) -> str | None:
-    """The value that the task's single test got from a function of the signature; None where its type is not known.
+    """The value that the task's single test got from a function of the signature; None where its
+    type is not known.
 
-    `word` is the canonical text in hexadecimal digits. It comes from the answer's process, so it may be anything.
+    `word` is the canonical text in hexadecimal digits. It comes from the answer's process, so it
+    may be anything.
     """
     called = _CALL.search(task.tests)
     pattern = rf"val\s+{re.escape(called[1])}\s*:(.*?)(?=\bval\b|\Z)" if called else r"\Z."

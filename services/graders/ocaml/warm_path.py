@@ -1,6 +1,8 @@
-"""The warm path: per slot a persistent box that compiles and one that runs, each in confined children that it forks.
+"""The warm path: per slot a persistent box that compiles and one that runs, each in confined
+children that it forks.
 
-For tasks that need nothing but the standard library. What the boxes cannot say for certain is left to the cold path.
+For tasks that need nothing but the standard library. What the boxes cannot say for certain is left
+to the cold path.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ class NeedsColdPath(Exception):
 
 
 class WarmPath:
-    """Persistent boxes, one pair per slot, which share the compiled tests of tasks with a signature: such tests are
-    typed against the signature alone, so they fit every answer."""
+    """Persistent boxes, one pair per slot, which share the compiled tests of tasks with a
+    signature: such tests are typed against the signature alone, so they fit every answer."""
 
     def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, config: OcamlConfig) -> None:
         self._sandbox = sandbox
@@ -59,7 +61,14 @@ class WarmPath:
         memory_mb = config.max_memory_mb + toolchain.reserved_mb
         self._command = Command(
             argv=(),
-            limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1, report_kb=1 << 16),
+            limits=Limits(
+                cpu_s=None,
+                memory_mb=memory_mb,
+                processes=8,
+                scratch_mb=0,
+                file_mb=1,
+                report_kb=1 << 16,
+            ),
             binds=toolchain.run_binds,
             mounts={str(toolchain.build): MOUNT},
             environment=toolchain.environment,
@@ -70,23 +79,32 @@ class WarmPath:
         self._lock = threading.Lock()
         """Guards `_tests`."""
         self._staying: dict[int, tuple[str, str | None, int]] = {}
-        """Slot -> module, signature and CPU limit of the answers that a child of its compile server waits for."""
+        """Slot -> module, signature and CPU limit of the answers that a child of its compile server
+        waits for."""
 
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
-        """What the boxes show of this answer. Raises NeedsColdPath, or Fault for what is not the answer's doing."""
+        """What the boxes show of this answer. Raises NeedsColdPath, or Fault for what is not the
+        answer's doing."""
         task = attempt.task
         key = (task.module, task.signature, attempt.framework, task.tests)
         with self._lock:
             if tests := self._tests.pop(key, None):
                 self._tests[key] = tests
-        sections = {**attempt.sections(), "answer": attempt.code.encode(), "harness": MOUNT.encode()}
+        sections = {
+            **attempt.sections(),
+            "answer": attempt.code.encode(),
+            "harness": MOUNT.encode(),
+        }
         if tests is None:
             sections["tests"] = task.tests.encode()
         ended, report = self._compile(attempt, sections)
         reply = decode_sections(report) if ended == "exit 0" else None
         if reply is None:
             is_limit = ended.startswith("cpu ")
-            if not is_limit and self._compile(attempt, {"module": b"toy", "answer": TOY})[0] != "exit 0":
+            if (
+                not is_limit
+                and self._compile(attempt, {"module": b"toy", "answer": TOY})[0] != "exit 0"
+            ):
                 raise SandboxFault(f"the compile server's children die ({ended})")
             return facts_compiler_gave_up(limit=is_limit)
         if "cold" in reply:
@@ -111,34 +129,51 @@ class WarmPath:
         cpu_ms = self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body, wall_s = encode_sections(sections), self._compile_wall_s + 4 * cpu_ms / 1e3
         kind = attempt.task.module, attempt.task.signature, cpu_ms
-        same = (staying := self._staying.pop(attempt.slot, None)) == kind and "tests" not in sections
+        same = (
+            staying := self._staying.pop(attempt.slot, None)
+        ) == kind and "tests" not in sections
         turn = "" if staying is None else "k" if same else "x"
         head = f"{turn}{cpu_ms} {self._config.compile.memory_mb} {len(body)}\n"
         ended, report, stays = self._ask(attempt, _COMPILER, head.encode() + body, wall_s)
         if stays:
             self._staying[attempt.slot] = kind
         if same and ended != "exit 0" and not ended.startswith("cpu "):
-            return self._compile(attempt, sections)  # alone it shows whether it is this answer, or what came before
+            return self._compile(
+                attempt, sections
+            )  # alone it shows whether it is this answer, or what came before
         return ended, report
 
-    def _run(self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
+    def _run(
+        self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests
+    ) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
-        body = answer + f"{attempt.secret} {len(tests.code)}{attempt.show}".ljust(_HEAD).encode() + tests.code
+        body = (
+            answer
+            + f"{attempt.secret} {len(tests.code)}{attempt.show}".ljust(_HEAD).encode()
+            + tests.code
+        )
         head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
         ended, report, _ = self._ask(attempt, _RUNNER, head.encode() + body, limits.wall_s)
         proof = parse_test_report(report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({ended})")
         stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        return facts_of_run(facts, proof, *(("cpu", stopped) if ended.startswith("cpu ") else (None, None)))
+        return facts_of_run(
+            facts, proof, *(("cpu", stopped) if ended.startswith("cpu ") else (None, None))
+        )
 
-    def _ask(self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float) -> tuple[str, bytes, bool]:
-        """How the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU limit or `signal`, and a
-        number), its report, and whether it stays. Raises NeedsTime, SandboxFault when the box is lost."""
+    def _ask(
+        self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float
+    ) -> tuple[str, bytes, bool]:
+        """How the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU limit or
+        `signal`, and a number), its report, and whether it stays. Raises NeedsTime, SandboxFault
+        when the box is lost."""
         key = attempt.slot, name
         if key not in self._boxes:
-            self._boxes[key] = RestartingBox(self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name)
+            self._boxes[key] = RestartingBox(
+                self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name
+            )
         exchange = self._boxes[key].ask(question, wall_s)
         ended, code, cpu_us, *stays = exchange.words
         attempt.cpu_s += int(cpu_us) / 1e6

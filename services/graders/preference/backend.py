@@ -1,4 +1,5 @@
-"""The reward model on torch: opened as the configuration says. The one module of the graders that needs torch."""
+"""The reward model on torch: opened as the configuration says. The one module of the graders that
+needs torch."""
 
 from __future__ import annotations
 
@@ -11,13 +12,24 @@ from services.graders.preference.config import PreferenceConfig
 
 
 def open_model(config: PreferenceConfig, name: str) -> tuple[RewardModel, str]:
-    """The model and what it computes in, `float32-cpu`. Raises Misuse for a device or a model that cannot be used."""
+    """The model and what it computes in, `float32-cpu`. Raises Misuse for a device or a model that
+    cannot be used."""
     disable_progress_bar()
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    device = next(name for name, is_there in there.items() if is_there) if config.device == "auto" else config.device
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    device = (
+        next(name for name, is_there in there.items() if is_there)
+        if config.device == "auto"
+        else config.device
+    )
     if not there[device]:
         found = ", ".join(name for name, is_there in there.items() if is_there)
-        raise Misuse(f"device: this machine, or this build of torch, has no {device}; it has: {found}")
+        raise Misuse(
+            f"device: this machine, or this build of torch, has no {device}; it has: {found}"
+        )
     dtype = config.dtype
     if dtype == "auto":
         dtype = "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float32"

@@ -1,4 +1,5 @@
-"""The batching scorer: many threads ask for scores of texts, one thread asks the model. Knows neither of them.
+"""The batching scorer: many threads ask for scores of texts, one thread asks the model. Knows
+neither of them.
 
 It does not wait for batches to fill: when the model is free, queued texts are sorted by length
 and run in bounded passes.
@@ -19,7 +20,8 @@ from gradus.errors import Fault, InternalFault, boundary
 LOOK_S = 1.0
 """Seconds between checks of a waiting thread that the model's thread is alive."""
 MAX_DRAIN_TEXTS = 512
-"""Most texts taken from the queue at a time and sorted by length, so that older requests are answered first."""
+"""Most texts taken from the queue at a time and sorted by length, so that older requests are
+answered first."""
 
 Ids = Sequence[int]
 
@@ -58,7 +60,8 @@ class Scorer:
     def score(self, ids: Ids) -> Scored:
         """The score of one text, at least one token. Blocks.
 
-        Raises InternalFault when the model fails, hangs, or the scorer is closed; never for what a text says.
+        Raises InternalFault when the model fails, hangs, or the scorer is closed; never for what a
+        text says.
         """
         wanted = _Wanted(ids)
         with self._changed:
@@ -72,13 +75,19 @@ class Scorer:
             except TimeoutError:
                 since = self._pass_since
                 if since is not None and time.monotonic() - since > self._hang_s:
-                    message = f"the reward model has not answered for {self._hang_s:g} s: restart this worker"
+                    message = (
+                        f"the reward model has not answered for {self._hang_s:g} s: restart this"
+                        " worker"
+                    )
                     raise InternalFault(message) from None
                 if not self._thread.is_alive():
-                    raise InternalFault("the preference scorer has ended: restart this worker") from None
+                    raise InternalFault(
+                        "the preference scorer has ended: restart this worker"
+                    ) from None
 
     def close(self) -> None:
-        """End the thread after the pass under way; requests that still wait get a fault. May be called twice."""
+        """End the thread after the pass under way; requests that still wait get a fault. May be
+        called twice."""
         with self._changed:
             self._closed = True
             left = [*self._queue]
@@ -98,7 +107,8 @@ class Scorer:
                         wanted.scored.set_exception(fault)
 
     def _drained(self) -> list[_Wanted]:
-        """What is queued, oldest first; waits while that is nothing. Empty once the scorer is closed."""
+        """What is queued, oldest first; waits while that is nothing. Empty once the scorer is
+        closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
@@ -111,14 +121,17 @@ class Scorer:
         finally:
             self._pass_since = None
         if len(scores) != len(one_pass):
-            raise InternalFault(f"the reward model gave {len(scores)} scores for {len(one_pass)} texts")
+            raise InternalFault(
+                f"the reward model gave {len(scores)} scores for {len(one_pass)} texts"
+            )
         share_s = (time.thread_time() - cpu_s) / len(one_pass)
         for wanted, score in zip(one_pass, scores, strict=True):
             wanted.scored.set_result(Scored(score, share_s))
 
 
 def make_batches(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted]]:
-    """`taken` by length; no pass has more than `max_tokens` with padding, unless it is of one text."""
+    """`taken` by length; no pass has more than `max_tokens` with padding, unless it is of one
+    text."""
     made: list[list[_Wanted]] = []
     for wanted in sorted(taken, key=lambda wanted: len(wanted.ids)):
         if made and (len(made[-1]) + 1) * len(wanted.ids) <= max_tokens:

@@ -1,6 +1,8 @@
-"""The preference grader's configuration: `configs/graders/preference.yaml`, and `GRADUS_PREFERENCE_*` in its place.
+"""The preference grader's configuration: `configs/graders/preference.yaml`, and
+`GRADUS_PREFERENCE_*` in its place.
 
-What can change a score or a reward is part of the grader's revision; where and how fast it is computed is not.
+What can change a score or a reward is part of the grader's revision; where and how fast it is
+computed is not.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class PreferenceConfig(GraderConfig):
     """The final folder of a run of `gradus train reward`, any such folder, or a name on the hub."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights. auto: as the trainer loads reward models, bfloat16 on CUDA if supported, else float32."""
+    """Type of the weights. auto: as the trainer loads reward models, bfloat16 on CUDA if supported,
+    else float32."""
     threads: Positive = 1
     """Threads of torch, on a CPU."""
     batch_tokens: Annotated[int, Field(gt=0, le=10_000_000)] = 8192
@@ -42,10 +45,13 @@ class PreferenceConfig(GraderConfig):
 
 
 WITHOUT_EFFECT = frozenset({"model", "device", "dtype", "threads", "batch_tokens", "hang_s"})
-"""Settings that are in the revision in another way (the hash of the files, the numbers computed in) or need not be."""
+"""Settings that are in the revision in another way (the hash of the files, the numbers computed in)
+or need not be."""
 
 
-def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> PreferenceConfig:
+def load_config(
+    path: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> PreferenceConfig:
     """Read `path`, or the shipped file, with what the environment says instead.
 
     Raises Misuse naming the file or the variable, and the key.

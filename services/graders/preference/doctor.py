@@ -1,4 +1,5 @@
-"""What this machine has for the preference grader, for `gradus doctor`: loads the model, where one is named."""
+"""What this machine has for the preference grader, for `gradus doctor`: loads the model, where one
+is named."""
 
 from __future__ import annotations
 
@@ -8,4 +9,6 @@ from services.graders.preference.grader import PreferenceGrader
 def look() -> str:
     grader = PreferenceGrader()
     grader.scorer.close()
-    return f"{grader.info().toolchain}; reads {grader.model.limit or 'any number of'} tokens of a text"
+    return (
+        f"{grader.info().toolchain}; reads {grader.model.limit or 'any number of'} tokens of a text"
+    )

@@ -1,6 +1,8 @@
-"""The preference grader: what a completion is read as, what the reward model says of it, and a verdict of that.
+"""The preference grader: what a completion is read as, what the reward model says of it, and a
+verdict of that.
 
-Runs nothing that a model wrote, so it needs no box. Many slots share one model, for which one thread batches.
+Runs nothing that a model wrote, so it needs no box. Many slots share one model, for which one
+thread batches.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from services.graders.preference.self_tests import Model
 
 NO_MODEL = (
-    f"no reward model is named: set {PREFIX}MODEL, or `model` in a copy of configs/graders/preference.yaml, to the "
-    "final folder of a run of `gradus train reward`"
+    f"no reward model is named: set {PREFIX}MODEL, or `model` in a copy of"
+    " configs/graders/preference.yaml, to the final folder of a run of `gradus train reward`"
 )
 CUT, CONTROL_TOKENS = "preference:cut", "preference:control_tokens"
 
@@ -38,7 +40,8 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
     without_effect = WITHOUT_EFFECT
 
     def __init__(self, config: Path | None = None) -> None:
-        """Raises ModelNotConfigured without a model, InternalFault without torch, Misuse for an unusable one."""
+        """Raises ModelNotConfigured without a model, InternalFault without torch, Misuse for an
+        unusable one."""
         self.config = load_config(config)
         if self.config.model is None:
             raise ModelNotConfigured(NO_MODEL, retryable=False)
@@ -46,11 +49,16 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             from services.graders.preference.backend import open_model
         except ModuleNotFoundError as missing:
             package = (missing.name or "").partition(".")[0]
-            message = f"the preference grader needs the package {package}: pip install 'gradus-rl[preference]'"
+            message = (
+                f"the preference grader needs the package {package}: pip install"
+                " 'gradus-rl[preference]'"
+            )
             raise InternalFault(message, retryable=False) from None
         self.model: Model
         self.model, self.precision = open_model(self.config, self.config.model)
-        self.scorer = Scorer(self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s)
+        self.scorer = Scorer(
+            self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s
+        )
         files = fingerprint(resolve_model_folder(self.config.model))
         self.identify(
             self.config,
@@ -69,12 +77,16 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self, submission: TaskSubmission[PreferenceTask], slot: int = 0, rubric: str = ""
     ) -> tuple[PreferenceFacts, float]:
         cpu_s = time.thread_time()
-        chat = [{"role": message.role, "content": message.content} for message in submission.task.messages]
+        chat = [
+            {"role": message.role, "content": message.content}
+            for message in submission.task.messages
+        ]
         read = self.model.read(chat or submission.prompt, submission.completion)
         scored = self.scorer.score(read.ids)
         if not math.isfinite(scored.score):
             message = (
-                f"the reward model scores {scored.score}: its weights are broken, or too large for {self.precision}"
+                f"the reward model scores {scored.score}: its weights are broken, or too large for"
+                f" {self.precision}"
             )
             raise InternalFault(message, retryable=False)
         told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))

@@ -1,4 +1,5 @@
-"""What the preference grader sees of a submission, the score of a reward model, and the rubric of it."""
+"""What the preference grader sees of a submission, the score of a reward model, and the rubric of
+it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class PreferenceFacts:
 
 
 MAX_TOLD_SCORE = 1e6
-"""Largest absolute score of a reward model in the components: below it, six decimal places still add up."""
+"""Largest absolute score of a reward model in the components: below it, six decimal places still
+add up."""
 
 
 def _preferred(facts: PreferenceFacts) -> float:
@@ -36,7 +38,8 @@ def _preferred(facts: PreferenceFacts) -> float:
 
 
 def _sigmoid(facts: PreferenceFacts) -> Components:
-    """The chance to be preferred, with the score itself: `squashed` is what makes the chance of the score."""
+    """The chance to be preferred, with the score itself: `squashed` is what makes the chance of the
+    score."""
     told = round(max(-MAX_TOLD_SCORE, min(MAX_TOLD_SCORE, facts.score)), 6)
     return {"score": told, "squashed": _preferred(facts) - told}
 

@@ -1,7 +1,8 @@
 """A Rust answer as text: its files, what in it is forbidden, what it defines. Compiles nothing.
 
-The compiler sees to what is forbidden where it can. It sees only what the answer's own crate expands, and a macro that
-tests call expands in theirs: so forbidden names are looked for among the tokens of macros that other crates can call.
+The compiler sees to what is forbidden where it can. It sees only what the answer's own crate
+expands, and a macro that tests call expands in theirs: so forbidden names are looked for among the
+tokens of macros that other crates can call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from gradus.code_blocks import Layout, Syntax
 from gradus.contract import Diagnostic, Stage
 from gradus.extract import Answer, extract
 from gradus.tasks.rust import RustTask
-from services.graders.rust.lexer import MAX_TOKENS, Item, Kind, Token, code, items, macro_bodies, tokens
+from services.graders.rust.lexer import (
+    MAX_TOKENS,
+    Item,
+    Kind,
+    Token,
+    code,
+    items,
+    macro_bodies,
+    tokens,
+)
 from services.graders.rust.signature import Signature
 from services.graders.rust.soundness_25860 import assumed_bounds
 
@@ -34,30 +44,42 @@ FORBIDDEN_IN_MACROS: Mapping[str, str] = {
     "link_section": "an answer may not choose where its code is put",
     **dict.fromkeys(("global_asm", "asm"), "an answer may not hold assembly"),
     "extern": "an answer may not declare or link what is not Rust",
-    "test": "a macro of an answer may not say `test`: where the tests call it, it could define more of them",
+    "test": (
+        "a macro of an answer may not say `test`: where the tests call it, it could define more of"
+        " them"
+    ),
     **dict.fromkeys(
         ("include", "include_str", "include_bytes"),
-        "a macro of an answer may not include files: where the tests call it, it could include theirs",
+        "a macro of an answer may not include files: where the tests call it, it could include"
+        " theirs",
     ),
-    "return": "a macro for tests may not say `return`: where they call it, the test would end early",
-    "impl": "a macro for tests may not implement anything: where they call it, it could say what equals what",
+    "return": (
+        "a macro for tests may not say `return`: where they call it, the test would end early"
+    ),
+    "impl": (
+        "a macro for tests may not implement anything: where they call it, it could say what equals"
+        " what"
+    ),
 }
-"""Words that macros for other crates may not have: tests expand them, where the compiler's bans do not hold."""
+"""Words that macros for other crates may not have: tests expand them, where the compiler's bans do
+not hold."""
 _ASSUMED = (
-    "an answer may not use a function as a value that takes for granted which of its lifetimes is longer: write the "
-    "bound (`'b: 'a`); without it the compiler lets references outlive what they refer to"
+    "an answer may not use a function as a value that takes for granted which of its lifetimes is"
+    " longer: write the bound (`'b: 'a`); without it the compiler lets references outlive what they"
+    " refer to"
 )
 OWN_EQUALITY = (
-    "an answer may only derive `PartialEq`: written by hand, it could say that anything is what tests expect. "
-    "A type that is private and part of no other may have its own; "
-    "a task that asks for one declares `impl PartialEq for ...` in its signature"
+    "an answer may only derive `PartialEq`: written by hand, it could say that anything is what"
+    " tests expect. A type that is private and part of no other may have its own; a task that asks"
+    " for one declares `impl PartialEq for ...` in its signature"
 )
 _NAMED = {_ASSUMED: "lifetimes"}
 """What is refused, where that is not the name of the token."""
 
 
 _ONLY_STABLE = frozenset({"feature", "env", "option_env"})
-"""Words of what a compiler that allows unstable options treats otherwise: `#![feature]`, and its environment."""
+"""Words of what a compiler that allows unstable options treats otherwise: `#![feature]`, and its
+environment."""
 _ITEM_OF_TYPES = frozenset({"fn", "struct", "enum", "union", "trait", "type"})
 _BEFORE_ITEM = frozenset({"", "{", "}", ";", "]", ">"})
 """What stands before an `impl` that is an item, or the type that a function returns."""
@@ -122,23 +144,32 @@ class RustAnswer:
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
                 code, message = _NAMED.get(why, token.text), self.located(path, why)
-                made.append(Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message))
+                made.append(
+                    Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message)
+                )
         return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-        yield from ((token, why) for token in found if (why := FORBIDDEN.get(token.text)) and token.kind is Kind.NAME)
+        yield from (
+            (token, why)
+            for token in found
+            if (why := FORBIDDEN.get(token.text)) and token.kind is Kind.NAME
+        )
         if self.has_exported_macros:
             for body in macro_bodies(found):
                 named = (token for token in body if token.kind is Kind.NAME)
-                yield from ((token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text)))
+                yield from (
+                    (token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text))
+                )
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))
 
     @cached_property
     def may_fail_where_used(self) -> bool:
-        """Whether a function may type-check and yet be an error of the compiler once code is made of it.
+        """Whether a function may type-check and yet be an error of the compiler once code is made
+        of it.
 
-        That takes parameters that are types or constants, constants of traits, `const` blocks, or macros that make
-        these. Also true of words of `_ONLY_STABLE`.
+        That takes parameters that are types or constants, constants of traits, `const` blocks, or
+        macros that make these. Also true of words of `_ONLY_STABLE`.
         """
         return any(map(_may_fail_where_used, self.tokens.values()))
 
@@ -158,7 +189,12 @@ def _may_fail_where_used(found: Sequence[Token]) -> bool:
     if "macro_rules" in words or words & _ONLY_STABLE or {"trait", "const"} <= words:
         return True
     for at, text in enumerate(texts):
-        if text == "const" and texts[at + 1] == "{" or text == "impl" and texts[at - 1] not in _BEFORE_ITEM:
+        if (
+            text == "const"
+            and texts[at + 1] == "{"
+            or text == "impl"
+            and texts[at - 1] not in _BEFORE_ITEM
+        ):
             return True
         if text == "<" and (texts[at - 1] == "impl" or texts[at - 2] in _ITEM_OF_TYPES):
             parameters = takewhile(lambda one: one.text != ">", found[at - 1 :])
@@ -182,7 +218,8 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
     kept = {
         path: text
         for path, text in form.files.items()
-        if path not in folders and not any(str(folder) in task.files for folder in PurePath(path).parents)
+        if path not in folders
+        and not any(str(folder) in task.files for folder in PurePath(path).parents)
     }
     if len(kept) < len(form.files):
         form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))

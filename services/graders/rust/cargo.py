@@ -1,4 +1,5 @@
-"""A project that depends on given crates, and what cargo says of it: its libraries, and how it calls the compiler.
+"""A project that depends on given crates, and what cargo says of it: its libraries, and how it
+calls the compiler.
 
 Knows nothing of answers and keeps nothing: the project lives in a folder of the caller's.
 """
@@ -26,7 +27,8 @@ overflow-checks = true
 panic = "unwind"
 incremental = false
 """
-"""cargo's `dev` profile without debug information, which is of no use here; it wins over what a user has set."""
+"""cargo's `dev` profile without debug information, which is of no use here; it wins over what a
+user has set."""
 _KEPT = ("CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "RUSTUP_")
 _LIBRARY_KINDS = frozenset({"lib", "rlib", "dylib", "proc-macro"})
 _TIMEOUT_S = 3600
@@ -54,19 +56,25 @@ class CompilerInvocation:
 
 
 class Project:
-    """`dependencies`: the lines of that section. `directory`: the only source of crates; without one, cargo's own."""
+    """`dependencies`: the lines of that section. `directory`: the only source of crates; without
+    one, cargo's own."""
 
-    def __init__(self, folder: Path, dependencies: str, directory: Path | None, rustc: Path, cargo: Path) -> None:
+    def __init__(
+        self, folder: Path, dependencies: str, directory: Path | None, rustc: Path, cargo: Path
+    ) -> None:
         self.folder = folder
         self._command = [str(cargo), "--config", str(folder / "settings.toml")]
         self._offline = ["--offline"] if directory else []
-        # Without what would change how crates are built; where crates come from is the user's to say.
+        # Without what would change how crates are built; where crates come from is the user's to
+        # say.
         self._environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
         }
-        self._environment |= dict.fromkeys(("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), "")
+        self._environment |= dict.fromkeys(
+            ("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), ""
+        )
         self._environment |= {"RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
         settings = _SETTINGS
         if directory:
@@ -74,7 +82,9 @@ class Project:
             self._environment["CARGO_HOME"] = str(folder / "home")
             settings += '[source.crates-io]\nreplace-with = "directory"\n'
             settings += f"[source.directory]\ndirectory = {json.dumps(str(directory))}\n"
-        package = f'[package]\nname = "{_NAME}"\nversion = "0.0.0"\nedition = "2021"\n\n[workspace]\n\n'
+        package = (
+            f'[package]\nname = "{_NAME}"\nversion = "0.0.0"\nedition = "2021"\n\n[workspace]\n\n'
+        )
         (folder / "src").mkdir()
         (folder / "src" / "main.rs").write_text("fn main() {}\n")
         (folder / "settings.toml").write_text(settings)
@@ -82,15 +92,26 @@ class Project:
 
     def libraries(self, host: str) -> tuple[Mapping[str, str], Mapping[str, Library]]:
         """What the project itself names, name -> id; and all its libraries by id."""
-        metadata = json.loads(self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout)
+        metadata = json.loads(
+            self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout
+        )
         packages = {package["id"]: package for package in metadata["packages"]}
         nodes = metadata["resolve"]["nodes"]
         needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in nodes}
         libraries = {
-            name: Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs[name])
+            name: Library(
+                package["name"],
+                Path(target["src_path"]),
+                "proc-macro" in target["kind"],
+                needs[name],
+            )
             for name, package in packages.items()
             if name in needs
-            and (target := next((one for one in package["targets"] if _LIBRARY_KINDS & set(one["kind"])), None))
+            and (
+                target := next(
+                    (one for one in package["targets"] if _LIBRARY_KINDS & set(one["kind"])), None
+                )
+            )
         }
         return needs[metadata["resolve"]["root"]], libraries
 
@@ -107,7 +128,9 @@ class Project:
         pairs = list(zip(arguments, arguments[1:], strict=False))
         externs = (value.partition("=") for flag, value in pairs if flag == "--extern")
         search = (value for flag, value in pairs if flag == "-L")
-        return CompilerInvocation({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))
+        return CompilerInvocation(
+            {name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search))
+        )
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -121,5 +144,7 @@ class Project:
         )
         if done.returncode != 0:
             said = done.stderr[max(0, done.stderr.find("error")) :].strip()
-            raise InternalFault(f"the crates of the Rust grader could not be built: {said[:3000]}", retryable=False)
+            raise InternalFault(
+                f"the crates of the Rust grader could not be built: {said[:3000]}", retryable=False
+            )
         return done

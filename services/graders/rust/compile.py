@@ -1,7 +1,8 @@
-"""The two compiling boxes: the answer alone with its lints, and then the tests against what came of it. Judges nothing.
+"""The two compiling boxes: the answer alone with its lints, and then the tests against what came of
+it. Judges nothing.
 
-In the first box there is never a test; in the second nothing of an answer but its compiled library. Both stand, a pair
-for each slot, and are empty again after each compilation.
+In the first box there is never a test; in the second nothing of an answer but its compiled library.
+Both stand, a pair for each slot, and are empty again after each compilation.
 """
 
 from __future__ import annotations
@@ -35,26 +36,30 @@ _CRATE = f"{PLACE}/crate"
 _LIBRARY = f"{PLACE}/libanswer.rlib"
 _OBJECT = f"{PLACE}/tests.o"
 _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonstandard-style")
-"""Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's about style."""
+"""Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's
+about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
-"""What a crate without features may ask for with `cfg`, in cargo's words: anything else is a lint."""
+"""What a crate without features may ask for with `cfg`, in cargo's words: anything else is a
+lint."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _LAZILY = ("-Zcross-crate-inline-threshold=always", "-Zallow-features=")
 """The second refuses the unstable features that `_UNSTABLE` would allow."""
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
-"""Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code` names."""
+"""Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
+names."""
 _EQUALITY = tuple(f"--force-warn={lint}" for lint in own_equality.LINTS)
 FOREIGN_BLOCK = "missing_unsafe_on_extern"
 FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
 """Lints that name what an answer may not have."""
 _TRAIT_METHODS = re.compile(
-    rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""
+    rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""  # noqa: E501
     rb""""code":\{"code":"clippy::missing_trait_methods\""""
 )
 _TOY_TESTS = "use {} as _; #[test] fn toy() {{}}"
 TOY = "pub fn toy() {}\n"
-"""Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
+"""Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is
+broken."""
 
 
 class CompileStatus(StrEnum):
@@ -79,7 +84,8 @@ class CompilerMessage:
     code: str | None
     text: str
     outer_line: int = 0
-    """Where macros are called, if `line` is inside of one that the same file defines; else `line`."""
+    """Where macros are called, if `line` is inside of one that the same file defines; else
+    `line`."""
 
     @property
     def by_linter(self) -> bool:
@@ -103,7 +109,9 @@ class Compiled:
     def lints(self) -> dict[str, int]:
         """Warnings by name."""
         named = (remark.code for remark in self.remarks if remark.severity is Severity.WARNING)
-        return dict(sorted(Counter(code for code in named if code and code != FOREIGN_BLOCK).items()))
+        return dict(
+            sorted(Counter(code for code in named if code and code != FOREIGN_BLOCK).items())
+        )
 
     def diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
         for remark in self.remarks[:MAX_DIAGNOSTICS]:
@@ -118,7 +126,9 @@ class Compiled:
 
 
 class Compiler:
-    def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, crates: Prebuilt, config: RustConfig) -> None:
+    def __init__(
+        self, sandbox: Sandbox, toolchain: RustToolchain, crates: Prebuilt, config: RustConfig
+    ) -> None:
         self._sandbox = sandbox
         self._crates = crates
         self._toolchain = toolchain
@@ -128,12 +138,19 @@ class Compiler:
         """How `rustc` calls the linker for tests, once this is known."""
 
     def answer(
-        self, answer: RustAnswer, task: RustTask, slot: int, *, lazily: bool = False, behind: str = ""
+        self,
+        answer: RustAnswer,
+        task: RustTask,
+        slot: int,
+        *,
+        lazily: bool = False,
+        behind: str = "",
     ) -> tuple[Compiled, float]:
-        """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box.
+        """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a
+        broken box.
 
-        `lazily`: code of its functions is made where the tests use them, as if each were `#[inline]`.
-        `behind`: text of ours at the end of its root file, on lines of its own.
+        `lazily`: code of its functions is made where the tests use them, as if each were
+        `#[inline]`. `behind`: text of ours at the end of its root file, on lines of its own.
         """
         toolchain = self._toolchain
         server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
@@ -141,7 +158,11 @@ class Compiler:
         flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, *self._flags(task)]
         # the compiler runs in the folder of the first
         root = answer.files[answer.entry]
-        ordered = {answer.entry: root, **answer.files, answer.entry: f"{root}\n{behind}" if behind else root}
+        ordered = {
+            answer.entry: root,
+            **answer.files,
+            answer.entry: f"{root}\n{behind}" if behind else root,
+        }
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
         if not task.cases and own_equality.may_implement(answer.files.values()):
@@ -157,17 +178,26 @@ class Compiler:
             and compiled.errors
             and all(error.by_linter for error in compiled.errors)
         ):
-            # The answer made errors of lints: a matter of style, so compile it again with no lint more than a warning.
-            # That is true of `-F unsafe-code` too, whose warnings stand for errors here.
-            again, more_s = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more)
-            named = (
-                remark for remark in again.remarks if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
+            # The answer made errors of lints: a matter of style, so compile it again with no lint
+            # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
+            # errors here.
+            again, more_s = self._ask(
+                server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more
             )
-            warnings = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
+            named = (
+                remark
+                for remark in again.remarks
+                if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
+            )
+            warnings = tuple(
+                replace(remark, severity=Severity.WARNING) for remark in compiled.remarks
+            )
             return replace(again, remarks=(*named, *warnings)), cpu_s + more_s
         return compiled, cpu_s
 
-    def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:
+    def tests(
+        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
+    ) -> tuple[Compiled, float]:
         """Compile the tests against the answer's library."""
         return self._tests(tests.text, library, task, slot, *self._toolchain.link_flags)
 
@@ -177,28 +207,56 @@ class Compiler:
         """As `tests`, but not linked."""
         return self._tests(tests.text, library, task, slot, "--emit=obj", *flags)
 
-    def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:
+    def link(
+        self, tests: bytes, library: bytes, task: RustTask, slot: int
+    ) -> tuple[Compiled, float]:
         """Make the program of the object code of tests and of the answer's library."""
         if not self._linker:
             flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
-            toy, _ = self._tests(_TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy")
+            toy, _ = self._tests(
+                _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
+            )
             self._linker = _linker_command(toy.product.decode())
         server = self._server(slot, self._linker[0], self._toolchain.tests_mounts)
         return self._ask(server, self._linker, task, {_OBJECT: tests, _LIBRARY: library})
 
     def _tests(
-        self, text: str, library: bytes, task: RustTask, slot: int, *flags: str, product: str = PRODUCT
+        self,
+        text: str,
+        library: bytes,
+        task: RustTask,
+        slot: int,
+        *flags: str,
+        product: str = PRODUCT,
     ) -> tuple[Compiled, float]:
         toolchain = self._toolchain
         server = self._server(slot, toolchain.rustc, toolchain.tests_mounts)
         source = f"{_CRATE}/tests.rs"
-        argv = [toolchain.rustc, "--test", "--crate-name", "gradus_tests", "--cap-lints=allow", *flags]
-        argv += [*toolchain.harness_flags, *self._flags(task, product), f"--extern={task.crate}={_LIBRARY}", source]
+        argv = [
+            toolchain.rustc,
+            "--test",
+            "--crate-name",
+            "gradus_tests",
+            "--cap-lints=allow",
+            *flags,
+        ]
+        argv += [
+            *toolchain.harness_flags,
+            *self._flags(task, product),
+            f"--extern={task.crate}={_LIBRARY}",
+            source,
+        ]
         return self._ask(server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE)
 
     def _flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         common = [f"--edition={task.edition}", "--error-format=json", "--json=diagnostic-short"]
-        return [*common, *self._toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", product]
+        return [
+            *common,
+            *self._toolchain.code_flags,
+            *self._crates.flags(task.dependencies),
+            "-o",
+            product,
+        ]
 
     def _server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
         if known := self._servers.get((slot, compiler)):
@@ -221,7 +279,10 @@ class Compiler:
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[Compiled, float]:
         environment = {"PATH": "/usr/bin", **self._toolchain.environment, **more}
-        environment |= {"CARGO_PKG_NAME": task.crate, "CARGO_PKG_VERSION": "0.1.0"}  # as in a new crate of cargo's
+        environment |= {
+            "CARGO_PKG_NAME": task.crate,
+            "CARGO_PKG_VERSION": "0.1.0",
+        }  # as in a new crate of cargo's
         done = server.compile(argv, environment, files)
         return _compiled(done, self._limits), done.cpu_s
 
@@ -243,11 +304,16 @@ def _linker_command(said: str) -> tuple[str, ...]:
 
 
 def _compiled(done: CompileResult, limits: Limits) -> Compiled:
-    cpu_limit = limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s  # the kernel counts in whole ticks
+    cpu_limit = (
+        limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s
+    )  # the kernel counts in whole ticks
     if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
-    # The lint about trait methods lists them all, 75 for an `Iterator`: more text than is kept of all messages.
-    messages = b"\n".join(line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line))
+    # The lint about trait methods lists them all, 75 for an `Iterator`: more text than is kept of
+    # all messages.
+    messages = b"\n".join(
+        line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line)
+    )
     remarks = tuple(_remarks(messages[:_MAX_MESSAGES]))
     if (
         done.ended is ServerExit.WALL
@@ -278,7 +344,10 @@ def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:
         if said.get("level") not in ("error", "warning") or is_summary:
             continue
         spans = [_outermost(span) for span in said.get("spans", ()) if span.get("is_primary")]
-        span = next((span for span in spans if span["file_name"].startswith(_CRATE)), spans[0] if spans else None)
+        span = next(
+            (span for span in spans if span["file_name"].startswith(_CRATE)),
+            spans[0] if spans else None,
+        )
         label = f": {span['label']}" if span and span.get("label") else ""
         yield CompilerMessage(
             path=span["file_name"].removeprefix(_CRATE + "/") if span else "",

@@ -1,11 +1,12 @@
 """Crates that answers may use, built once by cargo, and the flags by which a compiler finds them.
 
-Files and flags are those of cargo's own call of the compiler for a program that depends on exactly these crates, so
-that an answer gets what cargo would give it. An answer can name only the crates of its task; the compiler alone finds
-the crates that those need in turn.
+Files and flags are those of cargo's own call of the compiler for a program that depends on exactly
+these crates, so that an answer gets what cargo would give it. An answer can name only the crates of
+its task; the compiler alone finds the crates that those need in turn.
 
-Not protected against: the listed crates themselves. Their build scripts and procedural macros run with the rights of
-the worker while they are built, and what they export must not undo `-F unsafe-code` (see REFUSED and `macros`).
+Not protected against: the listed crates themselves. Their build scripts and procedural macros run
+with the rights of the worker while they are built, and what they export must not undo `-F
+unsafe-code` (see REFUSED and `macros`).
 """
 
 from __future__ import annotations
@@ -35,23 +36,39 @@ from services.graders.rust.macros import Source
 MOUNT = "/opt/gradus-crates"
 """Where boxes see the build, read-only."""
 
-_EARLY = "it runs code before `main`, and so before the harness has taken its secret from standard input"
+_EARLY = (
+    "it runs code before `main`, and so before the harness has taken its secret from standard input"
+)
 _SYSTEM = "it makes system calls on any descriptor or process safe to call, the report's included"
 _MEMORY = "it makes access to any memory safe to call"
 _NAMES = "it puts names together from pieces, so that an answer can say what stands nowhere in it"
 _FOREIGN = "it brings in code of another language, which nothing checks"
 _UNSAFE = "hardly anything in it can be used without `unsafe`, so it could serve attacks only"
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("ctor", "dtor", "inventory", "linkme", "small_ctor", "startup", "static_init"), _EARLY),
-    **dict.fromkeys(("filedescriptor", "nix"), _SYSTEM),
-    **dict.fromkeys(("cve_rs", "fake_static", "read_process_memory", "totally_safe_transmute"), _MEMORY),
     **dict.fromkeys(
-        ("concat_idents", "defile", "mashup", "paste", "pastey", "seq_macro", "with_builtin_macros"), _NAMES
+        ("ctor", "dtor", "inventory", "linkme", "small_ctor", "startup", "static_init"), _EARLY
+    ),
+    **dict.fromkeys(("filedescriptor", "nix"), _SYSTEM),
+    **dict.fromkeys(
+        ("cve_rs", "fake_static", "read_process_memory", "totally_safe_transmute"), _MEMORY
+    ),
+    **dict.fromkeys(
+        (
+            "concat_idents",
+            "defile",
+            "mashup",
+            "paste",
+            "pastey",
+            "seq_macro",
+            "with_builtin_macros",
+        ),
+        _NAMES,
     ),
     **dict.fromkeys(("cpp", "inline_c", "inline_python"), _FOREIGN),
     **dict.fromkeys(("libc", "libloading", "memmap", "memmap2", "syscalls"), _UNSAFE),
 }
-"""Crates that no list may have, and why; names with `_`. Short on purpose: macros are searched for as well."""
+"""Crates that no list may have, and why; names with `_`. Short on purpose: macros are searched for
+as well."""
 
 _RECORD = "prebuilt.json"
 _ROOT = "{root}"
@@ -78,12 +95,16 @@ class Crate(Section):
         """Its line in a Cargo.toml."""
         version, features = f"={self.version.removeprefix('=')}", json.dumps(list(self.features))
         default = "true" if self.default_features else "false"
-        return f'{self.name} = {{ version = "{version}", features = {features}, default-features = {default} }}\n'
+        return (
+            f'{self.name} = {{ version = "{version}", features = {features}, default-features ='
+            f" {default} }}\n"
+        )
 
 
 class Directory(Section):
     directory: Path
-    """Sources as `cargo vendor` or Debian's librust-*-dev lay them out; nothing is downloaded then."""
+    """Sources as `cargo vendor` or Debian's librust-*-dev lay them out; nothing is downloaded
+    then."""
 
     @field_validator("directory")
     @classmethod
@@ -98,7 +119,8 @@ class Crates(Section):
 
     source: Literal["registry"] | Directory = "registry"
     list: tuple[Crate, ...] = ()
-    """What tasks may name. Of crates that these need, cargo takes the newest that fit; to pin them, vendor them."""
+    """What tasks may name. Of crates that these need, cargo takes the newest that fit; to pin them,
+    vendor them."""
 
     @field_validator("list")
     @classmethod
@@ -128,12 +150,16 @@ class Prebuilt:
         return {str(self.folder): MOUNT} if self.folder else {}
 
     def flags(self, names: Iterable[str], root: str = MOUNT) -> list[str]:
-        """What rustc or clippy-driver must be told so that an answer has the crates `names`, and no others.
+        """What rustc or clippy-driver must be told so that an answer has the crates `names`, and no
+        others.
 
-        `root`: where the compiler sees the folder. Raises InternalFault for a crate that is not listed.
+        `root`: where the compiler sees the folder. Raises InternalFault for a crate that is not
+        listed.
         """
         wanted = {_known_as(name): name for name in names}
-        found = {key: value for name, value in self.externs.items() if (key := _known_as(name)) in wanted}
+        found = {
+            key: value for name, value in self.externs.items() if (key := _known_as(name)) in wanted
+        }
         if lacking := [name for key, name in wanted.items() if key not in found]:
             listed = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
@@ -142,24 +168,34 @@ class Prebuilt:
                 retryable=False,
             )
         search = [f"-L{place}" for place in self.search] if found else []
-        return [flag.replace(_ROOT, root) for flag in (*search, *(f"--extern={found[key]}" for key in wanted))]
+        return [
+            flag.replace(_ROOT, root)
+            for flag in (*search, *(f"--extern={found[key]}" for key in wanted))
+        ]
 
 
-def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], None] = lambda _: None) -> Prebuilt:
-    """The crates as they are in the cache, built first if they are not there; one process builds, others wait.
+def build(
+    crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], None] = lambda _: None
+) -> Prebuilt:
+    """The crates as they are in the cache, built first if they are not there; one process builds,
+    others wait.
 
-    Raises Misuse for a list that cannot be allowed, InternalFault, with cargo's words, for one that does not build.
+    Raises Misuse for a list that cannot be allowed, InternalFault, with cargo's words, for one that
+    does not build.
     """
     if not crates.list:
         return Prebuilt()
-    about = subprocess.run([rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60).stdout
+    about = subprocess.run(
+        [rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     key = _key(crates, about)
     target = cache() / f"rust-crates-{about.split()[1]}-{key}"
     target.parent.mkdir(parents=True, exist_ok=True)
     with nullcontext() if target.exists() else _alone(target):  # the cache of an image is read-only
         if not target.exists():
             progress(
-                f"building for Rust answers, once: {', '.join(f'{one.name} {one.version}' for one in crates.list)}"
+                "building for Rust answers, once:"
+                f" {', '.join(f'{one.name} {one.version}' for one in crates.list)}"
             )
             directory = crates.source.directory if isinstance(crates.source, Directory) else None
             dependencies = "".join(crate.dependency for crate in crates.list)
@@ -167,7 +203,9 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
             shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
             folder.mkdir(mode=0o755)
             try:
-                _built(Project(folder, dependencies, directory, rustc, cargo), crates, about, key).rename(target)
+                _built(
+                    Project(folder, dependencies, directory, rustc, cargo), crates, about, key
+                ).rename(target)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     record = json.loads((target / _RECORD).read_text())
@@ -195,8 +233,8 @@ def _checksums(directory: Path) -> list[Path]:
     if found := list(directory.glob("*/.cargo-checksum.json")):
         return found
     raise Misuse(
-        f"crates.source.directory: {directory} has no crates. It should be what `cargo vendor` made, "
-        "or /usr/share/cargo/registry with packages such as librust-serde-dev"
+        f"crates.source.directory: {directory} has no crates. It should be what `cargo vendor`"
+        " made, or /usr/share/cargo/registry with packages such as librust-serde-dev"
     )
 
 
@@ -215,8 +253,13 @@ def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
     call = project.build()
     folder = project.folder / "prebuilt"
     folder.mkdir()
-    search = tuple(_moved(place, project.folder, folder, number) for number, place in enumerate(call.search))
-    externs = {libraries[named[name]].package: f"{name}={_ROOT}/{path.name}" for name, path in call.externs.items()}
+    search = tuple(
+        _moved(place, project.folder, folder, number) for number, place in enumerate(call.search)
+    )
+    externs = {
+        libraries[named[name]].package: f"{name}={_ROOT}/{path.name}"
+        for name, path in call.externs.items()
+    }
     revision = hashlib.sha256(key.encode() + project.lock).hexdigest()[:12]
     record = {"revision": revision, "externs": externs, "search": list(dict.fromkeys(search))}
     (folder / _RECORD).write_text(json.dumps(record, indent=1))
@@ -227,7 +270,8 @@ def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
 
 
 def _moved(place: str, project: Path, folder: Path, number: int) -> str:
-    """The argument of `-L` after what it leads to was copied, unless that is a folder of the system's."""
+    """The argument of `-L` after what it leads to was copied, unless that is a folder of the
+    system's."""
     kind, _, path = place.rpartition("=")
     if not Path(path).is_relative_to(project):
         return place
@@ -239,22 +283,33 @@ def _moved(place: str, project: Path, folder: Path, number: int) -> str:
     return f"{kind or 'all'}={_ROOT}/native{number}"
 
 
-def _refuse_what_undoes_the_ban(crates: Crates, named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:
-    """Raises Misuse for a crate through which an answer could have `unsafe`, or one that no list may have."""
+def _refuse_what_undoes_the_ban(
+    crates: Crates, named: Mapping[str, str], libraries: Mapping[str, Library]
+) -> None:
+    """Raises Misuse for a crate through which an answer could have `unsafe`, or one that no list
+    may have."""
     trusted = {_known_as(crate.name) for crate in crates.list if crate.trust_macros}
     for name in named:
         for library, source in _reachable(named[name], libraries):
-            through = name if library is libraries[named[name]] else f"{name}, which passes on {library.package}"
+            through = (
+                name
+                if library is libraries[named[name]]
+                else f"{name}, which passes on {library.package}"
+            )
             if reason := REFUSED.get(_known_as(library.package)):
                 raise Misuse(f"crates.list: answers may not have {through}: {reason}")
             if name not in trusted and (found := source.unsafe_macros()):
-                raise Misuse(_HIDDEN.format(through=through, macros=", ".join(f"{macro}!" for macro in found)))
+                raise Misuse(
+                    _HIDDEN.format(
+                        through=through, macros=", ".join(f"{macro}!" for macro in found)
+                    )
+                )
 
 
 _HIDDEN = (
-    "crates.list: {through}, has macros with `unsafe` in them ({macros}), which the compiler allows in answers. "
-    "Leave the crate out; or, if you have read them and they put no words of an answer inside of `unsafe`, give it "
-    "`trust_macros: true`"
+    "crates.list: {through}, has macros with `unsafe` in them ({macros}), which the compiler allows"
+    " in answers. Leave the crate out; or, if you have read them and they put no words of an answer"
+    " inside of `unsafe`, give it `trust_macros: true`"
 )
 
 
@@ -266,7 +321,9 @@ def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[L
         source = Source(library.root_file, procedural=library.procedural)
         yield library, source
         more = [
-            library.needs[name] for name in source.reexported_crates(library.needs) if library.needs[name] in libraries
+            library.needs[name]
+            for name in source.reexported_crates(library.needs)
+            if library.needs[name] in libraries
         ]
         waiting += [one for one in more if one not in seen]
         seen.update(more)

@@ -1,8 +1,10 @@
-"""Rust expressions that are data, such as `Some(vec![1, 2 * n])`, and the canonical text of their values.
+"""Rust expressions that are data, such as `Some(vec![1, 2 * n])`, and the canonical text of their
+values.
 
-Canonical text is a list of words, one for each atom: `i3` (integers), `b1`, `c97` (characters), `"6162` (UTF-8 in
-hexadecimal), `.1.5` (floats, as written), `o-1` (`Ordering`), `N`, `S`, `K`, `E` (`None`, `Some`, `Ok`, `Err`; what is
-inside follows), `(2` (tuples), `[2` (sequences), `{2` (sets and maps, sorted). harness/value.rs makes it of values.
+Canonical text is a list of words, one for each atom: `i3` (integers), `b1`, `c97` (characters),
+`"6162` (UTF-8 in hexadecimal), `.1.5` (floats, as written), `o-1` (`Ordering`), `N`, `S`, `K`, `E`
+(`None`, `Some`, `Ok`, `Err`; what is inside follows), `(2` (tuples), `[2` (sequences), `{2` (sets
+and maps, sorted). harness/value.rs makes it of values.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ _SAME = {
     "other": frozenset({"clone"}),
 }
 """Methods that give the value that they are called on."""
-_INTEGER = re.compile(r"(0x[0-9a-f]+|0o[0-7]+|0b[01]+|[0-9]+)(?:[iu](?:8|16|32|64|128|size))?", re.IGNORECASE)
+_INTEGER = re.compile(
+    r"(0x[0-9a-f]+|0o[0-7]+|0b[01]+|[0-9]+)(?:[iu](?:8|16|32|64|128|size))?", re.IGNORECASE
+)
 _FLOAT = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)(?:f32|f64)?", re.IGNORECASE)
 _TYPE = re.compile(r"([iu])(8|16|32|64|128|size)")
 _ESCAPE = re.compile(r"\\(?:\n\s*|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F_]+)\}|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\", "'": "'", '"': '"'}
-_STD = re.compile(r"std::(?:(?:collections|cmp|string|vec|rc|sync)::)?|(?:Option|Result)::(?=[A-Z])")
+_STD = re.compile(
+    r"std::(?:(?:collections|cmp|string|vec|rc|sync)::)?|(?:Option|Result)::(?=[A-Z])"
+)
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 
 
@@ -53,15 +59,27 @@ class Value:
     """Parts of a tuple or a sequence."""
 
 
-def read_data(text: str, found: Sequence[Token], values: Mapping[str, Value], own: Collection[str]) -> Value | None:
-    """The value of the expression `found`, which is a part of `text`; None when it is not certain to be data.
+def read_data(
+    text: str, found: Sequence[Token], values: Mapping[str, Value], own: Collection[str]
+) -> Value | None:
+    """The value of the expression `found`, which is a part of `text`; None when it is not certain
+    to be data.
 
-    `values`: names that are bound to data. `own`: names that may mean something else than in the standard library.
+    `values`: names that are bound to data. `own`: names that may mean something else than in the
+    standard library.
     """
     reader = _Reader(text, found, values, own)
     try:
         value = reader.whole()
-    except (_NoData, IndexError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
+    except (
+        _NoData,
+        IndexError,
+        ValueError,
+        KeyError,
+        TypeError,
+        ZeroDivisionError,
+        RecursionError,
+    ):
         return None
     return value if len(value.text) <= MAX_TEXT else None
 
@@ -69,7 +87,9 @@ def read_data(text: str, found: Sequence[Token], values: Mapping[str, Value], ow
 class _Reader:
     """Reads an expression that is data. Raises what `read_data` catches for any other."""
 
-    def __init__(self, text: str, found: Sequence[Token], values: Mapping[str, Value], own: Collection[str]) -> None:
+    def __init__(
+        self, text: str, found: Sequence[Token], values: Mapping[str, Value], own: Collection[str]
+    ) -> None:
         self._text = text
         self._found = found
         self._values = values
@@ -104,7 +124,7 @@ class _Reader:
         self._at += 1
         return token.text
 
-    # ------------------------------------------------------------------------------------------------- operators
+    # ----------------------------------------------------------------------------------- operators
 
     def _sum(self, least: int) -> Value:
         left = self._cast()
@@ -121,7 +141,9 @@ class _Reader:
                 return _integer(-value.integer)
             if value.text.startswith("."):
                 number = value.text[1:]
-                return Value("other", "." + (number[1:] if number.startswith("-") else f"-{number}"))
+                return Value(
+                    "other", "." + (number[1:] if number.startswith("-") else f"-{number}")
+                )
             raise _NoData
         if self._take("&") or self._take("*"):
             self._take("mut")
@@ -132,12 +154,19 @@ class _Reader:
         value = self._unary()
         while self._take("as"):
             if value.kind == "sequence" and self._take("&", "["):
-                self._at = next(n for n in range(self._at, len(self._found)) if self._found[n].text == "]") + 1
+                self._at = (
+                    next(n for n in range(self._at, len(self._found)) if self._found[n].text == "]")
+                    + 1
+                )
                 continue
             kind = _TYPE.fullmatch(self._name())
             if value.kind != "integer" or kind is None:
                 raise _NoData
-            if not _bound(kind[1], kind[2], "MIN") <= value.integer <= _bound(kind[1], kind[2], "MAX"):
+            if (
+                not _bound(kind[1], kind[2], "MIN")
+                <= value.integer
+                <= _bound(kind[1], kind[2], "MAX")
+            ):
                 raise _NoData
         return value
 
@@ -152,7 +181,11 @@ class _Reader:
                 self._expect(")")
             elif name == "pow" and value.kind == "integer":
                 exponent = self._sum(0)
-                if exponent.kind != "integer" or not 0 <= exponent.integer <= 128 or abs(value.integer) > 1 << 128:
+                if (
+                    exponent.kind != "integer"
+                    or not 0 <= exponent.integer <= 128
+                    or abs(value.integer) > 1 << 128
+                ):
                     raise _NoData
                 self._expect(")")
                 value = _integer(value.integer**exponent.integer)
@@ -166,7 +199,7 @@ class _Reader:
                 raise _NoData
         return value
 
-    # --------------------------------------------------------------------------------------------------- primary
+    # ------------------------------------------------------------------------------------- primary
 
     def _primary(self) -> Value:
         token = self._found[self._at]
@@ -188,7 +221,11 @@ class _Reader:
         while (sign := self._next()) in (".", "-", "+") and self._joined(text, sign):
             text += sign
             self._at += 1
-            if self._at < len(self._found) and self._found[self._at].kind is Kind.NUMBER and sign != ".":
+            if (
+                self._at < len(self._found)
+                and self._found[self._at].kind is Kind.NUMBER
+                and sign != "."
+            ):
                 text += self._next().replace("_", "")
                 self._at += 1
         if match := _INTEGER.fullmatch(text):
@@ -204,7 +241,11 @@ class _Reader:
         adjacent = here.start == before.start + len(source_text(self._text, before))
         following = self._found[self._at + 1] if self._at + 1 < len(self._found) else None
         if sign == ".":
-            return adjacent and text.isdigit() and (following is None or following.kind is not Kind.NAME)
+            return (
+                adjacent
+                and text.isdigit()
+                and (following is None or following.kind is not Kind.NAME)
+            )
         return adjacent and text[-1] in "eE" and not text.startswith("0x")
 
     def _tuple(self) -> Value:
@@ -263,13 +304,17 @@ class _Reader:
         self._expect("(")
         if last == "new" and first in {*_COLLECTIONS, "String"}:
             self._expect(")")
-            return Value("string", '"') if first == "String" else _collected(_COLLECTIONS[first], ())
+            return (
+                Value("string", '"') if first == "String" else _collected(_COLLECTIONS[first], ())
+            )
         value = self._sum(0)
         self._take(",")
         self._expect(")")
         if name in _WRAPPERS:
             return Value("other", f"{_WRAPPERS[name]} {value.text}")
-        if (name == "String::from" and value.kind == "string") or (last == "new" and first in _POINTERS):
+        if (name == "String::from" and value.kind == "string") or (
+            last == "new" and first in _POINTERS
+        ):
             return value
         if last == "from" and first in _COLLECTIONS and value.kind == "sequence":
             return _collected(_COLLECTIONS[first], value.parts)

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from gradus.languages import Language
 
 _NAME = r"`(?P<name>[^`]+)`"
-_NOT_FOUND = re.compile(rf"cannot find (?:[a-z ,]+ )?{_NAME} in (?:(?:[a-z ]+ )?`(?P<owner>[^`]+)`)?")
+_NOT_FOUND = re.compile(
+    rf"cannot find (?:[a-z ,]+ )?{_NAME} in (?:(?:[a-z ]+ )?`(?P<owner>[^`]+)`)?"
+)
 _NOT_A_MEMBER = re.compile(rf"[a-z ]+ {_NAME} is not a member of trait `(?P<owner>[^`]+)`")
 _NO_FIELD = re.compile(rf"[a-z ]+ `[^`]+` (?:has no|does not have a) field named {_NAME}")
 NAME_ERRORS: Mapping[str | None, re.Pattern[str]] = {
@@ -30,7 +32,8 @@ NAME_ERRORS: Mapping[str | None, re.Pattern[str]] = {
 def missing_name(message: str, code: str | None) -> str | None:
     """The name, with what it was looked for in, that an error of rustc reports as missing.
 
-    A name that exists and is something else (E0423) or private (E0603), a lifetime and a label have none.
+    A name that exists and is something else (E0423) or private (E0603), a lifetime and a label have
+    none.
     """
     pattern = NAME_ERRORS.get(code)
     match = pattern.match(message) if pattern else None

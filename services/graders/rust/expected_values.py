@@ -1,9 +1,11 @@
-"""Expected values, taken out of the tests: where a test compares something with data, only the referee knows the data.
+"""Expected values, taken out of the tests: where a test compares something with data, only the
+referee knows the data.
 
-`assert_eq!(f(1), Some(3))` becomes an assertion that tells the referee what `f(1)` is, as canonical text; the referee
-compares that with the canonical text of `Some(3)`, which is made here. The data itself is left where it is typed and
-never run, so that the compiler infers as before and makes no code of it. Taken out is only what is certain to be
-compared once in its test: a statement of the test itself, in a function that nothing else names.
+`assert_eq!(f(1), Some(3))` becomes an assertion that tells the referee what `f(1)` is, as canonical
+text; the referee compares that with the canonical text of `Some(3)`, which is made here. The data
+itself is left where it is typed and never run, so that the compiler infers as before and makes no
+code of it. Taken out is only what is certain to be compared once in its test: a statement of the
+test itself, in a function that nothing else names.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups,
 
 TOLD = "gradus_told"
 """The macro that takes the place of an assertion."""
-_DEFINING = frozenset({"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"})
+_DEFINING = frozenset(
+    {"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"}
+)
 _Edit = tuple[int, int, str]
 """Start and end in the text, and what goes there."""
 
@@ -33,14 +37,22 @@ class Split:
 
 
 def split(task: RustTask, declared: Collection[str]) -> Split:
-    """The tests of `task` without the data that is compared. `declared`: names that they have from the answer."""
+    """The tests of `task` without the data that is compared. `declared`: names that they have from
+    the answer."""
     text = task.tests
     found = code(text, task.edition)
     own = _own_names(found) | set(declared)
-    # A type of another crate may be equal to data in its own words. A signature says whether tests have one.
+    # A type of another crate may be equal to data in its own words. A signature says whether tests
+    # have one.
     foreign = [name.replace("-", "_") for name in task.dependencies]
-    may_compare = foreign and (not task.signature or any(name in text + task.signature for name in foreign))
-    if may_compare or own & {"assert", "assert_eq", TOLD} or not unicodedata.is_normalized("NFC", text):
+    may_compare = foreign and (
+        not task.signature or any(name in text + task.signature for name in foreign)
+    )
+    if (
+        may_compare
+        or own & {"assert", "assert_eq", TOLD}
+        or not unicodedata.is_normalized("NFC", text)
+    ):
         return Split(text)
     if {"macro_rules", "return"} <= {token.text for token in found}:
         return Split(text)  # a macro may end a test early
@@ -60,7 +72,8 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
 
 
 def _own_names(found: Sequence[Token]) -> set[str]:
-    """Names that the tests define, or import from elsewhere than the standard library or under another name."""
+    """Names that the tests define, or import from elsewhere than the standard library or under
+    another name."""
     behind = ends_of_groups(found)
     names: set[str] = set()
     for at, token in enumerate(found):
@@ -82,7 +95,12 @@ def _tests(found: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
             opening = next((n for n, token in enumerate(item.body) if token.text == "{"), 0)
             yield from _tests(tuple(items(item.body[opening + 1 : -1])), f"{path}{item.name}::")
         elif item.word == "fn":
-            head = [token.text for token in item.body[: next(n for n, one in enumerate(item.body) if one.text == "fn")]]
+            head = [
+                token.text
+                for token in item.body[
+                    : next(n for n, one in enumerate(item.body) if one.text == "fn")
+                ]
+            ]
             words = {token.text for token in item.body}
             is_test = any(head[n : n + 4] == ["#", "[", "test", "]"] for n in range(len(head)))
             if is_test and not words & {"should_panic", "cfg_attr", "return", "const", "static"}:
@@ -105,7 +123,9 @@ class _Test:
         """Edits of the text, each with the canonical text of the value that they take out."""
         found, behind = self._found, self._behind
         after_name = next(n for n, token in enumerate(found) if token.text == "fn") + 2
-        opening = next((n for n in range(after_name, len(found)) if found[n].text == "{"), len(found))
+        opening = next(
+            (n for n in range(after_name, len(found)) if found[n].text == "{"), len(found)
+        )
         at, starts = opening + 1, True
         while at < len(found) - 1:
             token = found[at]
@@ -118,7 +138,11 @@ class _Test:
                 end = behind[at + 2]
                 whole = found[at + 2].text + found[end - 1].text in ("()", "[]", "{}")
                 following = [token.text for token in found[end : end + 2]]
-                if whole and (following == ["}"] or following[:1] == [";"]) and (taken := self._assertion(at, end)):
+                if (
+                    whole
+                    and (following == ["}"] or following[:1] == [";"])
+                    and (taken := self._assertion(at, end))
+                ):
                     yield taken
             starts = found[behind[at] - 1].text in (";", "}")
             at = behind[at]
@@ -143,13 +167,16 @@ class _Test:
         return read_data(self._text, part, self._values, self._own)
 
     def _assertion(self, at: int, end: int) -> tuple[list[_Edit], str] | None:
-        """Edits of the assertion at `at`, and the canonical text of what it expects; None if it keeps its data."""
+        """Edits of the assertion at `at`, and the canonical text of what it expects; None if it
+        keeps its data."""
         found = self._found
         parts = list(self._arguments(at + 3, end - 1))
         opening = found[at + 2].start + 1
         renamed = (found[at].start, found[at].start + len(found[at].text), TOLD)
         if found[at].text == "assert_eq":
-            return self._comparison(parts[0], parts[1], [renamed], opening) if len(parts) > 1 else None
+            return (
+                self._comparison(parts[0], parts[1], [renamed], opening) if len(parts) > 1 else None
+            )
         if not parts:
             return None
         first, last = parts[0]
@@ -157,22 +184,37 @@ class _Test:
         if len(equals) == 1:
             middle = found[equals[0]].start
             comma = (middle, middle + 2, ",")
-            return self._comparison((first, equals[0]), (equals[0] + 2, last), [renamed, comma], opening, simple=True)
+            return self._comparison(
+                (first, equals[0]), (equals[0] + 2, last), [renamed, comma], opening, simple=True
+            )
         negated = found[first].text == "!"
         if not self._is_simple(first + negated, last):
             return None
         behind = found[last - 1].start + len(source_text(self._text, found[last - 1]))
         told = (opening, found[first + negated].start, "left ")
-        return [renamed, told, (behind, behind, f", {str(not negated).lower()}")], f"b{int(not negated)}"
+        return [
+            renamed,
+            told,
+            (behind, behind, f", {str(not negated).lower()}"),
+        ], f"b{int(not negated)}"
 
     def _comparison(
-        self, left: tuple[int, int], right: tuple[int, int], edits: list[_Edit], opening: int, *, simple: bool = False
+        self,
+        left: tuple[int, int],
+        right: tuple[int, int],
+        edits: list[_Edit],
+        opening: int,
+        *,
+        simple: bool = False,
     ) -> tuple[list[_Edit], str] | None:
-        """Edits and text as for an assertion. `simple`: what is no data must be certain to be a side of `==`."""
+        """Edits and text as for an assertion. `simple`: what is no data must be certain to be a
+        side of `==`."""
         of_left, of_right = (self._value(self._found[first:last]) for first, last in (left, right))
         if (of_left is None) == (of_right is None):
             return None
-        side, told, data, value = ("left", left, right, of_right) if of_right else ("right", right, left, of_left)
+        side, told, data, value = (
+            ("left", left, right, of_right) if of_right else ("right", right, left, of_left)
+        )
         moved = self._moved(self._found[slice(*data)])
         if value is None or moved is None or simple and not self._is_simple(*told):
             return None
@@ -184,13 +226,19 @@ class _Test:
         return one.text == two.text == "=" and two.start == one.start + 1 and not part_of_another
 
     def _is_simple(self, first: int, last: int) -> bool:
-        """No operator that binds less than `==` is in there: none at all but arithmetic, and `&` in front."""
+        """No operator that binds less than `==` is in there: none at all but arithmetic, and `&` in
+        front."""
         tokens = [self._found[n] for n in self._positions(first) if n < last]
         signs = [token.text for token in tokens if token.kind is Kind.SIGN]
-        return bool(tokens) and not set(signs) & set("<>=|!^;") and "&" not in [token.text for token in tokens[1:]]
+        return (
+            bool(tokens)
+            and not set(signs) & set("<>=|!^;")
+            and "&" not in [token.text for token in tokens[1:]]
+        )
 
     def _moved(self, data: Sequence[Token]) -> list[_Edit] | None:
-        """Edits that put data with a name where the name stands; None if that is all of `data` and has to stay."""
+        """Edits that put data with a name where the name stands; None if that is all of `data` and
+        has to stay."""
         edits: list[_Edit] = []
         for token in data:
             if token.text in self._bound:
@@ -203,10 +251,17 @@ class _Test:
     def _moved_name(self, token: Token) -> list[_Edit]:
         """No edits if anything else names it, or its statement does not fit in a line."""
         name, (start, end) = token.text, self._bound[token.text]
-        uses = sum(name == one.text or (one.kind is Kind.TEXT and f"{{{name}" in one.text) for one in self._found)
+        uses = sum(
+            name == one.text or (one.kind is Kind.TEXT and f"{{{name}" in one.text)
+            for one in self._found
+        )
         first, behind = self._found[start].start, self._found[end].start + 1
         statement = self._text[first:behind]
-        if uses != 2 or re.search("//|/[*]", statement) or any("\n" in one.text for one in self._found[start:end]):
+        if (
+            uses != 2
+            or re.search("//|/[*]", statement)
+            or any("\n" in one.text for one in self._found[start:end])
+        ):
             return []
         in_its_place = f"{{ {' '.join(statement.splitlines())} {name} }}"
         here = (token.start, token.start + len(source_text(self._text, token)), in_its_place)

@@ -1,7 +1,8 @@
-"""The Rust grader: read the answer, check and lint and compile it alone, compile the tests against it, run them.
+"""The Rust grader: read the answer, check and lint and compile it alone, compile the tests against
+it, run them.
 
-Verdicts are those of `cargo check`, `cargo clippy` and `cargo test -- --include-ignored` where an answer plays fair.
-Believes nothing that the answer's process says without the run's secret.
+Verdicts are those of `cargo check`, `cargo clippy` and `cargo test -- --include-ignored` where an
+answer plays fair. Believes nothing that the answer's process says without the run's secret.
 """
 
 from __future__ import annotations
@@ -30,12 +31,23 @@ from services.graders.rust.compile import (
     CompileStatus,
 )
 from services.graders.rust.config import RustConfig
-from services.graders.rust.glob_imports import globs, names_missed, names_to_import, shadowed_std_method
+from services.graders.rust.glob_imports import (
+    globs,
+    names_missed,
+    names_to_import,
+    shadowed_std_method,
+)
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comments
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
-from services.graders.rust.task_check import declaration_error, library, signature_error, stub, task_error
+from services.graders.rust.task_check import (
+    declaration_error,
+    library,
+    signature_error,
+    stub,
+    task_error,
+)
 from services.graders.rust.tests_ahead import can_be_ahead, fits, pins_text, stub_text
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
@@ -101,7 +113,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
         self._checked_tasks: dict[bytes, str | None] = {}
-        """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against some answer."""
+        """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
+        some answer."""
         self._ahead: dict[tuple[str | None, ...], _TestsAhead | None] = {}
         """By task, the least recently used first; None for a task that was met once."""
         self._lock = threading.Lock()
@@ -121,7 +134,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def close(self) -> None:
         self.compiler.close()
 
-    def facts(self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = "") -> tuple[RustFacts, float]:
+    def facts(
+        self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = ""
+    ) -> tuple[RustFacts, float]:
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         if why := _refusal(task, signature):
@@ -147,7 +162,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
         if attempt.ahead and (facts := self._linked(attempt, attempt.ahead)):
             return facts
-        compiled, cpu_s = self.compiler.answer(answer, attempt.task, attempt.slot, lazily=attempt.lazily)
+        compiled, cpu_s = self.compiler.answer(
+            answer, attempt.task, attempt.slot, lazily=attempt.lazily
+        )
         attempt.cpu_s += cpu_s
         if compiled.came is CompileStatus.BROKE:
             if attempt.lazily:
@@ -156,7 +173,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if forbidden := _forbidden(compiled, answer):
             return forbidden
         facts = _facts_of(compiled, attempt)
-        return self._tested(attempt, facts, compiled.product) if compiled.came is CompileStatus.COMPILED else facts
+        return (
+            self._tested(attempt, facts, compiled.product)
+            if compiled.came is CompileStatus.COMPILED
+            else facts
+        )
 
     def _judged_thoroughly(self, attempt: _GradingAttempt) -> RustFacts:
         """What an answer is that cannot be judged by the functions that tests use alone."""
@@ -164,13 +185,16 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return self._judged(attempt)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
-        """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy answer tells."""
+        """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy
+        answer tells."""
         task = RustTask(tests="#[test] fn toy() {}")
         toy, cpu_s = self.compiler.answer(read_answer(TOY, task, None), task, attempt.slot)
         attempt.cpu_s += cpu_s
         if toy.came is not CompileStatus.COMPILED:
             raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
-        tests, cpu_s = self.compiler.tests(write_tests_file(task, None), toy.product, task, attempt.slot)
+        tests, cpu_s = self.compiler.tests(
+            write_tests_file(task, None), toy.product, task, attempt.slot
+        )
         attempt.cpu_s += cpu_s
         try:
             attempt.cpu_s += self.runner.tests(tests.product, task).cpu_s
@@ -178,7 +202,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             raise SandboxFault(f"programs do not start in their box: {broken}") from None
 
     def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
-        """The tests do not compile against an answer. Raises InternalFault if they do not against a stub, either."""
+        """The tests do not compile against an answer. Raises InternalFault if they do not against a
+        stub, either."""
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
@@ -191,9 +216,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
-        """What is wrong with signature or tests, with its line: no answer can mend it, or `solution` does not.
+        """What is wrong with signature or tests, with its line: no answer can mend it, or
+        `solution` does not.
 
-        For the task's author: the message may hold text of the tests. `slot`: other than those that grade meanwhile.
+        For the task's author: the message may hold text of the tests. `slot`: other than those that
+        grade meanwhile.
         """
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         error = _refusal(task, signature)
@@ -209,8 +236,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             compiled, _, _ = self._tests(attempt, product)
             if compiled.came is CompileStatus.COMPILED:
                 return None
-            # an import of everything brings no more here than can be read, so that the error is at what lacks
-            tests = write_tests_file(task, signature, () if signature else names_to_import(task, attempt.answer))
+            # an import of everything brings no more here than can be read, so that the error is at
+            # what lacks
+            tests = write_tests_file(
+                task, signature, () if signature else names_to_import(task, attempt.answer)
+            )
             compiled, _ = self.compiler.tests(tests, product, task, slot)
             for found in compiled.errors:
                 if line := tests.line_of_task(found.outer_line):
@@ -223,7 +253,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         without: set[int] = set()
         compiled, cpu_s = self.compiler.answer(stub(task, signature), task, slot)
         for _ in range(_STUBS):
-            if compiled.came is CompileStatus.COMPILED or signature is None or task.signature is None:
+            if (
+                compiled.came is CompileStatus.COMPILED
+                or signature is None
+                or task.signature is None
+            ):
                 break
             error, more = declaration_error(task.signature, compiled)
             if error:
@@ -253,7 +287,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             return self._ran(attempt, facts, ran)
         compiled, tests, names = self._tests(attempt, product)
         if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
-            why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
+            why = (
+                f"a trait of the answer may stand in for the standard library's `{name}`, which the"
+                " tests call"
+            )
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
         if compiled.came is not CompileStatus.COMPILED and attempt.lazily:
             return self._judged_thoroughly(attempt)
@@ -264,23 +301,36 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return self._run(attempt, facts, compiled.product, tests.expected)
 
     def _run(
-        self, attempt: _GradingAttempt, facts: RustFacts, program: bytes, expected: Sequence[tuple[str, str]]
+        self,
+        attempt: _GradingAttempt,
+        facts: RustFacts,
+        program: bytes,
+        expected: Sequence[tuple[str, str]],
     ) -> RustFacts:
         try:
             ran = self.runner.tests(program, attempt.task, expected)
         except NotStarted:
             self._refuse_broken_box(attempt)
-            ran = RunResult(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
+            ran = RunResult(
+                TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0
+            )
         return self._ran(attempt, facts, ran)
 
     def _linked(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
-        """The answer, compiled with pins and linked with its tests; None where it has to be compiled without."""
+        """The answer, compiled with pins and linked with its tests; None where it has to be
+        compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
         compiled, cpu_s = self.compiler.answer(answer, task, slot, lazily=True, behind=ahead.pins)
         attempt.cpu_s += cpu_s
         last = answer.files[answer.entry].count("\n") + 1
-        own = tuple(remark for remark in compiled.remarks if remark.path != answer.entry or remark.line <= last)
-        found_in_pins = len([one for one in own if one.severity is Severity.ERROR]) < len(compiled.errors)
+        own = tuple(
+            remark
+            for remark in compiled.remarks
+            if remark.path != answer.entry or remark.line <= last
+        )
+        found_in_pins = len([one for one in own if one.severity is Severity.ERROR]) < len(
+            compiled.errors
+        )
         if compiled.came is CompileStatus.BROKE or found_in_pins:
             return None
         compiled = replace(compiled, remarks=own)
@@ -294,8 +344,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return self._run(attempt, facts, linked.product, ahead.expected) if linked.product else None
 
     def _tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
-        """The tests compiled for any answer, if they can be. The second answer to a task has them compiled: one answer
-        alone would pay for what others use."""
+        """The tests compiled for any answer, if they can be. The second answer to a task has them
+        compiled: one answer alone would pay for what others use."""
         task, signature, slot = attempt.task, attempt.signature, attempt.slot
         if signature is None or not (attempt.lazily and self.toolchain.links_directly):
             return None
@@ -303,7 +353,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         with self._lock:
             is_new, ahead = key not in self._ahead, self._ahead.pop(key, None)
             is_second = ahead is None and not is_new
-            self._ahead[key] = _TestsAhead() if is_second else ahead  # until they are compiled, and if this fails
+            self._ahead[key] = (
+                _TestsAhead() if is_second else ahead
+            )  # until they are compiled, and if this fails
             if len(self._ahead) > _TASKS_AHEAD:
                 del self._ahead[next(iter(self._ahead))]
         if is_second and can_be_ahead(task, signature):
@@ -319,8 +371,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                     self._ahead[key] = ahead
         return ahead if ahead and ahead.code and fits(attempt.answer, signature) else None
 
-    def _tests(self, attempt: _GradingAttempt, product: bytes) -> tuple[Compiled, TestsFile, Collection[str]]:
-        """The tests compiled against the answer, and what an import of everything brings in them."""
+    def _tests(
+        self, attempt: _GradingAttempt, product: bytes
+    ) -> tuple[Compiled, TestsFile, Collection[str]]:
+        """The tests compiled against the answer, and what an import of everything brings in
+        them."""
 
         def compiled_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
             tests = write_tests_file(attempt.task, attempt.signature, names)
@@ -334,7 +389,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         names = set() if attempt.signature else names_to_import(task, attempt.answer)
         compiled, tests = compiled_with(names)
         if compiled.came is CompileStatus.REFUSED and attempt.signature is None:
-            missed = names_missed(task, attempt.answer, [error.text for error in compiled.errors]) - names
+            missed = (
+                names_missed(task, attempt.answer, [error.text for error in compiled.errors])
+                - names
+            )
             if missed and any(True for _ in globs(task.tests, task.crate)):
                 names |= missed
                 compiled, tests = compiled_with(names)
@@ -345,7 +403,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if ran.forged:
             forged = TestCount(passed=0, total=ran.tests.total)
             why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
-            return RustFacts(Stage.TESTS, tests=forged, flags=(*facts.flags, "forged:report"), diagnostics=(why,))
+            return RustFacts(
+                Stage.TESTS, tests=forged, flags=(*facts.flags, "forged:report"), diagnostics=(why,)
+            )
         return replace(
             _remarked(facts, ran.reasons),
             stage=Stage.TESTS,
@@ -378,8 +438,17 @@ def _forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
             word = next((word for word in _OF_UNSAFE if word in remark.text), "unsafe")
             found.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.written:
-            found.append(("extern", remark.path, remark.line, "an answer may not declare or link what is not Rust"))
-    own = [place for place in compiled.comparisons if place.by_macro or place.path in answer.written]
+            found.append(
+                (
+                    "extern",
+                    remark.path,
+                    remark.line,
+                    "an answer may not declare or link what is not Rust",
+                )
+            )
+    own = [
+        place for place in compiled.comparisons if place.by_macro or place.path in answer.written
+    ]
     found += [
         ("PartialEq", place.path, place.line, OWN_EQUALITY)
         for place in own_equality.refused(own, answer.tokens, answer.own_equality)
@@ -405,16 +474,25 @@ def _facts_of(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
             lints=compiled.lints,
         )
     limit = compiled.came is CompileStatus.LIMIT
-    why = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
+    why = (
+        "the compiler did not come to an end within its limits"
+        if limit
+        else "the answer breaks the compiler"
+    )
     return replace(_only(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",))
 
 
 def checked_share(
-    answer: RustAnswer, signature: Signature | None, errors: Sequence[CompilerMessage], unfit: Iterable[str] = ()
+    answer: RustAnswer,
+    signature: Signature | None,
+    errors: Sequence[CompilerMessage],
+    unfit: Iterable[str] = (),
 ) -> float:
-    """Share of an answer's items without an error, in [0, 1]; with a signature only declared items count as sound.
+    """Share of an answer's items without an error, in [0, 1]; with a signature only declared items
+    count as sound.
 
-    rustc checks every item even after errors of names and types; it stops at a syntax error, so the share is then 0.
+    rustc checks every item even after errors of names and types; it stops at a syntax error, so the
+    share is then 0.
 
     `unfit`: declared names that are not what they were declared to be.
     """
@@ -426,7 +504,10 @@ def checked_share(
     for path, found in answer.items.items():
         for number, item in enumerate(found):
             known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
-            if any(place == path and item.first_line <= line <= item.last_line for place, line in places):
+            if any(
+                place == path and item.first_line <= line <= item.last_line
+                for place, line in places
+            ):
                 bad.add(known_as)
             elif item.word not in _NO_CREDIT and (declared is None or known_as in declared):
                 sound.add(known_as)
@@ -436,14 +517,24 @@ def checked_share(
     return len(sound) / total if total else 0.0
 
 
-def _misfit(facts: RustFacts, attempt: _GradingAttempt, compiled: Compiled, tests: TestsFile) -> RustFacts:
-    """The tests do not compile against this answer. Says what is declared and missing, and nothing of the tests."""
-    unfit = dict.fromkeys(pin.name for error in compiled.errors if (pin := tests.pins.get(error.line)))
+def _misfit(
+    facts: RustFacts, attempt: _GradingAttempt, compiled: Compiled, tests: TestsFile
+) -> RustFacts:
+    """The tests do not compile against this answer. Says what is declared and missing, and nothing
+    of the tests."""
+    unfit = dict.fromkeys(
+        pin.name for error in compiled.errors if (pin := tests.pins.get(error.line))
+    )
     if compiled.came is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))
     why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]
-    why = why or ["the tests do not compile against this answer: something they use is missing or has another type"]
-    share = checked_share(attempt.answer, attempt.signature, (), [name.partition("::")[0] for name in unfit])
+    why = why or [
+        "the tests do not compile against this answer: something they use is missing or has another"
+        " type"
+    ]
+    share = checked_share(
+        attempt.answer, attempt.signature, (), [name.partition("::")[0] for name in unfit]
+    )
     return replace(_remarked(facts, why), typed_share=share)
 
 

@@ -1,7 +1,8 @@
-"""Rust's tokens: enough of a lexer to count, to find names and to cut a text into items. Not a parser, and no judge.
+"""Rust's tokens: enough of a lexer to count, to find names and to cut a text into items. Not a
+parser, and no judge.
 
-What a keyword or an attribute is called cannot be put together from pieces in Rust, so a name that no token of an
-answer has, no macro of it can bring forth.
+What a keyword or an attribute is called cannot be put together from pieces in Rust, so a name that
+no token of an answer has, no macro of it can bring forth.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ class Token(NamedTuple):
 
 
 MAX_TOKENS = 50_000
-"""Tokens of an answer that are looked at, white space and comments too. About 200 kB of everyday Rust."""
+"""Tokens of an answer that are looked at, white space and comments too. About 200 kB of everyday
+Rust."""
 _SPACE = "\t-\r \x85\u200e\u200f\u2028\u2029"
 """Unicode's Pattern_White_Space, which is what Rust takes for white space."""
 _START = "a-zA-Z_\x80-\x84\x86-\u200d\u2010-\u2027\u202a-\U0010ffff"
 _WORD = "0-9" + _START
-"""What names start with and go on with: what else is not ASCII is white space, or an error of the compiler."""
+"""What names start with and go on with: what else is not ASCII is white space, or an error of the
+compiler."""
 _SUFFIX = f"[{_START}][{_WORD}]*+"
 """A name right behind a text is a part of it."""
 _RUST_TOKEN = r"""
@@ -56,7 +59,7 @@ _RUST_TOKEN = r"""
   | (?P<number>[0-9](?:[{word}]|\.(?=[0-9]))*+)
   | (?:r\#)?(?P<name>[{start}][{word}]*+)
   | (?P<sign>.)
-    """
+    """  # noqa: E501
 _DOC_COMMENT = re.compile(r"//(?:!|/(?!/))|/\*(?:!|\*(?![*/]))")
 _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
@@ -68,9 +71,15 @@ class TooManyTokens(Exception):
 
 @lru_cache(maxsize=2)
 def _pattern(*, old: bool) -> re.Pattern[str]:
-    """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no lifetime is `'r#a`."""
+    """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no
+    lifetime is `'r#a`."""
     raw, marked, lifetime = ("br|r", "b", "") if old else ("br|cr|r", "b|c", r"(?:r\#)?")
-    given = {"{suffix}": f"(?:{_SUFFIX})?+", "{raw}": raw, "{marked}": marked, "{marked_lifetime}": lifetime}
+    given = {
+        "{suffix}": f"(?:{_SUFFIX})?+",
+        "{raw}": raw,
+        "{marked}": marked,
+        "{marked_lifetime}": lifetime,
+    }
     text = _RUST_TOKEN
     for place, value in {**given, "{space}": _SPACE, "{word}": _WORD, "{start}": _START}.items():
         text = text.replace(place, value)
@@ -79,7 +88,8 @@ def _pattern(*, old: bool) -> re.Pattern[str]:
 
 @lru_cache(maxsize=16)
 def tokens(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
-    """Every token of `source`, white space and comments too. Raises TooManyTokens beyond `limit`, and nothing else.
+    """Every token of `source`, white space and comments too. Raises TooManyTokens beyond `limit`,
+    and nothing else.
 
     Kept for a while: answers to one task share its tests, and an answer is looked at several times.
     """
@@ -97,15 +107,24 @@ def _tokens(source: str, edition: str) -> Iterator[Token]:
 
 
 def _shebang(source: str, pattern: re.Pattern[str]) -> int:
-    """Length of a first line that is for a shell, a byte order mark before it included; 0 when there is none.
+    """Length of a first line that is for a shell, a byte order mark before it included; 0 when
+    there is none.
 
-    As in the compiler, `#!` is one unless `[` is the first token behind it; doc comments are tokens.
+    As in the compiler, `#!` is one unless `[` is the first token behind it; doc comments are
+    tokens.
     """
     start = 1 if source.startswith("\ufeff") else 0
     if not source.startswith("#!", start):
         return start
     behind = _from(source, pattern, start + 2, 1)
-    first = next((token for token in behind if token.kind is not Kind.SPACE and not _is_plain_comment(token)), None)
+    first = next(
+        (
+            token
+            for token in behind
+            if token.kind is not Kind.SPACE and not _is_plain_comment(token)
+        ),
+        None,
+    )
     if first is not None and first.text == "[":
         return start
     end = source.find("\n", start)
@@ -142,10 +161,13 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
 
 
 def code(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
-    """The tokens that a compiler sees: no white space, no comments. Raises TooManyTokens beyond `limit`."""
+    """The tokens that a compiler sees: no white space, no comments. Raises TooManyTokens beyond
+    `limit`."""
     space, comment = Kind.SPACE, Kind.COMMENT
     found = tokens(source, edition, limit)
-    return tuple([token for token in found if token.kind is not space and token.kind is not comment])
+    return tuple(
+        [token for token in found if token.kind is not space and token.kind is not comment]
+    )
 
 
 def without_comments(source: str, edition: str = "2021", limit: int | None = None) -> str:
@@ -167,7 +189,9 @@ def source_text(source: str, token: Token) -> str:
 
 _OPENING = frozenset("([{")
 _CLOSING = frozenset(")]}")
-_NAMED = frozenset({"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"})
+_NAMED = frozenset(
+    {"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"}
+)
 _BEFORE_FUNCTION = frozenset({"const", "unsafe", "extern", "async", "default"})
 """`const fn`: the later word says what it is."""
 
@@ -197,7 +221,9 @@ def items(found: Sequence[Token]) -> Iterator[Item]:
         end = behind[position]
         # `use a::{b};` and `const X: T = T {..};` end with a semicolon, not with the brace
         needs_semicolon = word in ("use", "const", "static", "let", "type")
-        ends = found[position].text in (";", "{") and (not needs_semicolon or found[end - 1].text == ";")
+        ends = found[position].text in (";", "{") and (
+            not needs_semicolon or found[end - 1].text == ";"
+        )
         position = end
         if ends or position == len(found):
             yield _item(tuple(found[start:position]), word)
@@ -211,7 +237,9 @@ def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
     while at < len(found):
         opening = at
         if found[at].kind is Kind.NAME and found[at].text == "macro_rules":
-            opening = next((n for n in range(at, min(at + 4, len(found))) if found[n].text in _OPENING), at)
+            opening = next(
+                (n for n in range(at, min(at + 4, len(found))) if found[n].text in _OPENING), at
+            )
             yield found[opening : behind[opening]]
         at = max(at + 1, behind[opening] if opening > at else 0)
 
@@ -243,7 +271,10 @@ def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
     """The kind of the item that starts at `start`."""
     position = start
     while position < len(found):
-        token, following = found[position], found[position + 1].text if position + 1 < len(found) else ""
+        token, following = (
+            found[position],
+            found[position + 1].text if position + 1 < len(found) else "",
+        )
         if token.text == "#":  # an attribute, inner or outer
             opening = position + (2 if following == "!" else 1)
             if opening >= len(found) or found[opening].text != "[":
@@ -251,7 +282,9 @@ def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
             position = behind[opening]
         elif (token.text, following) == ("pub", "("):
             position = behind[position + 1]
-        elif token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(found, position):  # TEXT: an ABI
+        elif (
+            token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(found, position)
+        ):  # TEXT: an ABI
             position += 1
         else:
             return token.text if token.kind is Kind.NAME else ""

@@ -1,9 +1,10 @@
-"""Macros of libraries that can bring `unsafe` into an answer unseen. Compiles nothing and proves nothing.
+"""Macros of libraries that can bring `unsafe` into an answer unseen. Compiles nothing and proves
+nothing.
 
-`-F unsafe-code` is silent about what a macro of another crate expands to, even where the answer's own words stand
-inside: with `macro_rules! run { ($e:expr) => { unsafe { $e } } }` in a library, `run!(*pointer)` compiles. So the
-sources of libraries are searched for the word. A procedural macro that spells it in pieces, or has it from a library
-of its own, is not found.
+`-F unsafe-code` is silent about what a macro of another crate expands to, even where the answer's
+own words stand inside: with `macro_rules! run { ($e:expr) => { unsafe { $e } } }` in a library,
+`run!(*pointer)` compiles. So the sources of libraries are searched for the word. A procedural macro
+that spells it in pieces, or has it from a library of its own, is not found.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ class Source:
     """A library's text: all Rust files below the folder of its root file."""
 
     def __init__(self, root_file: Path, *, procedural: bool) -> None:
-        self._texts = [path.read_text(errors="replace") for path in sorted(root_file.parent.rglob("*.rs"))]
+        self._texts = [
+            path.read_text(errors="replace") for path in sorted(root_file.parent.rglob("*.rs"))
+        ]
         self._procedural = procedural
 
     def unsafe_macros(self) -> tuple[str, ...]:
-        """Macros for others whose body has the word `unsafe`; of procedural ones, `*` if it is anywhere."""
+        """Macros for others whose body has the word `unsafe`; of procedural ones, `*` if it is
+        anywhere."""
         texts = [text for text in self._texts if "unsafe" in text]
         if self._procedural:
             return ("*",) if any(_says_unsafe(code(text)) for text in texts) else ()
         exporting = [code(text) for text in texts if "macro_export" in text]
-        return tuple(name for found in exporting for name, body in _exported(found) if _says_unsafe(body))
+        return tuple(
+            name for found in exporting for name, body in _exported(found) if _says_unsafe(body)
+        )
 
     def reexported_crates(self, names: Iterable[str]) -> Iterator[str]:
         """Which of the crates `names` it lets others use through itself."""

@@ -1,8 +1,10 @@
-"""`PartialEq` written by hand, which could call anything equal to what tests expect. The compiler says where it stands.
+"""`PartialEq` written by hand, which could call anything equal to what tests expect. The compiler
+says where it stands.
 
-Two lints of clippy name every hand-written implementation, whatever its text looks like: `missing_trait_methods` those
-without `ne`, `partialeq_ne_impl` those with it. Derived ones have neither. An implementation may stay if the task's
-signature declares it, or if tests can never compare what it compares: its type is private and part of no other type.
+Two lints of clippy name every hand-written implementation, whatever its text looks like:
+`missing_trait_methods` those without `ne`, `partialeq_ne_impl` those with it. Derived ones have
+neither. An implementation may stay if the task's signature declares it, or if tests can never
+compare what it compares: its type is private and part of no other type.
 """
 
 from __future__ import annotations
@@ -26,13 +28,34 @@ _KEYWORDS = frozenset({"if", "while", "match", "return", "in", "break", "else", 
 """Words before a `!` that means `not`."""
 _EXPRESSION_MACROS = frozenset(
     (
-        *("assert", "assert_eq", "assert_ne", "dbg", "debug_assert", "debug_assert_eq", "debug_assert_ne", "eprint"),
-        *("eprintln", "format", "matches", "panic", "print", "println", "todo", "unimplemented", "unreachable", "vec"),
+        *(
+            "assert",
+            "assert_eq",
+            "assert_ne",
+            "dbg",
+            "debug_assert",
+            "debug_assert_eq",
+            "debug_assert_ne",
+            "eprint",
+        ),
+        *(
+            "eprintln",
+            "format",
+            "matches",
+            "panic",
+            "print",
+            "println",
+            "todo",
+            "unimplemented",
+            "unreachable",
+            "vec",
+        ),
         *("write", "writeln"),
     )
 )
 _CANDIDATES = 8
-"""Types of one answer that are looked at for whether they are private; an answer with more is refused."""
+"""Types of one answer that are looked at for whether they are private; an answer with more is
+refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +75,24 @@ def may_implement(texts: Collection[str]) -> bool:
 
 
 def places(messages: bytes, crate: str) -> list[Place]:
-    """The implementations that the lints name in `messages`, the compiler's JSON. `crate`: the crate's folder."""
+    """The implementations that the lints name in `messages`, the compiler's JSON. `crate`: the
+    crate's folder."""
     found: Counter[Place] = Counter()
     iterators: Counter[Place] = Counter()
     for line in messages.splitlines():
-        if not any(lint.encode() in line for lint in LINTS) or not any(method in line for method in _TELLING):
+        if not any(lint.encode() in line for lint in LINTS) or not any(
+            method in line for method in _TELLING
+        ):
             continue
         said = json.loads(line)
         if (said.get("code") or {}).get("code") not in LINTS or not said["spans"]:
             continue
         span = next(span for span in said["spans"] if span["is_primary"])
-        if any(one["file_name"].startswith(crate) for child in said["children"] for one in child["spans"]):
+        if any(
+            one["file_name"].startswith(crate)
+            for child in said["children"]
+            for one in child["spans"]
+        ):
             continue  # a trait of the answer's own that has a method of this name
         by_macro = span["expansion"] is not None or not span["file_name"].startswith(crate)
         path = span["file_name"].removeprefix(f"{crate}/")
@@ -75,7 +105,8 @@ def places(messages: bytes, crate: str) -> list[Place]:
 def refused(
     places: Collection[Place], tokens: Mapping[str, Sequence[Token]], declared: Collection[str]
 ) -> Iterator[Place]:
-    """The implementations that an answer may not have. `declared`: types whose equality the task asks for."""
+    """The implementations that an answer may not have. `declared`: types whose equality the task
+    asks for."""
     if not places:
         return
     privacy = _Privacy([*tokens.values()])
@@ -87,7 +118,11 @@ def refused(
                 heads.setdefault((path, token.line), []).append(at)
     for place in places:
         found, starts = tokens.get(place.path, ()), heads.get((place.path, place.line), [])
-        name = _type_compared_with_itself(found, starts[0]) if len(starts) == 1 and not place.by_macro else None
+        name = (
+            _type_compared_with_itself(found, starts[0])
+            if len(starts) == 1 and not place.by_macro
+            else None
+        )
         if name is None or (name not in declared and not privacy.is_private(name)):
             yield place
 
@@ -104,11 +139,16 @@ def _type_compared_with_itself(found: Sequence[Token], at: int) -> str | None:
         return None
     behind = trait[trait.index("PartialEq") + 1 :]
     own = own[: own.index("where")] if "where" in own else own
-    return own[0] if behind in ([], ["<", "Self", ">"], ["<", *own, ">"]) and own[0].isidentifier() else None
+    return (
+        own[0]
+        if behind in ([], ["<", "Self", ">"], ["<", *own, ">"]) and own[0].isidentifier()
+        else None
+    )
 
 
 class _Privacy:
-    """Which types of an answer no test can come to compare. `files`: its tokens, which the compiler accepts."""
+    """Which types of an answer no test can come to compare. `files`: its tokens, which the compiler
+    accepts."""
 
     def __init__(self, files: Sequence[Sequence[Token]]) -> None:
         self._files = [(found, ends_of_groups(found)) for found in files]
@@ -118,14 +158,19 @@ class _Privacy:
         self._known: dict[str, bool] = {}
 
     def is_private(self, name: str) -> bool:
-        """The type `name` is private, and no other type, alias, trait, import, macro or public function names it,
-        but for types that are private themselves, and private fields of types that are not compared.
+        """The type `name` is private, and no other type, alias, trait, import, macro or public
+        function names it, but for types that are private themselves, and private fields of types
+        that are not compared.
 
         What is not understood is not private.
         """
         if name not in self._known:
-            self._known[name] = len(self._known) < _CANDIDATES  # a type may name itself by way of others
-            self._known[name] = self._known[name] and all(self._keeps_private(*file, name) for file in self._files)
+            self._known[name] = (
+                len(self._known) < _CANDIDATES
+            )  # a type may name itself by way of others
+            self._known[name] = self._known[name] and all(
+                self._keeps_private(*file, name) for file in self._files
+            )
         return self._known[name]
 
     def _keeps_private(self, found: Sequence[Token], behind: Sequence[int], name: str) -> bool:
@@ -136,7 +181,9 @@ class _Privacy:
             if token.kind is not Kind.NAME or following is None:
                 at += 1
             elif following.text == "!" and token.text not in _KEYWORDS:
-                opening = next((n for n in range(at, min(at + 4, len(found))) if behind[n] > n + 1), at + 1)
+                opening = next(
+                    (n for n in range(at, min(at + 4, len(found))) if behind[n] > n + 1), at + 1
+                )
                 words = {one.text for one in found[opening : behind[opening]]}
                 if name in words and (token.text not in _EXPRESSION_MACROS or words & _ITEMS):
                     return False
@@ -151,12 +198,18 @@ class _Privacy:
                 elif token.text in _TYPES and following.text != name:
                     whole = found[at : behind[end]] if end < len(found) else head
                     hidden = token.text == "struct" and not any(one.text == "pub" for one in whole)
-                    hidden = hidden and not self._renamed and _COMPARING.isdisjoint(_attributes_before(found, at))
+                    hidden = (
+                        hidden
+                        and not self._renamed
+                        and _COMPARING.isdisjoint(_attributes_before(found, at))
+                    )
                     if _names(whole, name) and not hidden and not self.is_private(following.text):
                         return False
                 elif not _head_keeps_private(head, name, public and at >= own_impl_until):
                     return False
-                if token.text == "trait" and _names(found[at : behind[min(end, len(found) - 1)]], name):
+                if token.text == "trait" and _names(
+                    found[at : behind[min(end, len(found) - 1)]], name
+                ):
                     return False
                 if token.text == "impl" and _self_type(head) == name and end < len(found):
                     own_impl_until = max(own_impl_until, behind[end])
@@ -211,9 +264,15 @@ def _head_keeps_private(head: Sequence[Token], name: str, public: bool) -> bool:
         case "use":
             return name not in words or not (public or "as" in words)
         case "impl":
-            return name not in words or _self_type(head) == name or (_self_type(head) != "" and name not in _own(words))
+            return (
+                name not in words
+                or _self_type(head) == name
+                or (_self_type(head) != "" and name not in _own(words))
+            )
         case "fn" | "const" | "static" | "mod":
-            arrow = next((n for n in range(len(words) - 1) if words[n : n + 2] == ["-", ">"]), len(words))
+            arrow = next(
+                (n for n in range(len(words) - 1) if words[n : n + 2] == ["-", ">"]), len(words)
+            )
             gives = set(words[arrow:])
             opaque = gives & {"impl", "dyn"} and gives & _COMPARING
             return not opaque and not (public and name in words)

@@ -23,8 +23,9 @@ class RustFacts(CodeFacts):
 def _tiered(facts: RustFacts) -> Components:
     """Tiers from -1 to 1, as (tier + 1) / 2.
 
-    No code or a forged report -1, does not compile -0.3, tests fail 0.1, tests pass 0.7, and without a warning 1.
-    The tiers are those that trainers of Rust know; shifting all of them by one line keeps every advantage in GRPO.
+    No code or a forged report -1, does not compile -0.3, tests fail 0.1, tests pass 0.7, and
+    without a warning 1. The tiers are those that trainers of Rust know; shifting all of them by one
+    line keeps every advantage in GRPO.
     """
     if facts.passed:
         tier = 0.7 if facts.lints else 1.0
@@ -42,7 +43,9 @@ MEASURES: Mapping[str, Callable[[RustFacts], float]] = {
 }
 RUBRICS: Rubrics[RustFacts] = Rubrics(
     {
-        "rust/graduated@1": weighted(MEASURES, {"check": 0.25, "clippy": 0.10, "tests": 0.65}, shaped),
+        "rust/graduated@1": weighted(
+            MEASURES, {"check": 0.25, "clippy": 0.10, "tests": 0.65}, shaped
+        ),
         "rust/tiered@1": _tiered,
         "rust/strict@1": strict,
     },

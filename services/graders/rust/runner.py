@@ -1,4 +1,5 @@
-"""The third box: the program alone. Tests report through the harness and its secret, cases by their output."""
+"""The third box: the program alone. Tests report through the harness and its secret, cases by their
+output."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _PROGRAM = "/box/program"
 _IDLE_S = 1.5
-"""A run in which no thread makes progress for so long is stopped: it sleeps, or waits for what cannot come."""
+"""A run in which no thread makes progress for so long is stopped: it sleeps, or waits for what
+cannot come."""
 _OF_THE_BOX = frozenset({1, 126, 127})
-"""Exit codes of bubblewrap and of what starts the program when they fail; a program may have them too."""
+"""Exit codes of bubblewrap and of what starts the program when they fail; a program may have them
+too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,13 @@ class RunResult:
     forged: bool = False
     """The answer's process reported what the harness could not have."""
     got: tuple[str, ...] = ()
-    """Values that are not the expected ones, in the harness's words; of runs of public tests only."""
+    """Values that are not the expected ones, in the harness's words; of runs of public tests
+    only."""
 
 
 class NotStarted(Exception):
-    """The harness did not come to speak: the box is broken, or this program cannot be started at all."""
+    """The harness did not come to speak: the box is broken, or this program cannot be started at
+    all."""
 
 
 class Runner:
@@ -49,7 +54,9 @@ class Runner:
         self._toolchain = toolchain
         self._config = config
 
-    def tests(self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()) -> RunResult:
+    def tests(
+        self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
+    ) -> RunResult:
         """Run all tests; believe what the harness signed. Raises NotStarted.
 
         `expected`: values that are not in the program, by name of test.
@@ -79,7 +86,9 @@ class Runner:
             wrong = [*why]
             if not wrong and outcome.exit_code != 0:
                 wrong = [f"the program ended with exit code {outcome.exit_code}"]
-            elif not wrong and _lines(outcome.stdout.decode(errors="replace")) != _lines(case.stdout):
+            elif not wrong and _lines(outcome.stdout.decode(errors="replace")) != _lines(
+                case.stdout
+            ):
                 wrong = ["the output is not the expected one"]
             passed += not wrong
             doubtful |= outcome.exit_code in _OF_THE_BOX and not outcome.stdout
@@ -116,9 +125,14 @@ def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, tuple[str,
             return "cpu", (f"the answer was stopped after {limits.cpu_s} s of CPU time",)
         case ExitReason.WALL_IDLE:
             return "wall", (
-                f"the answer was stopped: it slept, or waited for what did not come, after {outcome.wall_s:.1f} s",
+                (
+                    "the answer was stopped: it slept, or waited for what did not come, after"
+                    f" {outcome.wall_s:.1f} s"
+                ),
             )
         case ExitReason.OUTPUT_LIMIT:
-            return "output", (f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",)
+            return "output", (
+                f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",
+            )
         case _:
             return None, ()

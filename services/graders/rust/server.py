@@ -1,7 +1,9 @@
-"""A compiler that serves many compilations from one standing box (server/compile_server.c). Judges nothing.
+"""A compiler that serves many compilations from one standing box (server/compile_server.c). Judges
+nothing.
 
-Starting a process with the compiler's libraries costs as much as a tenth of what it then does, and so does a box; here
-both are paid once. Each compilation has a process and files of its own, and both are gone before the next.
+Starting a process with the compiler's libraries costs as much as a tenth of what it then does, and
+so does a box; here both are paid once. Each compilation has a process and files of its own, and
+both are gone before the next.
 """
 
 from __future__ import annotations
@@ -58,13 +60,18 @@ class CompileServer:
         self._box = RestartingBox(sandbox, server, "the compile server")
         self.close = self._box.close
 
-    def compile(self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]) -> CompileResult:
-        """Compile in the folder of the first file. Raises SandboxFault when the box is lost over this question."""
+    def compile(
+        self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]
+    ) -> CompileResult:
+        """Compile in the folder of the first file. Raises SandboxFault when the box is lost over
+        this question."""
         variables = [f"{name}={value}".encode() for name, value in environment.items()]
         contents = [part for path, content in files.items() for part in (path.encode(), content)]
         body = struct.pack("=II", self._limits.cpu_s or 0, round(self._limits.wall_s * 1e3))
         body += b"".join(map(_packed, ([word.encode() for word in argv], variables, contents)))
-        exchange = self._box.ask(struct.pack("=I", len(body)) + body, self._limits.wall_s + _PATIENCE_S)
+        exchange = self._box.ask(
+            struct.pack("=I", len(body)) + body, self._limits.wall_s + _PATIENCE_S
+        )
         how, code, cpu_us, length = exchange.words
         messages, product = exchange.payload[: int(length)], exchange.payload[int(length) :]
         return CompileResult(ServerExit(how), int(code), int(cpu_us) / 1e6, messages, product)

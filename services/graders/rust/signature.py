@@ -1,14 +1,16 @@
-"""What a task declares: names, and the exact types of its functions, as Rust that does not compile for any others.
+"""What a task declares: names, and the exact types of its functions, as Rust that does not compile
+for any others.
 
     pub fn longest<'a>(a: &'a str, b: &'a str) -> &'a str;
     pub struct Stack<T>;
     impl<T: Clone> Stack<T> { pub fn push(&mut self, x: T); }
 
-A declared function becomes a *pin*, `let _: for<'a> fn(&'a str, &'a str) -> &'a str = solution::longest;`: a function
-item turns into a function pointer of its own type only, so nothing else that behaves like the declared types will do,
-nor a generic function that is something else for the types of the tests.
-Modules are declared with what is in them; `use` brings names that the declarations need. What cannot be declared is
-refused here, declarations that are no Rust are found by `task_check`.
+A declared function becomes a *pin*, `let _: for<'a> fn(&'a str, &'a str) -> &'a str =
+solution::longest;`: a function item turns into a function pointer of its own type only, so nothing
+else that behaves like the declared types will do, nor a generic function that is something else for
+the types of the tests. Modules are declared with what is in them; `use` brings names that the
+declarations need. What cannot be declared is refused here, declarations that are no Rust are found
+by `task_check`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from functools import lru_cache
 
 from services.graders.rust.lexer import Item, Kind, Token, code, items
 
-_DECLARED = frozenset({"fn", "struct", "enum", "trait", "type", "const", "static", "impl", "mod", "use"})
+_DECLARED = frozenset(
+    {"fn", "struct", "enum", "trait", "type", "const", "static", "impl", "mod", "use"}
+)
 _SELF_LIFETIME = "'gradus_self"
 _OWN_LIFETIME = "'gradus_own"
 """`'_` in the head of an `impl`."""
@@ -43,7 +47,8 @@ class Signature:
     refused: str | None = None
     """Why no answer can meet it, if that is known."""
     own_equality: frozenset[str] = frozenset()
-    """Types that are to say themselves when their values are equal: `impl PartialEq for T` is declared."""
+    """Types that are to say themselves when their values are equal: `impl PartialEq for T` is
+    declared."""
     imports: str = ""
     """The `use` items, in one line."""
 
@@ -138,7 +143,10 @@ def _pins(item: Item, root: str) -> Iterator[TypePin]:
         owner, where = _split_where(rest[: _brace(rest)])
         owner = [token for token in owner if token.text != ";"]
         if any(token.text == "'_" for token in owner):
-            owner = [_token(_OWN_LIFETIME, Kind.LIFETIME) if token.text == "'_" else token for token in owner]
+            owner = [
+                _token(_OWN_LIFETIME, Kind.LIFETIME) if token.text == "'_" else token
+                for token in owner
+            ]
             generics = ((_token(_OWN_LIFETIME, Kind.LIFETIME),), *generics)
         of_trait = _split(owner, "for")
         implementor = of_trait[-1]
@@ -167,19 +175,31 @@ def _arguments(generics: Sequence[_Tokens]) -> _Tokens:
 def _declared_type(body: _Tokens) -> _Tokens:
     """`T` of `const N: T = 1;`."""
     words = [token.text for token in body]
-    end = next((at for at, text in enumerate(words) if text == "="), len(words) - (words[-1] == ";"))
+    end = next(
+        (at for at, text in enumerate(words) if text == "="), len(words) - (words[-1] == ";")
+    )
     return body[words.index(":") + 1 : end] if ":" in words[:end] else ()
 
 
 def _members(
-    item: Item, receiver: _Tokens, trait: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, name: str
+    item: Item,
+    receiver: _Tokens,
+    trait: _Tokens,
+    generics: tuple[_Tokens, ...],
+    where: _Tokens,
+    name: str,
 ) -> Iterator[TypePin]:
-    """Functions, constants and types of a trait or an `impl`. `trait`: empty for an `impl` of the type's own."""
+    """Functions, constants and types of a trait or an `impl`. `trait`: empty for an `impl` of the
+    type's own."""
     owner = f"<{_text(receiver)}{' as ' + _text(trait) if trait else ''}>"
     for inner in _inside(item):
         path = f"{owner}::{inner.name}"
         if inner.word == "fn":
-            yield _pin(Function.read(inner.body).of(receiver, generics, where, *trait), path, f"{name}::{inner.name}")
+            yield _pin(
+                Function.read(inner.body).of(receiver, generics, where, *trait),
+                path,
+                f"{name}::{inner.name}",
+            )
         elif inner.word == "const" and (type_ := _declared_type(inner.body)):
             type_ = _with_receiver(type_, receiver, trait)
             places = [("*gradus_pinned", type_)]
@@ -192,9 +212,13 @@ def _members(
                 yield _place_pin(generics, path, "", places, f"{name}::{inner.name}", where=where)
 
 
-def _type_pins(item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: str) -> Iterator[TypePin]:
+def _type_pins(
+    item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: str
+) -> Iterator[TypePin]:
     """Public fields of a struct, fields of an enum's variants: exactly as declared, and there."""
-    generics = tuple(_split(part, "=")[0] for part in generics)  # without defaults, which functions cannot have
+    generics = tuple(
+        _split(part, "=")[0] for part in generics
+    )  # without defaults, which functions cannot have
     given = ", ".join(_text(_split(part, ":")[0][-1:]) for part in generics)
     of_type = f"{path}<{given}>" if given else path
     before, where = _split_where(rest[: _brace(rest)])
@@ -211,15 +235,25 @@ def _type_pins(item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: s
             if variant and variant[0].kind is Kind.NAME:
                 name = variant[0].text
                 opening = variant[1].text if len(variant) > 1 else ""
-                declared = _fields(variant[2 : _closing(variant, 1)], opening) if opening in ("(", "{") else []
+                declared = (
+                    _fields(variant[2 : _closing(variant, 1)], opening)
+                    if opening in ("(", "{")
+                    else []
+                )
                 names = [f"gradus_{number}" for number in range(len(declared))]
                 pairs = (f"{one[0]}: {bound}" for one, bound in zip(declared, names, strict=True))
                 fields = ", ".join(pairs if opening == "{" else names)
-                pattern = f"{path}::{name}" + {"(": f"({fields})", "{": f" {{ {fields} }}"}.get(opening, "")
+                pattern = f"{path}::{name}" + {"(": f"({fields})", "{": f" {{ {fields} }}"}.get(
+                    opening, ""
+                )
                 places = [(f"*{bound}", one[1]) for bound, one in zip(names, declared, strict=True)]
-                yield _place_pin(generics, of_type, "", places, f"{item.name}::{name}", pattern, where)
+                yield _place_pin(
+                    generics, of_type, "", places, f"{item.name}::{name}", pattern, where
+                )
     else:
-        public = [(name, of) for name, of, is_public in _fields(inside, rest[brace].text) if is_public]
+        public = [
+            (name, of) for name, of, is_public in _fields(inside, rest[brace].text) if is_public
+        ]
         if public:
             pinned = [(f"gradus_pinned.{name}", of) for name, of in public]
             yield _place_pin(generics, of_type, "", pinned, item.name, where=where)
@@ -260,12 +294,20 @@ def _place_pin(
     """Raw pointers to places are of exactly the declared types: nothing is converted on the way."""
     given = ", ".join(_text(part) for part in _lifetimes_first(generics))
     holds = f" where {_text(where)}" if where else ""
-    checks = " ".join(f"let _: *const {_text(of)} = ::std::ptr::addr_of!({place});" for place, of in places)
+    checks = " ".join(
+        f"let _: *const {_text(of)} = ::std::ptr::addr_of!({place});" for place, of in places
+    )
     if value:
-        return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){holds} {{ let gradus_pinned = {value}; {checks} }}")
+        return TypePin(
+            name,
+            f"#[allow(warnings)] fn pin<{given}>(){holds} {{ let gradus_pinned = {value};"
+            f" {checks} }}",
+        )
     if pattern:
         checks = f"if let {pattern} = gradus_pinned {{ {checks} }}"
-    return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(gradus_pinned: &{of_type}){holds} {{ {checks} }}")
+    return TypePin(
+        name, f"#[allow(warnings)] fn pin<{given}>(gradus_pinned: &{of_type}){holds} {{ {checks} }}"
+    )
 
 
 def _lifetimes_first(generics: Sequence[_Tokens]) -> list[_Tokens]:
@@ -279,19 +321,26 @@ def _pin(function: Function, path: str, name: str) -> TypePin:
     if function.is_opaque:
         # Such a function has no pointer type that can be written: it is called.
         own = [[_token(_SELF_LIFETIME)]] if function.by_reference else []
-        all_given = ", ".join(_text(part) for part in (*own, *_lifetimes_first((*function.outer, *function.generics))))
+        all_given = ", ".join(
+            _text(part) for part in (*own, *_lifetimes_first((*function.outer, *function.generics)))
+        )
         names = [f"gradus_{number}" for number in range(len(function.takes))]
-        taken = ", ".join(f"{one}: {_text(of)}" for one, of in zip(names, function.takes, strict=True))
+        taken = ", ".join(
+            f"{one}: {_text(of)}" for one, of in zip(names, function.takes, strict=True)
+        )
         gives = f" -> {_text(function.gives)}" if function.gives else ""
         call = f"{path}({', '.join(names)})"
         asynchronous = "async " if function.is_async else ""
         call = f"{call}.await" if function.is_async else call
         inner = f"{asynchronous}fn call<{all_given}>({taken}){gives}{where} {{ {call} }}"
         return TypePin(name, f"#[allow(warnings)] fn pin() {{ {inner} }}")
-    # Left to itself, a function with type parameters has no type: it may not have any that are not declared.
+    # Left to itself, a function with type parameters has no type: it may not have any that are not
+    # declared.
     alone = "" if function.has_types else f"let _ = {path}; "
     return TypePin(
-        name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {function.pointer} = {path}; }}"
+        name,
+        f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {function.pointer} ="
+        f" {path}; }}",
     )
 
 
@@ -309,7 +358,8 @@ class Function:
     has_types: bool
     """It has type parameters of its own."""
     by_reference: bool = False
-    """It is a method that borrows its receiver, so that elided lifetimes of its result are the receiver's."""
+    """It is a method that borrows its receiver, so that elided lifetimes of its result are the
+    receiver's."""
     is_async: bool = False
     abi: str = ""
     """`extern "C" `, before its pointer type."""
@@ -334,14 +384,19 @@ class Function:
     @property
     def is_opaque(self) -> bool:
         """It is asynchronous, or takes or gives an `impl Trait`."""
-        return self.is_async or any(token.text == "impl" for part in (*self.takes, self.gives) for token in part)
+        return self.is_async or any(
+            token.text == "impl" for part in (*self.takes, self.gives) for token in part
+        )
 
     @property
     def pointer(self) -> str:
         """The type of a pointer to it; of one that is not opaque."""
         lifetimes = [_text(part[:1]) for part in self.generics if part[0].kind is Kind.LIFETIME]
         bound = ", ".join([*lifetimes, *([_SELF_LIFETIME] if self.by_reference else [])])
-        takes, gives = ", ".join(map(_text, self.takes)), f" -> {_text(self.gives)}" if self.gives else ""
+        takes, gives = (
+            ", ".join(map(_text, self.takes)),
+            f" -> {_text(self.gives)}" if self.gives else "",
+        )
         return f"{f'for<{bound}> ' if bound else ''}{self.abi}fn({takes}){gives}"
 
     def calling(self, name: str, callee: str) -> str:
@@ -353,10 +408,15 @@ class Function:
         generics = ", ".join(map(_text, self.generics))
         return f"fn {name}<{generics}>({takes}){gives}{where} {{ {callee}({', '.join(names)}) }}"
 
-    def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token) -> Function:
-        """This function outside of its `impl` block, with `receiver` for `self` and `Self`; the block is of `trait`."""
+    def of(
+        self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token
+    ) -> Function:
+        """This function outside of its `impl` block, with `receiver` for `self` and `Self`; the
+        block is of `trait`."""
         takes = list(self.takes)
-        by_reference = bool(takes) and takes[0][0].text == "&" and takes[0][-1].text in ("self", "Self")
+        by_reference = (
+            bool(takes) and takes[0][0].text == "&" and takes[0][-1].text in ("self", "Self")
+        )
         if takes and takes[0][-1].text in ("self", "Self"):
             takes[0] = _self_type(takes[0], receiver)
         gives = _borrowed(self.gives) if by_reference else self.gives

@@ -1,11 +1,13 @@
-"""A known hole of the borrow checker (rust-lang/rust#25860), recognised by its shape. Proves nothing about others.
+"""A known hole of the borrow checker (rust-lang/rust#25860), recognised by its shape. Proves
+nothing about others.
 
-A function may take for granted that one lifetime outlives another because a type in its signature needs that
-(`&'a &'b ()`). As a function *pointer* it forgets the condition, and then hands out references to what is gone: safe
-code that can write any memory, the harness's too. Answers that use such a function as a value are refused; writing
-the bound (`'b: 'a`) closes the hole and is allowed. Functions that a macro names are read where the macro holds all of
-their heads, and refused where it does not; one whose tokens are put together in yet other ways is not recognised.
-Two more holes are refused by the one shape that is known of each: rust-lang/rust#100051 (projections with nested
+A function may take for granted that one lifetime outlives another because a type in its signature
+needs that (`&'a &'b ()`). As a function *pointer* it forgets the condition, and then hands out
+references to what is gone: safe code that can write any memory, the harness's too. Answers that use
+such a function as a value are refused; writing the bound (`'b: 'a`) closes the hole and is allowed.
+Functions that a macro names are read where the macro holds all of their heads, and refused where it
+does not; one whose tokens are put together in yet other ways is not recognised. Two more holes are
+refused by the one shape that is known of each: rust-lang/rust#100051 (projections with nested
 lifetimes) and #84366 (closures that return a named lifetime).
 """
 
@@ -18,9 +20,11 @@ from services.graders.rust.lexer import Kind, Token, ends_of_groups, macro_bodie
 from services.graders.rust.signature import Function
 
 _LONGEST_HEAD = 400
-"""Tokens of a function's head that are looked at. A longer one counts as taking a bound for granted."""
+"""Tokens of a function's head that are looked at. A longer one counts as taking a bound for
+granted."""
 _MOST_LIFETIMES = 8
-"""Lifetimes of a function that are looked at. One with more counts as taking a bound for granted."""
+"""Lifetimes of a function that are looked at. One with more counts as taking a bound for
+granted."""
 _CALLED = frozenset({"fn", "Fn", "FnMut", "FnOnce", "dyn", "impl"})
 """Words of types that may take arguments."""
 _FREE = frozenset({"'static", "'_"})
@@ -30,9 +34,14 @@ _FREE = frozenset({"'static", "'_"})
 def assumed_bounds(found: Sequence[Token]) -> Iterator[Token]:
     """Where an answer may take a bound between lifetimes for granted.
 
-    The name of every function that does so and is used as a value, and the two other shapes of the module's text.
+    The name of every function that does so and is used as a value, and the two other shapes of the
+    module's text.
     """
-    generic = [at for at, token in enumerate(found[:-2]) if token.text == "fn" and found[at + 2].text == "<"]
+    generic = [
+        at
+        for at, token in enumerate(found[:-2])
+        if token.text == "fn" and found[at + 2].text == "<"
+    ]
     behind = ends_of_groups(found) if generic else []
     risky: dict[str, Token] = {}
     left = 2 * len(found)  # heads overlap in texts that are no Rust only
@@ -56,7 +65,8 @@ def assumed_bounds(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def _end_of_head(found: Sequence[Token], behind: Sequence[int], at: int) -> int:
-    """Behind the head of the function that starts at `at`, or behind as much of it as is looked at."""
+    """Behind the head of the function that starts at `at`, or behind as much of it as is looked
+    at."""
     start = at
     while at < len(found) and at - start <= _LONGEST_HEAD and found[at].text not in ("{", ";", "}"):
         at = behind[at]
@@ -64,12 +74,17 @@ def _end_of_head(found: Sequence[Token], behind: Sequence[int], at: int) -> int:
 
 
 def _takes_for_granted(function: Function) -> bool:
-    """Parts of the head imply a bound `long: short`, and something with `long` may end up where `short` is due.
+    """Parts of the head imply a bound `long: short`, and something with `long` may end up where
+    `short` is due.
 
-    That is the result, or what a parameter refers to or holds. Lifetimes with a bound of their own are checked by
-    the compiler wherever the function is used.
+    That is the result, or what a parameter refers to or holds. Lifetimes with a bound of their own
+    are checked by the compiler wherever the function is used.
     """
-    lifetimes = {part[0].text for part in function.generics if part[0].kind is Kind.LIFETIME and len(part) == 1}
+    lifetimes = {
+        part[0].text
+        for part in function.generics
+        if part[0].kind is Kind.LIFETIME and len(part) == 1
+    }
     bounds = [part for part in function.generics if len(part) > 1]
     free = lifetimes.difference(_lifetimes(function.where), *map(_lifetimes, bounds))
     if len(free) > _MOST_LIFETIMES:
@@ -85,7 +100,8 @@ def _takes_for_granted(function: Function) -> bool:
             (takes_more and long in _lifetimes(function.gives))
             or {(short, long), (long, short)} <= of_result
             or any(
-                long in _lifetimes(part) and [one.text for one in part[:2]] != ["&", short] for part in function.takes
+                long in _lifetimes(part) and [one.text for one in part[:2]] != ["&", short]
+                for part in function.takes
             )
         )
         for short, long in implied
@@ -93,8 +109,8 @@ def _takes_for_granted(function: Function) -> bool:
 
 
 def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str]]:
-    """`(short, long)` for each bound `long: short` that the type may need: `&'short Some<'long>`, and between the
-    lifetimes of one path, `Some<'a, 'b>`, in both directions."""
+    """`(short, long)` for each bound `long: short` that the type may need: `&'short Some<'long>`,
+    and between the lifetimes of one path, `Some<'a, 'b>`, in both directions."""
     found: set[tuple[str, str]] = set()
     around: list[set[str]] = [set()]
     """By depth of brackets: lifetimes of the references to what comes next."""
@@ -109,7 +125,9 @@ def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str
             if len(own) > 1:
                 around.pop()
                 arguments, every = own.pop()
-                found |= {pair for one in arguments for two in every for pair in ((one, two), (two, one))}
+                found |= {
+                    pair for one in arguments for two in every for pair in ((one, two), (two, one))
+                }
                 own[-1][1].update(every)
         elif token.text == ",":
             around[-1] = {*around[-2]} if len(around) > 1 else set()
@@ -124,7 +142,8 @@ def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str
 
 
 def _made_by_a_macro(body: Sequence[Token]) -> Iterator[Token]:
-    """`fn` of the functions that a macro names and that may take a bound for granted, or are not all there."""
+    """`fn` of the functions that a macro names and that may take a bound for granted, or are not
+    all there."""
     behind = ends_of_groups(body)
     left = 2 * len(body)
     for at in range(len(body) - 3):
@@ -132,7 +151,11 @@ def _made_by_a_macro(body: Sequence[Token]) -> Iterator[Token]:
             head = [body[at], *body[at + 2 : _end_of_head(body, behind, at)]]
             left -= len(head)
             whole = len(head) <= _LONGEST_HEAD and left >= 0 and _is_plain(head)
-            if not whole or any(one.text == "$" for one in head) or _takes_for_granted(Function.read(head)):
+            if (
+                not whole
+                or any(one.text == "$" for one in head)
+                or _takes_for_granted(Function.read(head))
+            ):
                 yield body[at]
             if left < 0:
                 return
@@ -144,7 +167,8 @@ def _is_plain(head: Sequence[Token]) -> bool:
 
 
 def _of_projections(found: Sequence[Token]) -> Iterator[Token]:
-    """`<&'a &'b () as Trait>::Type`: an `impl` for it assumes a bound that its users need not keep (#100051)."""
+    """`<&'a &'b () as Trait>::Type`: an `impl` for it assumes a bound that its users need not keep
+    (#100051)."""
     opened: list[int] = []
     for at, token in enumerate(found):
         if token.text == "<":
@@ -155,16 +179,21 @@ def _of_projections(found: Sequence[Token]) -> Iterator[Token]:
             opened.clear()
         elif token.text == "as" and opened:
             part = found[max(opened[-1], at - 50) : at]
-            nested = any(one.text == "&" and two.kind is Kind.LIFETIME for one, two in pairwise(part))
+            nested = any(
+                one.text == "&" and two.kind is Kind.LIFETIME for one, two in pairwise(part)
+            )
             if nested and len(_lifetimes(part) - _FREE) > 1:
                 yield token
 
 
 def _of_closures(found: Sequence[Token]) -> Iterator[Token]:
-    """`|| -> &'a T`: a closure counts as one that outlives everything, though what it returns does not (#84366)."""
+    """`|| -> &'a T`: a closure counts as one that outlives everything, though what it returns does
+    not (#84366)."""
     for at in range(1, len(found) - 2):
         if [found[at - 1].text, found[at].text, found[at + 1].text] == ["|", "-", ">"]:
-            end = next((n for n in range(at, min(at + 100, len(found))) if found[n].text == "{"), at)
+            end = next(
+                (n for n in range(at, min(at + 100, len(found))) if found[n].text == "{"), at
+            )
             if _lifetimes(found[at:end]) - _FREE:
                 yield found[at]
 
@@ -174,9 +203,12 @@ def _lifetimes(part: Sequence[Token]) -> set[str]:
 
 
 def _values(found: Sequence[Token], behind: Sequence[int], names: set[str]) -> set[str]:
-    """Those of `names` that stand somewhere other than in their definition or a call, or in a macro of the answer."""
+    """Those of `names` that stand somewhere other than in their definition or a call, or in a macro
+    of the answer."""
     values = set()
-    own_macros = {two.text for one, two in zip(found, found[2:], strict=False) if one.text == "macro_rules"}
+    own_macros = {
+        two.text for one, two in zip(found, found[2:], strict=False) if one.text == "macro_rules"
+    }
     called_until = 0
     for at, token in enumerate(found):
         if token.kind is not Kind.NAME:

@@ -1,9 +1,11 @@
-"""Whether a task can be met at all: found out against a stub of what its signature declares, not against an answer.
+"""Whether a task can be met at all: found out against a stub of what its signature declares, not
+against an answer.
 
-The stub is the signature's own text with bodies. Where it cannot be compiled, the compiler's error is the signature's,
-or what it stands at is left out: an `impl` may be declared in part. Tests that do not compile against the stub are the
-task's fault where no answer can mend the error. Errors of syntax and of names that the answer cannot bring always are;
-errors of types are where the stub is whole, and not of what the signature leaves open about its types.
+The stub is the signature's own text with bodies. Where it cannot be compiled, the compiler's error
+is the signature's, or what it stands at is left out: an `impl` may be declared in part. Tests that
+do not compile against the stub are the task's fault where no answer can mend the error. Errors of
+syntax and of names that the answer cannot bring always are; errors of types are where the stub is
+whole, and not of what the signature leaves open about its types.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433", "E0463"})
 _OF_FORM = frozenset({"E0124", "E0403", "E0415", "E0416", "E0428"})
 """Names that are defined twice."""
 _OF_PARTS = frozenset({"E0046", "E0119", "E0184", "E0204", "E0277", "E0392"})
-"""Errors of a stub that its signature need not answer for: parts of an `impl` or of a type that it leaves out."""
+"""Errors of a stub that its signature need not answer for: parts of an `impl` or of a type that it
+leaves out."""
 _OPEN = frozenset({"E0282", "E0283", "E0284"})
 """Errors of types that may follow from another one."""
 _OF_BORROWS = re.compile(r"E0(?:37[23]|38[124]|49\d|50\d|52[01]|59[4-7]|621|71[26]|7\d\d)$")
@@ -33,8 +36,17 @@ _OF_BOUNDS = frozenset({"E0277", "E0599", "E0369"})
 _NAME = re.compile(r"`(?:r#)?(\w+)[^`]*`")
 _WORD = re.compile(r"\w+")
 _DERIVED = ("Clone", "Debug", "Default", "PartialEq", "Eq", "PartialOrd", "Ord", "Hash")
-_VALUES = {"bool": "false", "char": "' '", "& str": '""', "& 'static str": '""', "String": "String::new()"} | {
-    **dict.fromkeys(("i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize"), "1"),
+_VALUES = {
+    "bool": "false",
+    "char": "' '",
+    "& str": '""',
+    "& 'static str": '""',
+    "String": "String::new()",
+} | {
+    **dict.fromkeys(
+        ("i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize"),
+        "1",
+    ),
     **dict.fromkeys(("f32", "f64"), "1.0"),
 }
 """What constants of the stub are, by type."""
@@ -49,9 +61,11 @@ class _Edit:
 
 
 def stub(task: RustTask, signature: Signature | None, without: Collection[int] = ()) -> RustAnswer:
-    """A library that has what the signature declares, but for its items `without`; empty without a signature.
+    """A library that has what the signature declares, but for its items `without`; empty without a
+    signature.
 
-    Line 1 holds what the tests import from elsewhere, which the signature may name; line n + 1 is the signature's n.
+    Line 1 holds what the tests import from elsewhere, which the signature may name; line n + 1 is
+    the signature's n.
     """
     text = ""
     if signature is not None and task.signature is not None:
@@ -83,7 +97,9 @@ def _edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Ite
     for item in declared:
         words = [token.text for token in item.body]
         if item.word == "impl" and "for" in words:
-            traits.setdefault(words[words.index("for") + 1], set()).update(words[: words.index("for")])
+            traits.setdefault(words[words.index("for") + 1], set()).update(
+                words[: words.index("for")]
+            )
     for number, item in enumerate(declared):
         if number in without:
             start, end = item.body[0].start, _end(item.body[-1])
@@ -109,12 +125,22 @@ def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
         yield from _with_body(text, item)
     elif item.word in ("const", "static"):
         yield from _with_value(item, words)
-    elif item.word in ("struct", "enum", "trait") and "{" not in words and "(" not in words[words.index(item.name) :]:
+    elif (
+        item.word in ("struct", "enum", "trait")
+        and "{" not in words
+        and "(" not in words[words.index(item.name) :]
+    ):
         if item.word != "trait" and "derive" not in words:
-            derived = ", ".join(name for name in _DERIVED if name not in traits and item.word == "struct")
+            derived = ", ".join(
+                name for name in _DERIVED if name not in traits and item.word == "struct"
+            )
             yield _Edit(item.body[0].start, item.body[0].start, f"#[derive({derived})] ")
         generics = _generics_of(item)
-        held = f"(::std::marker::PhantomData<({generics})>);" if generics and item.word == "struct" else ";"
+        held = (
+            f"(::std::marker::PhantomData<({generics})>);"
+            if generics and item.word == "struct"
+            else ";"
+        )
         yield _Edit(after_last, _end(last), held if item.word == "struct" else " {}")
     elif item.word == "impl":
         if "{" not in words:
@@ -141,8 +167,14 @@ def _members(item: Item) -> list[Item]:
 
 def _public(item: Item) -> Iterator[_Edit]:
     """`pub` where it is missing, and in place of `pub(crate)`."""
-    at = next(n for n, token in enumerate(item.body) if token.kind is Kind.NAME and token.text == item.word)
-    while at and (item.body[at - 1].text in _BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT):
+    at = next(
+        n
+        for n, token in enumerate(item.body)
+        if token.kind is Kind.NAME and token.text == item.word
+    )
+    while at and (
+        item.body[at - 1].text in _BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT
+    ):
         at -= 1
     before = item.body[at - 1].text if at else ""
     if before == ")":
@@ -164,9 +196,14 @@ def _with_body(text: str, item: Item) -> Iterator[_Edit]:
     where = next((n for n in range(arrow or at, at) if item.body[n].text == "where"), at)
     if arrow is not None and arrow < where and item.body[arrow].text == "impl":
         given = text[_end(item.body[arrow]) : _end(item.body[where - 1])]
-        body = f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(given.split())}> = loop {{}}; gradus }}"
+        body = (
+            f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(given.split())}> = loop {{}};"
+            " gradus }"
+        )
     last = item.body[-1]
-    start, end = (item.body[at].start, _end(last)) if at < len(item.body) else (_end(last), _end(last))
+    start, end = (
+        (item.body[at].start, _end(last)) if at < len(item.body) else (_end(last), _end(last))
+    )
     yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
 
 
@@ -179,24 +216,33 @@ def _with_value(item: Item, words: Sequence[str]) -> Iterator[_Edit]:
 
 
 def _generics_of(item: Item) -> str:
-    """What makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the arguments of a tuple."""
+    """What makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
+    arguments of a tuple."""
     words = [token.text for token in item.body]
     start = words.index(item.name) + 1
     found, depth = [], 0
     for at in range(start, len(words)):
         depth += (words[at] == "<") - (words[at] == ">" and words[at - 1] != "-")
-        if depth == 1 and words[at - 1] in ("<", ",") and words[at] != "const" and words[at] not in ("<", ","):
-            found.append(f"&{words[at]} ()," if words[at].startswith("'") else f"fn() -> {words[at]},")
+        if (
+            depth == 1
+            and words[at - 1] in ("<", ",")
+            and words[at] != "const"
+            and words[at] not in ("<", ",")
+        ):
+            found.append(
+                f"&{words[at]} ()," if words[at].startswith("'") else f"fn() -> {words[at]},"
+            )
         if not depth:
             break
     return " ".join(found)
 
 
-# ---------------------------------------------------------------------------------------------------------- judging
+# ----------------------------------------------------------------------------------------- judging
 
 
 def declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
-    """What of the signature is no Rust, with its line; else the numbers of the items that the stub has to lack."""
+    """What of the signature is no Rust, with its line; else the numbers of the items that the stub
+    has to lack."""
     spans = [(item.first_line, item.last_line) for item in items(code(signature_text))]
     without: set[int] = set()
     for error in compiled.errors:
@@ -208,7 +254,12 @@ def declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | No
 
 
 def task_error(
-    task: RustTask, signature: Signature | None, compiled: Compiled, tests: TestsFile, *, whole: bool
+    task: RustTask,
+    signature: Signature | None,
+    compiled: Compiled,
+    tests: TestsFile,
+    *,
+    whole: bool,
 ) -> str | None:
     """What is wrong with the tests, with its line, as their compilation against the stub shows.
 
@@ -225,7 +276,9 @@ def task_error(
         open_names = {*_declared_types(items(code(task.signature))), task.crate}
         generic = bool({"<", "impl", "where"} & {token.text for token in code(task.signature)})
         opaque = "impl" in (returned := _returned(task.signature)) or "async" in returned
-        mended = [error for _, error in of_tests if _may_be_mended(error, open_names, generic=generic)]
+        mended = [
+            error for _, error in of_tests if _may_be_mended(error, open_names, generic=generic)
+        ]
         for line, error in of_tests:
             if error not in mended and not opaque and not (mended and error.code in _OPEN):
                 return f"line {line} of its tests: {error.text}"
@@ -245,25 +298,36 @@ def _returned(signature_text: str) -> set[str]:
     words = [token.text for token in code(signature_text)]
     found, inside = set(), False
     for at, word in enumerate(words):
-        inside = (inside or (word == ">" and words[at - 1 : at] == ["-"])) and word not in (";", "{")
+        inside = (inside or (word == ">" and words[at - 1 : at] == ["-"])) and word not in (
+            ";",
+            "{",
+        )
         if inside or word == "async":
             found.add(word)
     return found
 
 
 def _may_be_mended(error: CompilerMessage, open_names: Collection[str], *, generic: bool) -> bool:
-    """The error is of what the signature leaves open: names, parts of its types, bounds that an answer may lack."""
+    """The error is of what the signature leaves open: names, parts of its types, bounds that an
+    answer may lack."""
     if error.code is None or error.code in _UNRESOLVED or _OF_BORROWS.match(error.code):
         return True
-    return (generic and error.code in _OF_BOUNDS | _OPEN) or not set(_WORD.findall(error.text)).isdisjoint(open_names)
+    return (generic and error.code in _OF_BOUNDS | _OPEN) or not set(
+        _WORD.findall(error.text)
+    ).isdisjoint(open_names)
 
 
-def signature_error(signature: Signature | None, compiled: Compiled, tests: TestsFile, *, whole: bool) -> str | None:
-    """The declaration that not even a stub made of it meets. `whole`: the stub has all that is declared."""
+def signature_error(
+    signature: Signature | None, compiled: Compiled, tests: TestsFile, *, whole: bool
+) -> str | None:
+    """The declaration that not even a stub made of it meets. `whole`: the stub has all that is
+    declared."""
     for error in compiled.errors:
         if pin := tests.pins.get(error.line):
             name = _NAME.search(error.text)
-            unknown = error.code in _UNRESOLVED and "in this scope" in error.text and name is not None
+            unknown = (
+                error.code in _UNRESOLVED and "in this scope" in error.text and name is not None
+            )
             if unknown and not (signature and name and name[1] in signature.names):
                 return f"in its signature, of `{pin.name}`: {error.text}"
             if whole:
@@ -271,9 +335,13 @@ def signature_error(signature: Signature | None, compiled: Compiled, tests: Test
     return None
 
 
-def _is_of_task(task: RustTask, signature: Signature | None, error: CompilerMessage, *, whole: bool) -> bool:
+def _is_of_task(
+    task: RustTask, signature: Signature | None, error: CompilerMessage, *, whole: bool
+) -> bool:
     """An error of syntax, or of a name that no answer can bring to where the tests use it."""
-    imported: Sequence[str] = [task.tests[a.start : b.start + 1] for a, b in globs(task.tests, task.crate)]
+    imported: Sequence[str] = [
+        task.tests[a.start : b.start + 1] for a, b in globs(task.tests, task.crate)
+    ]
     brings_any = any(signature is None or not is_plain(one, task.crate) for one in imported)
     if error.code is None:
         is_name = error.text.startswith("cannot find")  # a macro or an attribute
@@ -286,7 +354,9 @@ def _is_of_task(task: RustTask, signature: Signature | None, error: CompilerMess
     if error.code not in _UNRESOLVED or found is None:
         return False
     declared = signature.names if signature is not None and not whole else ()
-    if of_root := re.search(rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`", error.text):
+    if of_root := re.search(
+        rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`", error.text
+    ):
         name = of_root[1] or of_root[2]
         if any(path.startswith((f"src/{name}.", f"src/{name}/")) for path in task.files):
             return False

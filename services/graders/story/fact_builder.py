@@ -1,4 +1,5 @@
-"""Stories and references -> facts: which story answers what, and whether it makes sense. Makes no reward of it."""
+"""Stories and references -> facts: which story answers what, and whether it makes sense. Makes no
+reward of it."""
 
 from __future__ import annotations
 
@@ -33,10 +34,11 @@ from services.graders.story.pairs import CONTRADICTED, SAME
 from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
 
 MOST_WORDS, SPARE_STORIES = 45, 8
-"""Words of a long real story (95 of 100 have at most 44); stories of that length that are read of an answer, beside
-twice as many as there are references."""
+"""Words of a long real story (95 of 100 have at most 44); stories of that length that are read of
+an answer, beside twice as many as there are references."""
 KEPT_TASK = 30_000
-"""Characters of a task from which it is read anew for each answer; 100 smaller ones take 50 MB at most."""
+"""Characters of a task from which it is read anew for each answer; 100 smaller ones take 50 MB at
+most."""
 
 SAME_BENEFIT = 0.5
 """Shared words, of all words of two benefits, from which they are one."""
@@ -47,30 +49,37 @@ HEDGED = 0.4
 META = 0.3
 """What a want is worth that speaks of stories where the task does not."""
 EXPLAINED = 0.25
-"""Share of a benefit's words that are the task's, the want's or usual from which nothing is asked about it."""
+"""Share of a benefit's words that are the task's, the want's or usual from which nothing is asked
+about it."""
 SENSE = 0.15
 """What making sense by itself adds to a benefit's cosine."""
 RELATED = (0.15, 0.30)
-"""Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE: worth nothing, all."""
+"""Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE:
+worth nothing, all."""
 OF_PLACE = 0.1
-"""What the places of stories and references count for, all together, beside one role that is the same."""
+"""What the places of stories and references count for, all together, beside one role that is the
+same."""
 
 
 DENIED = (0.5, 0.85)
-"""Chance that a want contradicts its reference, of this and of `the same`: up to the first all of the similarity
-stays, from the second on nothing."""
+"""Chance that a want contradicts its reference, of this and of `the same`: up to the first all of
+the similarity stays, from the second on nothing."""
 CONTRADICTS = 0.6
 """Chance of a contradiction from which an answer does not pass."""
 LIFT, USUAL = 0.5, 0.2
-"""What the chance that want and reference say the same adds to their cosine, for each that it is above USUAL."""
+"""What the chance that want and reference say the same adds to their cosine, for each that it is
+above USUAL."""
 HARMS = (0.5, 0.95)
 """Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
 STRAY, STRAY_COST = (0.3, 0.9), 0.5
-"""Chance that a benefit has nothing to do with its want: from which it costs, to where it costs STRAY_COST."""
+"""Chance that a benefit has nothing to do with its want: from which it costs, to where it costs
+STRAY_COST."""
 CLEARED = (0.5, 0.9)
-"""Chance that a benefit says the same as the reference's: from which it harms less, to where it does not."""
+"""Chance that a benefit says the same as the reference's: from which it harms less, to where it
+does not."""
 FOREIGN = (0.85, 0.97)
-"""Chance that no holder of a role would want it: from which it costs, to where the role is worth nothing."""
+"""Chance that no holder of a role would want it: from which it costs, to where the role is worth
+nothing."""
 
 
 class Embedder(Protocol):
@@ -116,7 +125,8 @@ class _Matched(NamedTuple):
     vector: Vectors
     """(width,), of the want."""
     fluency: float
-    """1 less what its want lacks in fluency that the reference has: where titles are jargon, jargon is fine."""
+    """1 less what its want lacks in fluency that the reference has: where titles are jargon, jargon
+    is fine."""
     gated: float
 
 
@@ -146,7 +156,8 @@ class _SecondPass:
 
 
 def asked_by(task: StoryTask) -> TaskSpec:
-    """What `task` asks for; in an order of its own, so that the order of the references cannot matter."""
+    """What `task` asks for; in an order of its own, so that the order of the references cannot
+    matter."""
     references, context = tuple(sorted(task.references)), " ".join(_texts(task.team_context))
     about = f"{task.sprint_goal} {context}"[:20_000]
     is_kept = len(about) + sum(map(len, references)) <= KEPT_TASK
@@ -166,8 +177,14 @@ def _reference(text: str) -> Reference:
     if isinstance(found, Story):
         role = frozenset(content(found.role))
         return Reference(found.want, role, found.benefit)
-    title = text  # a bare one, without `[Design]` or `(Internal)` in front, unless that is all there is
-    while title[:1] in "[(" and (end := title.find("])"["[(".index(title[0])])) > 0 and title[end + 1 :].strip():
+    title = (
+        text  # a bare one, without `[Design]` or `(Internal)` in front, unless that is all there is
+    )
+    while (
+        title[:1] in "[("
+        and (end := title.find("])"["[(".index(title[0])])) > 0
+        and title[end + 1 :].strip()
+    ):
         title = title[end + 1 :].strip()
     return Reference(title, frozenset(), None)
 
@@ -182,7 +199,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Read(NamedTuple):
-    """What the pair model says of matched stories, in their order; all but `lift` in [0, 1], 1 without one."""
+    """What the pair model says of matched stories, in their order; all but `lift` in [0, 1], 1
+    without one."""
 
     lift: list[float]
     """What is added to the cosine of want and reference; 0 without a pair model."""
@@ -196,9 +214,14 @@ class _Read(NamedTuple):
 
 
 def judged(
-    answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder, reader: PairReader | None = None
+    answer: StoryList,
+    asked: TaskSpec,
+    gate: Gate,
+    encoder: Embedder,
+    reader: PairReader | None = None,
 ) -> StoryMeasurement:
-    """The facts of `answer`. `reader`: None where nothing looks for contradictions. Raises Fault when a model fails."""
+    """The facts of `answer`. `reader`: None where nothing looks for contradictions. Raises Fault
+    when a model fails."""
     answer = _shortened(answer, MOST_WORDS * (2 * len(asked.references) + SPARE_STORIES))
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
     if not stories or not asked.references:
@@ -210,7 +233,9 @@ def judged(
             diagnostics=tuple(_diagnostics(answer, (), Matching((), 0))),
         )
         return StoryMeasurement(nothing, 0.0)
-    embedded = encoder.embed([story.want for story in stories] + [one.want for one in asked.references])
+    embedded = encoder.embed(
+        [story.want for story in stories] + [one.want for one in asked.references]
+    )
     own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
     hedged = [semantic_checks.is_hedged(story.want, asked.known) for story in stories]
     cosines = similarities(own, others)
@@ -244,16 +269,26 @@ def judged(
 
 
 def _shortened(answer: StoryList, most_words: int) -> StoryList:
-    """`answer` without the stories behind its first `most_words` words of stories: those are lines and no stories."""
+    """`answer` without the stories behind its first `most_words` words of stories: those are lines
+    and no stories."""
     ends = accumulate(len(tokens(story.text)) for story in answer.stories)
     kept = sum(end <= most_words for end in ends)
-    beyond = tuple(Rejected(story.line, "stands behind far more than was asked for") for story in answer.stories[kept:])
-    return replace(answer, stories=answer.stories[:kept], rejected=(*answer.rejected, *beyond)) if beyond else answer
+    beyond = tuple(
+        Rejected(story.line, "stands behind far more than was asked for")
+        for story in answer.stories[kept:]
+    )
+    return (
+        replace(answer, stories=answer.stories[:kept], rejected=(*answer.rejected, *beyond))
+        if beyond
+        else answer
+    )
 
 
-def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairReader | None) -> _Read:
-    """One call of `reader` for wants, roles and benefits, and one for the benefits that are in doubt then: what says
-    the same as the benefit of the reference neither harms nor strays."""
+def _read(
+    stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairReader | None
+) -> _Read:
+    """One call of `reader` for wants, roles and benefits, and one for the benefits that are in
+    doubt then: what says the same as the benefit of the reference neither harms nor strays."""
     ones = [1.0] * len(pairs)
     if reader is None or not pairs:
         return _Read([0.0] * len(pairs), ones, 0, ones, ones, 0.0)
@@ -262,15 +297,26 @@ def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], read
         story, wanted = stories[pair.story], asked.references[pair.reference].want
         texts += [(wanted, story.want), (story.want, wanted)]
     foreign = [
-        at for at, pair in enumerate(pairs) if not _has_role_of(stories[pair.story], asked.references[pair.reference])
+        at
+        for at, pair in enumerate(pairs)
+        if not _has_role_of(stories[pair.story], asked.references[pair.reference])
     ]
-    texts += [(f"as {stories[pairs[at].story].role}", stories[pairs[at].story].want) for at in foreign]
+    texts += [
+        (f"as {stories[pairs[at].story].role}", stories[pairs[at].story].want) for at in foreign
+    ]
     with_benefit = [at for at, pair in enumerate(pairs) if stories[pair.story].benefit is not None]
-    texts += [(stories[pairs[at].story].want, f"so that {stories[pairs[at].story].benefit}") for at in with_benefit]
+    texts += [
+        (stories[pairs[at].story].want, f"so that {stories[pairs[at].story].benefit}")
+        for at in with_benefit
+    ]
     chances, cpu_s = reader.chances(texts)
     number, ramps = len(pairs), semantic_checks.ramps
     wants = chances[: 2 * number].reshape(number, 2, 3).mean(1)
-    wants[[stories[pair.story].want == asked.references[pair.reference].want for pair in pairs]] = 1.0, 0.0, 0.0
+    wants[[stories[pair.story].want == asked.references[pair.reference].want for pair in pairs]] = (
+        1.0,
+        0.0,
+        0.0,
+    )
     roles, benefits = np.split(chances[2 * number :], [len(foreign)])
     denied = wants[:, CONTRADICTED] / (wants[:, SAME] + wants[:, CONTRADICTED])
     lift, agreement = LIFT * (wants[:, SAME] - USUAL), 1 - ramps(denied, *DENIED)
@@ -292,7 +338,9 @@ def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], read
     sound[with_benefit] = (1 - ramps(harms, *HARMS)) * (1 - STRAY_COST * ramps(strays, *STRAY))
     fitting[foreign] = 1 - ramps(roles[:, CONTRADICTED], *FOREIGN)
     contradicted = int((denied >= CONTRADICTS).sum())
-    return _Read(lift.tolist(), agreement.tolist(), contradicted, sound.tolist(), fitting.tolist(), cpu_s)
+    return _Read(
+        lift.tolist(), agreement.tolist(), contradicted, sound.tolist(), fitting.tolist(), cpu_s
+    )
 
 
 def _has_role_of(story: Story, reference: Reference) -> bool:
@@ -310,7 +358,11 @@ def _facts(
     contradicted: int,
 ) -> StoryFacts:
     own_flags = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
-    doubts = (f"meaning:{name}" for name in ("fluency", "focus", "coherence", "role") if getattr(senses, name) < 0.5)
+    doubts = (
+        f"meaning:{name}"
+        for name in ("fluency", "focus", "coherence", "role")
+        if getattr(senses, name) < 0.5
+    )
     return StoryFacts(
         stage=Stage.SCORE,
         lines=answer.lines,
@@ -319,27 +371,39 @@ def _facts(
         matched=matching.total,
         answered=sum(pair.gated >= ANSWERED for pair in matching.pairs),
         benefits=sum(
-            story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit) for story in stories
+            story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit)
+            for story in stories
         )
         / len(stories),
-        benefits_wanted=sum(reference.benefit is not None for reference in asked.references) / len(asked.references),
+        benefits_wanted=sum(reference.benefit is not None for reference in asked.references)
+        / len(asked.references),
         boilerplate=_boilerplate(stories),
         repeats=repeated,
         senses=senses,
         contradicted=contradicted,
-        flags=(*answer.flags, *own_flags, *doubts, *(["meaning:contradicts"] if contradicted else [])),
+        flags=(
+            *answer.flags,
+            *own_flags,
+            *doubts,
+            *(["meaning:contradicts"] if contradicted else []),
+        ),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
 
 
 def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | None:
-    """(stories, references): 1 where the roles are the same, and a little for the first with the first. None where no
-    two stories want the same. Rounding, which depends on who shares a pass, decides nothing among them."""
+    """(stories, references): 1 where the roles are the same, and a little for the first with the
+    first. None where no two stories want the same. Rounding, which depends on who shares a pass,
+    decides nothing among them."""
     if len({story.want for story in stories}) == len(stories):
         return None
     roles = [frozenset(content(story.role)) for story in stories]
-    same = np.array([[float(role == reference.role) for reference in asked.references] for role in roles])
-    places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (same.size * min(same.shape))
+    same = np.array(
+        [[float(role == reference.role) for reference in asked.references] for role in roles]
+    )
+    places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (
+        same.size * min(same.shape)
+    )
     told: Floats = same + OF_PLACE * places
     return told
 
@@ -347,7 +411,8 @@ def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | 
 def _senses_of(
     pairs: Sequence[_Matched], read: _Read, asked: TaskSpec, references: Vectors, encoder: Embedder
 ) -> tuple[Senses, float]:
-    """How much sense the matched stories make, and the CPU seconds of the model for what had to be looked at again."""
+    """How much sense the matched stories make, and the CPU seconds of the model for what had to be
+    looked at again."""
     if not pairs:
         return Senses(), 0.0
     doubts = [_pending_checks(one, asked) for one in pairs]
@@ -359,7 +424,9 @@ def _senses_of(
             min(harmless, _coherence(one, doubt, again, references)),
             min(fitting, _role(one, doubt, asked, again)),
         )
-        for one, doubt, harmless, fitting in zip(pairs, doubts, read.benefit, read.role, strict=True)
+        for one, doubt, harmless, fitting in zip(
+            pairs, doubts, read.benefit, read.role, strict=True
+        )
     ]
     weights = np.array([one.gated for one in pairs]) + TIE
     means = weights @ np.array(scores) / weights.sum()
@@ -370,7 +437,10 @@ def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
     """What the words alone do not clear."""
     story, known = one.story, asked.known
     benefit = story.benefit
-    if benefit is not None and semantic_checks.explained(benefit, known, content(story.want)) >= EXPLAINED:
+    if (
+        benefit is not None
+        and semantic_checks.explained(benefit, known, content(story.want)) >= EXPLAINED
+    ):
         benefit = None
     return _PendingChecks(
         role=None if semantic_checks.is_known_role(story.role, known) else story.role,
@@ -378,7 +448,9 @@ def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
     )
 
 
-def _coherence(one: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors) -> float:
+def _coherence(
+    one: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors
+) -> float:
     if doubt.benefit is None:
         return 1.0
     vector = again.vector[doubt.benefit]
@@ -388,7 +460,11 @@ def _coherence(one: _Matched, doubt: _PendingChecks, again: _SecondPass, referen
 
 
 def _role(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass) -> float:
-    party = 1.0 if doubt.role is None else float(semantic_checks.probe("party")(again.inner[doubt.role][None])[0])
+    party = (
+        1.0
+        if doubt.role is None
+        else float(semantic_checks.probe("party")(again.inner[doubt.role][None])[0])
+    )
     others = semantic_checks.is_others_role(one.story.role, one.reference.role, asked.roles)
     return min(party, OTHERS_ROLE) if others else party
 
@@ -405,11 +481,22 @@ def _boilerplate(stories: Sequence[Story]) -> float:
     return 1 - len(connected(len(kinds), alike)) / len(said) if said else 0.0
 
 
-def _diagnostics(answer: StoryList, stories: Sequence[Story], matching: Matching) -> Iterator[Diagnostic]:
+def _diagnostics(
+    answer: StoryList, stories: Sequence[Story], matching: Matching
+) -> Iterator[Diagnostic]:
     """What is wrong with which line; nothing of the references."""
     matched = {pair.story for pair in matching.pairs}
-    lone = [Rejected(story.line, "is not what was asked for") for at, story in enumerate(stories) if at not in matched]
+    lone = [
+        Rejected(story.line, "is not what was asked for")
+        for at, story in enumerate(stories)
+        if at not in matched
+    ]
     for found in sorted((*answer.rejected, *lone), key=lambda one: one.line)[:50]:
-        yield Diagnostic(stage=Stage.SCORE, severity=Severity.WARNING, line=found.line, message=found.reason)
+        yield Diagnostic(
+            stage=Stage.SCORE, severity=Severity.WARNING, line=found.line, message=found.reason
+        )
     if not answer.lines:
-        yield Diagnostic(stage=Stage.EXTRACT, message="there is no text in the completion outside of its thinking")
+        yield Diagnostic(
+            stage=Stage.EXTRACT,
+            message="there is no text in the completion outside of its thinking",
+        )

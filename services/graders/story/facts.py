@@ -25,7 +25,8 @@ class ScrumFacts:
 
 @dataclass(frozen=True, slots=True)
 class Senses:
-    """How much sense the matched stories make, in [0, 1]; 1 where nothing speaks against it. Weighted by similarity."""
+    """How much sense the matched stories make, in [0, 1]; 1 where nothing speaks against it.
+    Weighted by similarity."""
 
     fluency: float = 1.0
     """Words stand in an order in which people write."""
@@ -37,7 +38,9 @@ class Senses:
     """Roles are persons or systems that can want something."""
 
 
-STORY_TAMPERED = frozenset({"story:hidden_characters", "story:mixed_scripts", "story:message_to_judge"})
+STORY_TAMPERED = frozenset(
+    {"story:hidden_characters", "story:mixed_scripts", "story:message_to_judge"}
+)
 """Flags of a text that is not what it seems, or that is written for a judge."""
 
 
@@ -52,7 +55,8 @@ class StoryFacts:
     references: int = 0
     """Different things that were asked for."""
     matched: float = 0.0
-    """Sum of the gated similarities between stories and the references that they answer, one to one."""
+    """Sum of the gated similarities between stories and the references that they answer, one to
+    one."""
     answered: int = 0
     """References that are answered past the middle of the gate."""
     benefits: float = 0.0
@@ -87,5 +91,9 @@ class StoryFacts:
         none contradicts its reference, and none repeats another."""
         senses = self.senses
         sensible = min(senses.fluency, senses.focus, senses.coherence, senses.role) >= 0.5
-        complete = self.lines == self.stories > 0 and self.answered >= self.references and self.repeats < 0.5
+        complete = (
+            self.lines == self.stories > 0
+            and self.answered >= self.references
+            and self.repeats < 0.5
+        )
         return complete and sensible and not self.contradicted and not self.tampered

@@ -1,5 +1,6 @@
-"""Frames: what people and models put around stories. HTML, fences, answer tags, JSON, tables and paragraphs become one
-story, or one clause of a story, a line. Nothing here is charged for. Pure, linear in the text."""
+"""Frames: what people and models put around stories. HTML, fences, answer tags, JSON, tables and
+paragraphs become one story, or one clause of a story, a line. Nothing here is charged for. Pure,
+linear in the text."""
 
 from __future__ import annotations
 
@@ -10,11 +11,16 @@ from typing import Any
 
 # Quantifiers are bounded, or stop at the end of the text: no text makes these patterns slow.
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DOTALL)
-_REASONING = re.compile(r"<(reasoning|analysis|scratchpad)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
+_REASONING = re.compile(
+    r"<(reasoning|analysis|scratchpad)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
+)
 _COMMENT = re.compile(r"<!--(.*?)(?:-->|\Z)", re.DOTALL)
 _LINK = re.compile(r"\[([^\[\]\n]{1,200})\]\([^()\n]{1,300}\)")
 _CELL = re.compile(r"</?t[dh]\b[^<>\n]{0,300}>", re.IGNORECASE)
-_BLOCK = re.compile(r"</?(?:li|ul|ol|p|br|div|h[1-6]|tr|table|section|story|stories)\b[^<>\n]{0,300}>", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"</?(?:li|ul|ol|p|br|div|h[1-6]|tr|table|section|story|stories)\b[^<>\n]{0,300}>",
+    re.IGNORECASE,
+)
 _TAG = re.compile(r"</?[a-z][^<>\n]{0,300}>", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]{0,8}(?:```|~~~)[^\n]{0,40}$", re.MULTILINE)
 
@@ -24,9 +30,15 @@ _FAILED_DECODES = 20
 """Lines that begin like JSON and are none, from which on no further one is tried."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 _FIELDS = {
-    "role": re.compile(r"as(?: an?\b.*| the\b.*)?|.*\b(?:role|persona|actor|who)\b.*|user(?: type)?|stakeholder"),
-    "want": re.compile(r"i (?:want|need)\b.*|.*\b(?:want|goal|action|need|what|feature|capability)\b.*"),
-    "benefit": re.compile(r"so(?: that)?\b.*|.*\b(?:benefit|why|reason|value|outcome|purpose|so that)\b.*"),
+    "role": re.compile(
+        r"as(?: an?\b.*| the\b.*)?|.*\b(?:role|persona|actor|who)\b.*|user(?: type)?|stakeholder"
+    ),
+    "want": re.compile(
+        r"i (?:want|need)\b.*|.*\b(?:want|goal|action|need|what|feature|capability)\b.*"
+    ),
+    "benefit": re.compile(
+        r"so(?: that)?\b.*|.*\b(?:benefit|why|reason|value|outcome|purpose|so that)\b.*"
+    ),
 }
 _OPENINGS = {
     "role": re.compile(r"^as (?:an?|the)\s", re.IGNORECASE),
@@ -52,7 +64,8 @@ def comments(text: str) -> str:
 
 
 def unframed(text: str) -> str:
-    """`text` without frames: stories on lines of their own, in their order; a story from JSON or a table as one line.
+    """`text` without frames: stories on lines of their own, in their order; a story from JSON or a
+    table as one line.
 
     What is recognised as no frame stays as it is.
     """
@@ -98,7 +111,8 @@ def _without_json(text: str) -> Iterator[str]:
 
 
 def _stories_in(value: Any, *, every_text: bool) -> Iterator[str]:
-    """The stories in a JSON value, one a line. `every_text`: texts of a list that are none as well."""
+    """The stories in a JSON value, one a line. `every_text`: texts of a list that are none as
+    well."""
     if isinstance(value, str):
         if every_text or _STORY.match(value):
             yield " ".join(value.split())
@@ -114,8 +128,8 @@ def _stories_in(value: Any, *, every_text: bool) -> Iterator[str]:
 
 
 def _story_of(fields: Mapping[str, str]) -> str | None:
-    """The story whose clauses `fields` holds under names such as `role`, `iWant` or `So that`; None without the first
-    two."""
+    """The story whose clauses `fields` holds under names such as `role`, `iWant` or `So that`; None
+    without the first two."""
     clauses: dict[str, str] = {}
     for key, said in fields.items():
         name = " ".join(_HUMP.sub(" ", key).split()).lower()
@@ -130,7 +144,8 @@ def _story_of(fields: Mapping[str, str]) -> str | None:
 
 
 def _without_tables(lines: Sequence[str]) -> Iterator[str]:
-    """`lines`, rows of tables as one story each where they hold one; heads of tables are left out."""
+    """`lines`, rows of tables as one story each where they hold one; heads of tables are left
+    out."""
     head: list[str] = []
     for number, line in enumerate(lines):
         if not line.lstrip().startswith("|"):
@@ -138,7 +153,11 @@ def _without_tables(lines: Sequence[str]) -> Iterator[str]:
             yield line
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if number + 1 < len(lines) and "-" in lines[number + 1] and _RULE_ROW.fullmatch(lines[number + 1]):
+        if (
+            number + 1 < len(lines)
+            and "-" in lines[number + 1]
+            and _RULE_ROW.fullmatch(lines[number + 1])
+        ):
             head = cells
         elif not _RULE_ROW.fullmatch(line):
             yield _row_story(cells, head) or line

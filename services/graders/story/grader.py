@@ -1,6 +1,8 @@
-"""The story grader: read the stories, compare their wants with the references', and make a verdict of the facts.
+"""The story grader: read the stories, compare their wants with the references', and make a verdict
+of the facts.
 
-Runs nothing that a model wrote, so it needs no box. Many slots share one encoder, which batches across them.
+Runs nothing that a model wrote, so it needs no box. Many slots share one encoder, which batches
+across them.
 """
 
 from __future__ import annotations
@@ -39,10 +41,16 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
     def __init__(self, config: Path | None = None) -> None:
         self.config = read_settings(StoryConfig, self.name, config)
         model = open_model(self.config.model)
-        backend = open_backend(self.config.backend, self.config.precision, model, self.config.threads)
+        backend = open_backend(
+            self.config.backend, self.config.precision, model, self.config.threads
+        )
         self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
         self.pairs = open_pairs(
-            self.config.pairs, model, self.config.precision, self.config.threads, self.config.cache_mb
+            self.config.pairs,
+            model,
+            self.config.precision,
+            self.config.threads,
+            self.config.cache_mb,
         )
         read_by = self.pairs.name if self.pairs else WITHOUT_PAIRS
         self.identify(
@@ -57,10 +65,15 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         if self.pairs:
             run_self_test_cases(self, self.task, Path(__file__).with_name("pair_cases.yaml"))
 
-    def facts(self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = "") -> tuple[StoryFacts, float]:
+    def facts(
+        self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = ""
+    ) -> tuple[StoryFacts, float]:
         task, limits = submission.task, self.config.limits
         if len(task.references) > limits.references:
-            message = f"it has {len(task.references)} references, and limits.references is {limits.references}"
+            message = (
+                f"it has {len(task.references)} references, and limits.references is"
+                f" {limits.references}"
+            )
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
         answer = read(submission.completion, limits.characters, limits.lines)
         seen = judged(answer, asked_by(task), self.config.gate.gate, self.encoder, self.pairs)

@@ -1,10 +1,10 @@
-"""A BERT encoder's weights as an ONNX graph with pooling inside, built node by node: needs the packages onnx and
-safetensors, and no torch.
+"""A BERT encoder's weights as an ONNX graph with pooling inside, built node by node: needs the
+packages onnx and safetensors, and no torch.
 
-The graph of `build` takes `ids` and `mask`, int64 (n, longest), and gives `vectors`, unit rows, the mean over a text's
-tokens of the last layer, as sentence-transformers pools; and `inner`, the same mean of layer INNER_LAYER, not scaled.
-That of `build_pairs` reads two texts in one pass, with the inputs and the output that models on the hub have. Only the
-architecture that MiniLM has is known.
+The graph of `build` takes `ids` and `mask`, int64 (n, longest), and gives `vectors`, unit rows, the
+mean over a text's tokens of the last layer, as sentence-transformers pools; and `inner`, the same
+mean of layer INNER_LAYER, not scaled. That of `build_pairs` reads two texts in one pass, with the
+inputs and the output that models on the hub have. Only the architecture that MiniLM has is known.
 """
 
 from __future__ import annotations
@@ -44,17 +44,21 @@ class Shape:
 
 
 def build(folder: Path) -> onnx.ModelProto:
-    """The graph of the model in `folder` (config.json, model.safetensors). Raises Misuse for another architecture."""
+    """The graph of the model in `folder` (config.json, model.safetensors). Raises Misuse for
+    another architecture."""
     return _writer(folder, {}).model()
 
 
 def build_pairs(folder: Path, adapter: Path) -> onnx.ModelProto:
-    """The graph of the pair model that `tools.story_model.train_pairs` made of the model in `folder`.
+    """The graph of the pair model that `tools.story_model.train_pairs` made of the model in
+    `folder`.
 
-    Takes `input_ids`, `attention_mask` and `token_type_ids`, int64 (n, longest); gives `logits`, (n, 3): the same,
-    contradicted, other.
+    Takes `input_ids`, `attention_mask` and `token_type_ids`, int64 (n, longest); gives `logits`,
+    (n, 3): the same, contradicted, other.
     """
-    return _writer(folder, {name: array.astype(np.float32) for name, array in load_file(adapter).items()}).pair_model()
+    return _writer(
+        folder, {name: array.astype(np.float32) for name, array in load_file(adapter).items()}
+    ).pair_model()
 
 
 def _writer(folder: Path, adapter: Weights) -> _Writer:
@@ -67,8 +71,13 @@ def _writer(folder: Path, adapter: Weights) -> _Writer:
         epsilon=config["layer_norm_eps"],
     )
     loaded = load_file(folder / "model.safetensors")
-    weights = {name.removeprefix("bert."): array.astype(np.float32, copy=False) for name, array in loaded.items()}
-    for name in [name for name in adapter if name.endswith(".a")]:  # a product of two small matrices on top of a layer
+    weights = {
+        name.removeprefix("bert."): array.astype(np.float32, copy=False)
+        for name, array in loaded.items()
+    }
+    for name in [
+        name for name in adapter if name.endswith(".a")
+    ]:  # a product of two small matrices on top of a layer
         layer = f"{name.removesuffix('.a')}.weight"
         weights[layer] = weights[layer] + adapter[f"{name.removesuffix('.a')}.b"] @ adapter[name]
     return _Writer({**weights, **adapter}, shape)
@@ -77,7 +86,10 @@ def _writer(folder: Path, adapter: Weights) -> _Writer:
 def _refuse_unless_known(folder: Path, config: Mapping[str, Any]) -> None:
     for key, value in _KNOWN.items():
         if config.get(key) != value:
-            raise Misuse(f"{folder}/config.json: {key} is {config.get(key)!r}, and only {value!r} can be exported")
+            raise Misuse(
+                f"{folder}/config.json: {key} is {config.get(key)!r}, and only {value!r} can be"
+                " exported"
+            )
     if config.get("num_hidden_layers", 0) < INNER_LAYER:
         raise Misuse(f"{folder}/config.json: fewer than {INNER_LAYER} layers")
     pooling = folder / "1_Pooling" / "config.json"
@@ -86,7 +98,8 @@ def _refuse_unless_known(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 class _Writer:
-    """Collects nodes and constants; every method adds one part of the model and returns the name of what it gives."""
+    """Collects nodes and constants; every method adds one part of the model and returns the name of
+    what it gives."""
 
     def __init__(self, weights: Weights, shape: Shape) -> None:
         self._weights = weights
@@ -107,7 +120,9 @@ class _Writer:
                 inner = self._mean(hidden, column)
         self._op("Identity", inner, to="inner")
         self._op("LpNormalization", self._mean(hidden, column), to="vectors", axis=1, p=2)
-        return self._closed(("ids", "mask"), {"vectors": self._shape.width, "inner": self._shape.width})
+        return self._closed(
+            ("ids", "mask"), {"vectors": self._shape.width, "inner": self._shape.width}
+        )
 
     def pair_model(self) -> onnx.ModelProto:
         inputs = ("input_ids", "attention_mask", "token_type_ids")
@@ -118,9 +133,13 @@ class _Writer:
         for number in range(self._shape.layers):
             hidden = self._layer(hidden, added, f"encoder.layer.{number}")
         axis = self._ints("axes_column", [2])
-        types = self._op("Unsqueeze", self._op("Cast", "token_type_ids", to_type=TensorProto.FLOAT), axis)
+        types = self._op(
+            "Unsqueeze", self._op("Cast", "token_type_ids", to_type=TensorProto.FLOAT), axis
+        )
         second = self._op("Mul", column, types)
-        one, other = (self._mean(hidden, side) for side in (self._op("Sub", column, second), second))
+        one, other = (
+            self._mean(hidden, side) for side in (self._op("Sub", column, second), second)
+        )
         apart = self._op("Abs", self._op("Sub", one, other))
         joined = self._op("Concat", one, other, apart, self._op("Mul", one, other), axis=1)
         self._op("Identity", self._dense(joined, "head"), to="logits")
@@ -128,16 +147,23 @@ class _Writer:
 
     def _closed(self, inputs: Sequence[str], outputs: Mapping[str, int]) -> onnx.ModelProto:
         """The model with what it takes, and the names and widths of what it gives."""
-        taken = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in inputs]
-        given = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name, width in outputs.items()
+        taken = [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in inputs
         ]
-        graph = helper.make_graph(self._nodes, "sentences", taken, given, list(self._constants.values()))
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
+        given = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
+            for name, width in outputs.items()
+        ]
+        graph = helper.make_graph(
+            self._nodes, "sentences", taken, given, list(self._constants.values())
+        )
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9
+        )
         onnx.checker.check_model(model)
         return model
 
-    # ----------------------------------------------------------------------------------------------------- the model
+    # ----------------------------------------------------------------------------------- the model
 
     def _masks(self, name: str) -> tuple[str, str]:
         """What is added to attention, (n, 1, 1, t), and the mask as a column, (n, t, 1)."""
@@ -157,7 +183,8 @@ class _Writer:
 
     def _layer(self, hidden: str, added: str, name: str) -> str:
         attended = self._dense(
-            self._attention(hidden, added, f"{name}.attention.self"), f"{name}.attention.output.dense"
+            self._attention(hidden, added, f"{name}.attention.self"),
+            f"{name}.attention.output.dense",
         )
         hidden = self._norm(self._op("Add", attended, hidden), f"{name}.attention.output.LayerNorm")
         grown = self._gelu(self._dense(hidden, f"{name}.intermediate.dense"))
@@ -167,17 +194,25 @@ class _Writer:
     def _attention(self, hidden: str, added: str, name: str) -> str:
         size = self._shape.width // self._shape.heads
         queries = self._op(
-            "Mul", self._heads(hidden, f"{name}.query", [0, 2, 1, 3]), self._floats("scale", [size**-0.5])
+            "Mul",
+            self._heads(hidden, f"{name}.query", [0, 2, 1, 3]),
+            self._floats("scale", [size**-0.5]),
         )
         keys = self._heads(hidden, f"{name}.key", [0, 2, 3, 1])
-        weights = self._op("Softmax", self._op("Add", self._op("MatMul", queries, keys), added), axis=-1)
+        weights = self._op(
+            "Softmax", self._op("Add", self._op("MatMul", queries, keys), added), axis=-1
+        )
         values = self._heads(hidden, f"{name}.value", [0, 2, 1, 3])
         mixed = self._op("Transpose", self._op("MatMul", weights, values), perm=[0, 2, 1, 3])
         return self._op("Reshape", mixed, self._ints("joined", [0, 0, self._shape.width]))
 
     def _heads(self, hidden: str, name: str, order: list[int]) -> str:
-        shape = self._ints("split", [0, 0, self._shape.heads, self._shape.width // self._shape.heads])
-        return self._op("Transpose", self._op("Reshape", self._dense(hidden, name), shape), perm=order)
+        shape = self._ints(
+            "split", [0, 0, self._shape.heads, self._shape.width // self._shape.heads]
+        )
+        return self._op(
+            "Transpose", self._op("Reshape", self._dense(hidden, name), shape), perm=order
+        )
 
     def _gelu(self, value: str) -> str:
         """x / 2 * (1 + erf(x / sqrt 2)), in the form that runtimes know and fuse."""
@@ -193,17 +228,27 @@ class _Writer:
 
     def _dense(self, value: str, name: str) -> str:
         # torch keeps (out, in); MatMul wants (in, out)
-        turned = self._constant(f"{name}.weight", np.ascontiguousarray(self._weights[f"{name}.weight"].T))
+        turned = self._constant(
+            f"{name}.weight", np.ascontiguousarray(self._weights[f"{name}.weight"].T)
+        )
         return self._op("Add", self._op("MatMul", value, turned), self._weight(f"{name}.bias"))
 
     def _norm(self, value: str, name: str) -> str:
         parts = [self._weight(f"{name}.weight"), self._weight(f"{name}.bias")]
         return self._op("LayerNormalization", value, *parts, axis=-1, epsilon=self._shape.epsilon)
 
-    # ------------------------------------------------------------------------------------------------------- the ONNX
+    # ------------------------------------------------------------------------------------ the ONNX
 
-    def _op(self, kind: str, *inputs: str, to: str | None = None, to_type: int | None = None, **attributes: Any) -> str:
-        """Add a node; returns the name of its output, `to` or a new one. `to_type`: what Cast casts to."""
+    def _op(
+        self,
+        kind: str,
+        *inputs: str,
+        to: str | None = None,
+        to_type: int | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Add a node; returns the name of its output, `to` or a new one. `to_type`: what Cast casts
+        to."""
         output = to or f"{kind.lower()}_{len(self._nodes)}"
         if to_type is not None:
             attributes["to"] = to_type

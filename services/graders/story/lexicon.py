@@ -1,6 +1,7 @@
 """Words: tokens, stems and the word lists beside this file. Knows no story and no model.
 
-A list is a text file, one entry a line, `#` starts a comment; lists are read once, when first asked for.
+A list is a text file, one entry a line, `#` starts a comment; lists are read once, when first asked
+for.
 """
 
 from __future__ import annotations
@@ -10,12 +11,30 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
-_SUFFIXES = ("ations", "ation", "ments", "ment", "ings", "ing", "ies", "ers", "ed", "es", "er", "ly", "s", "e", "y")
+_SUFFIXES = (
+    "ations",
+    "ation",
+    "ments",
+    "ment",
+    "ings",
+    "ing",
+    "ies",
+    "ers",
+    "ed",
+    "es",
+    "er",
+    "ly",
+    "s",
+    "e",
+    "y",
+)
 _SHORTEST_STEM = 3
 LONGEST_KEPT, _LONGEST_KEPT_WORD = 500, 30
-"""Longest text and word that are kept, in characters. With the numbers of entries below, that takes at most 60 MB."""
+"""Longest text and word that are kept, in characters. With the numbers of entries below, that takes
+at most 60 MB."""
 _APART = "".join(mark if mark.isalnum() else " " for mark in map(chr, range(128)))
-"""Table for `str.translate`: keeps ASCII letters and digits, and turns all else of ASCII into white space."""
+"""Table for `str.translate`: keeps ASCII letters and digits, and turns all else of ASCII into white
+space."""
 
 
 @cache
@@ -54,7 +73,8 @@ def _content(text: str) -> tuple[str, ...]:
 
 
 def stem(word: str) -> str:
-    """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` -> `upload`."""
+    """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` ->
+    `upload`."""
     return _stem(word) if len(word) <= _LONGEST_KEPT_WORD else _stem.__wrapped__(word)
 
 

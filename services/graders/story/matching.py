@@ -1,6 +1,8 @@
-"""Which story answers which reference: gated similarities, an optimal one-to-one matching, near-duplicates.
+"""Which story answers which reference: gated similarities, an optimal one-to-one matching,
+near-duplicates.
 
-Works on vectors and numbers; knows no model and reads no text. Nothing depends on the order of stories or references.
+Works on vectors and numbers; knows no model and reads no text. Nothing depends on the order of
+stories or references.
 """
 
 from __future__ import annotations
@@ -21,20 +23,24 @@ SAME_REFERENCE = 0.95
 SAME_STORY = 0.65
 """Cosine from which two stories may say the same."""
 EQUAL = 0.002
-"""Cosines this close are equal: backends, precisions and the company in a pass move them by less."""
+"""Cosines this close are equal: backends, precisions and the company in a pass move them by
+less."""
 EDGE = 0.02
 """Cosines over which two stories come to say the same."""
 AT_KNEE = 0.7
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference."""
 TIE = 1e-6
-"""Weight of cosines: where the gate is wide open, a story still belongs to what it is nearest to."""
+"""Weight of cosines: where the gate is wide open, a story still belongs to what it is nearest
+to."""
 TWINS = 1e-10
-"""Weight of what tells stories with one want apart: above what cosines are rounded by, below what they differ by."""
+"""Weight of what tells stories with one want apart: above what cosines are rounded by, below what
+they differ by."""
 
 
 def clipped(values: Floats) -> Floats:
-    """`values`, none below 0 or above 1: what `np.clip` gives, in a quarter of its time for the few that are here."""
+    """`values`, none below 0 or above 1: what `np.clip` gives, in a quarter of its time for the few
+    that are here."""
     held: Floats = np.minimum(np.maximum(values, 0.0), 1.0)
     return held
 
@@ -44,13 +50,16 @@ class Gate:
     low: float
     """Cosines up to here are worth nothing: what any two texts of one trade have in common."""
     knee: float
-    """The cosine that is worth AT_KNEE: below it stands what few honest wants are, above it most."""
+    """The cosine that is worth AT_KNEE: below it stands what few honest wants are, above it
+    most."""
     high: float
     """Cosines from here on are worth everything: more would pay for copying words."""
 
     def __call__(self, similarities: NDArray[np.floating] | float) -> Floats:
         """In [0, 1], straight between the three."""
-        found: Floats = np.asarray(np.interp(similarities, (self.low, self.knee, self.high), (0.0, AT_KNEE, 1.0)))
+        found: Floats = np.asarray(
+            np.interp(similarities, (self.low, self.knee, self.high), (0.0, AT_KNEE, 1.0))
+        )
         return found
 
 
@@ -65,7 +74,8 @@ class Matching:
     pairs: tuple[Pair, ...]
     """Those with a gated similarity above 0, by story."""
     references: int
-    """Different things that were asked for: of references that ask for the same, those that were answered, else one."""
+    """Different things that were asked for: of references that ask for the same, those that were
+    answered, else one."""
 
     @property
     def total(self) -> float:
@@ -77,22 +87,33 @@ def similarities(stories: Vectors, references: Vectors) -> Floats:
     return stories.astype(np.float64) @ references.astype(np.float64).T
 
 
-def match(gated: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None) -> Matching:
-    """The one-to-one matching with the largest sum of `gated`, (stories, references); of equal ones that of the largest
-    cosines, then of the largest `likeness`. References: unit rows."""
+def match(
+    gated: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None
+) -> Matching:
+    """The one-to-one matching with the largest sum of `gated`, (stories, references); of equal ones
+    that of the largest cosines, then of the largest `likeness`. References: unit rows."""
     worth = gated + TIE * cosines
-    rows, columns = linear_sum_assignment(worth if likeness is None else worth + TWINS * likeness, maximize=True)
+    rows, columns = linear_sum_assignment(
+        worth if likeness is None else worth + TWINS * likeness, maximize=True
+    )
     chosen = zip(rows.tolist(), columns.tolist(), gated[rows, columns].tolist(), strict=True)
-    pairs = tuple([Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0])
+    pairs = tuple(
+        [Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0]
+    )
     alike = similarities(references, references)
-    if np.count_nonzero(alike >= SAME_REFERENCE) == len(references):  # nearly always: each is like itself
+    if np.count_nonzero(alike >= SAME_REFERENCE) == len(
+        references
+    ):  # nearly always: each is like itself
         return Matching(pairs, len(references))
     answered = {pair.reference for pair in pairs}
-    return Matching(pairs, sum([max(1, len(group & answered)) for group in clusters(alike, SAME_REFERENCE)]))
+    return Matching(
+        pairs, sum([max(1, len(group & answered)) for group in clusters(alike, SAME_REFERENCE)])
+    )
 
 
 def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
-    """Connected groups of rows whose cosines reach `threshold`; a row without such a partner is a group of one."""
+    """Connected groups of rows whose cosines reach `threshold`; a row without such a partner is a
+    group of one."""
     one, other = (cosines >= threshold).nonzero()
     return connected(len(cosines), zip(one.tolist(), other.tolist(), strict=True))
 
@@ -111,19 +132,24 @@ def connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[frozenset[i
 def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> float:
     """How many stories only say again what another one says; of k that say the same, k - 1.
 
-    Two say the same when they are nearer to one another than what they answer is, and than they are to that. A tie
-    is decided for two that both answer something, which may want the same, and against a copy that answers nothing.
-    There is no edge: a little nearer is a little more the same, so that what the backends differ by is not felt.
+    Two say the same when they are nearer to one another than what they answer is, and than they are
+    to that. A tie is decided for two that both answer something, which may want the same, and
+    against a copy that answers nothing. There is no edge: a little nearer is a little more the
+    same, so that what the backends differ by is not felt.
     """
     cosines = similarities(stories, stories)
-    one, other = np.triu(cosines >= SAME_STORY - EQUAL - EDGE, 1).nonzero()  # below every limit that there can be
+    one, other = np.triu(
+        cosines >= SAME_STORY - EQUAL - EDGE, 1
+    ).nonzero()  # below every limit that there can be
     if not len(one):
         return 0.0
     limits, answered = _limits(stories, references, pairs, {*one.tolist(), *other.tolist()})
     between = np.full(len(one), SAME_STORY)
     both = (answered[one] >= 0) & (answered[other] >= 0)
     if both.any():
-        between[both] = similarities(references, references)[answered[one[both]], answered[other[both]]]
+        between[both] = similarities(references, references)[
+            answered[one[both]], answered[other[both]]
+        ]
     nearer = cosines[one, other] - np.maximum(np.maximum(limits[one], limits[other]), between)
     same = clipped(np.where(both, nearer - EQUAL, nearer + EQUAL + EDGE) / EDGE)
     said = 1 + np.bincount(one, same, len(stories)) + np.bincount(other, same, len(stories))
@@ -133,7 +159,8 @@ def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> flo
 def _limits(
     stories: Vectors, references: Vectors, pairs: Sequence[Pair], near: set[int]
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Cosine from which another story says the same, and index of the answered reference or -1, for each story.
+    """Cosine from which another story says the same, and index of the answered reference or -1, for
+    each story.
 
     Only stories of `near` have values of their own.
     """

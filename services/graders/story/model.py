@@ -2,7 +2,8 @@
 
 `export.py` makes the folder from weights, once, and keeps it in the cache folder.
 
-The folder says by hash what it was made of, so that a damaged or exchanged graph is a fault and not another reward.
+The folder says by hash what it was made of, so that a damaged or exchanged graph is a fault and not
+another reward.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ TOKENIZER = "tokenizer.json"
 ADAPTER = Path(__file__).with_name("pairs.safetensors")
 """What makes a pair model of the default model; made by `tools.story_model.train_pairs`."""
 MAX_CHARS = 20_000
-"""What is behind them is not looked at: no text of 256 tokens is that long, unless it is mostly white space."""
+"""What is behind them is not looked at: no text of 256 tokens is that long, unless it is mostly
+white space."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
@@ -70,22 +72,31 @@ class ExportedModel:
 
     @property
     def revision(self) -> str:
-        """Hash of weights, tokenizer and graph, 12 hexadecimal digits. Equal revisions mean equal vectors."""
+        """Hash of weights, tokenizer and graph, 12 hexadecimal digits. Equal revisions mean equal
+        vectors."""
         about = self.about
-        parts = (about.weights_sha256, about.tokenizer_sha256, about.exporter, str(about.max_tokens))
+        parts = (
+            about.weights_sha256,
+            about.tokenizer_sha256,
+            about.exporter,
+            str(about.max_tokens),
+        )
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
     def graph(self, precision: str) -> Path:
-        """The file of the graph in `precision`. Raises InternalFault when there is none, or not the one described."""
+        """The file of the graph in `precision`. Raises InternalFault when there is none, or not the
+        one described."""
         path = self.folder / f"model-{precision}.onnx"
         if precision not in self.about.graphs or not path.exists():
             message = (
-                f"there is no {precision} graph in {self.folder}: "
-                f"python -m services.graders.story.export {self.about.model} --precision {precision}"
+                f"there is no {precision} graph in {self.folder}: python -m"
+                f" services.graders.story.export {self.about.model} --precision {precision}"
             )
             raise InternalFault(message, retryable=False)
         if file_sha256(path) != self.about.graphs[precision]:
-            raise InternalFault(f"{path} is damaged or another model's: remove {self.folder}", retryable=False)
+            raise InternalFault(
+                f"{path} is damaged or another model's: remove {self.folder}", retryable=False
+            )
         return path
 
     def tokenizer(self) -> StoryTokenizer:
@@ -97,7 +108,8 @@ class ExportedModel:
 
 
 class StoryTokenizer:
-    """Texts -> ids of tokens, as sentence-transformers makes them. May be called from many threads."""
+    """Texts -> ids of tokens, as sentence-transformers makes them. May be called from many
+    threads."""
 
     def __init__(self, path: Path, max_tokens: int) -> None:
         with boundary(InternalFault, f"{path} is no tokenizer"):
@@ -107,10 +119,13 @@ class StoryTokenizer:
         self._ends = self._tokenizer.encode("").ids
         self._most = max_tokens - len(self._ends)
         self._by_words = len(self._ends) == 2 and _reads_word_by_word(self._tokenizer)
-        self._pieces = lru_cache(_KEPT_WORDS)(lambda word: self._tokenizer.encode(word, add_special_tokens=False).ids)
+        self._pieces = lru_cache(_KEPT_WORDS)(
+            lambda word: self._tokenizer.encode(word, add_special_tokens=False).ids
+        )
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """One list per text, in order. What is no character (half a surrogate pair) is read as U+FFFD."""
+        """One list per text, in order. What is no character (half a surrogate pair) is read as
+        U+FFFD."""
         # one by one: a batch would wake a pool of threads for microseconds of work
         return [self._ids(_SURROGATE.sub(_REPLACEMENT, text[:MAX_CHARS])) for text in texts]
 
@@ -125,21 +140,34 @@ class StoryTokenizer:
 
 def _reads_word_by_word(tokenizer: Tokenizer) -> bool:
     """Whether it reads plain ASCII as BERT does: each word and each mark for itself."""
-    bert = isinstance(tokenizer.normalizer, BertNormalizer) and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
+    bert = isinstance(tokenizer.normalizer, BertNormalizer) and isinstance(
+        tokenizer.pre_tokenizer, BertPreTokenizer
+    )
     marks = [mark.content for mark in tokenizer.get_added_tokens_decoder().values()]
-    return bert and isinstance(tokenizer.model, WordPiece) and all(mark.startswith("[") for mark in marks)
+    return (
+        bert
+        and isinstance(tokenizer.model, WordPiece)
+        and all(mark.startswith("[") for mark in marks)
+    )
 
 
 def refuse_unless_named(model: str) -> None:
     """Raises Misuse unless `model` is a folder or could be a name on the hub."""
     if not model or not (Path(model).is_dir() or _HUB_ID.fullmatch(model)):
-        raise Misuse(f"model: {model!r} is neither a folder nor a name on the hub such as {DEFAULT_MODEL}")
+        raise Misuse(
+            f"model: {model!r} is neither a folder nor a name on the hub such as {DEFAULT_MODEL}"
+        )
 
 
 def kept_model(model: str) -> ExportedModel | None:
-    """What was exported of `model` by this version and is in the cache folder; the newest if there are several."""
-    folders = [read_folder(about.parent) for about in cache().glob(f"story-{slug(model)}-*/{ABOUT}")]
-    kept = [one for one in folders if (one.about.model, one.about.exporter) == (model, exporter_hash())]
+    """What was exported of `model` by this version and is in the cache folder; the newest if there
+    are several."""
+    folders = [
+        read_folder(about.parent) for about in cache().glob(f"story-{slug(model)}-*/{ABOUT}")
+    ]
+    kept = [
+        one for one in folders if (one.about.model, one.about.exporter) == (model, exporter_hash())
+    ]
     return max(kept, key=lambda one: (one.folder / ABOUT).stat().st_mtime_ns, default=None)
 
 
@@ -158,7 +186,8 @@ def slug(model: str) -> str:
 
 
 def exporter_hash() -> str:
-    """Hash of the code that builds graphs and of the adapter; a graph of another version is not used."""
+    """Hash of the code that builds graphs and of the adapter; a graph of another version is not
+    used."""
     made_of = file_sha256(Path(__file__).with_name("graph.py")) + file_sha256(ADAPTER)
     return hashlib.sha256(made_of.encode()).hexdigest()[:12]
 

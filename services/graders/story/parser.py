@@ -1,7 +1,9 @@
-"""Completion -> stories: the text behind the thinking, cleaned, cut into stories, each into role, want and benefit.
+"""Completion -> stories: the text behind the thinking, cleaned, cut into stories, each into role,
+want and benefit.
 
-Reads layouts that people write: numbered, bulleted, bold, quoted, with labels, one clause per line, benefit first.
-Pure, linear in the text. Judges neither whether a story makes sense nor whether it was asked for.
+Reads layouts that people write: numbered, bulleted, bold, quoted, with labels, one clause per line,
+benefit first. Pure, linear in the text. Judges neither whether a story makes sense nor whether it
+was asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ MAX_STORY_WORDS = 120
 MAX_ROLE_WORDS = 15
 MAX_FRAME_WORDS = 12
 FRAME_LINES = 12
-"""Lines per story that titles, acceptance criteria and labels may have before they count as lines."""
+"""Lines per story that titles, acceptance criteria and labels may have before they count as
+lines."""
 
 THINK_UNCLOSED, THINK_NESTED, TOO_LONG = "think:unclosed", "think:nested", "story:too_long"
 HIDDEN, MIXED, TO_JUDGE = "story:hidden_characters", "story:mixed_scripts", "story:message_to_judge"
@@ -28,25 +31,30 @@ VOID = frozenset({THINK_UNCLOSED, THINK_NESTED, TOO_LONG})
 # Quantifiers are possessive or bounded: no text makes these patterns slow.
 _THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think(?:ing)?\s{0,3}>", re.IGNORECASE)
 _JOINED_SYMBOL = re.compile("[\ufe0e\ufe0f]|(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\u200d")
-_BULLET = re.compile(r"(?:[-*+•‣◦–—>#]{1,6}\s+|\(?\d{1,4}[.):]\s*+|\(?[a-z][.)]\s+|\[[ x]\]\s+)", re.IGNORECASE)
+_BULLET = re.compile(
+    r"(?:[-*+•‣◦–—>#]{1,6}\s+|\(?\d{1,4}[.):]\s*+|\(?[a-z][.)]\s+|\[[ x]\]\s+)", re.IGNORECASE
+)
 _EMPHASIS = re.compile(r"\*{1,3}|(?<!\w)_{1,3}(?=[^\W_])|(?<=[^\W_])_{1,3}(?!\w)|`{1,2}")
 _RULE = re.compile(r"[-=*_\s|]{3,}+")
 _BOLD_LINE = re.compile(r"\W{0,8}(\*\*|__)[^*_\n]{1,120}\1\W{0,3}")
 _DETAILS = re.compile(
-    r"(?:acceptance criteri(?:a|on)|criteria|ac|conditions? of (?:satisfaction|acceptance)|definition of done|notes?|"
+    r"(?:acceptance criteri(?:a|on)|criteria|ac|conditions? of"
+    r" (?:satisfaction|acceptance)|definition of done|notes?|"
     r"details?|scenarios?|examples?|(?:sub-?)?tasks?|assumptions?|dependencies)\b[ \d]{0,4}(?::|$)",
     re.IGNORECASE,
 )
 """Opens the lines below a story that belong to it and are none."""
 _LABELLED = re.compile(
-    r"(?:(?:given|when|then)\b(?=.)|ac ?\d{1,3}\b|(?:story|title|name|id|epic|theme|feature|priority|estimate|"
+    r"(?:(?:given|when|then)\b(?=.)|ac"
+    r" ?\d{1,3}\b|(?:story|title|name|id|epic|theme|feature|priority|estimate|"
     r"(?:story )?points?|effort|size|status|labels?|tags?|component|moscow)\s{0,2}[:=#])",
     re.IGNORECASE,
 )
 _JUDGE = r"(?:grader|judge|evaluator|scorer|reviewer|rater|language model|ai)"
 _TO_JUDGE = re.compile(
     rf"\b(?:ignore|disregard|forget|override)\b[^\n.]{{0,40}}\b(?:instructions?|prompts?|rules|rubric)\b|"
-    r"\b(?:dear|hey|hello|note to|message (?:to|for)|instructions? (?:to|for)|you are|as)(?: an?| the| your)? "
+    r"\b(?:dear|hey|hello|note to|message (?:to|for)|instructions? (?:to|for)|you are|as)(?: an?|"
+    r" the| your)? "
     rf"{_JUDGE}\b|"
     r"\b(?:full|maximum|highest|top|perfect)\s+(?:marks?|scores?|rewards?|grades?|points|rating)\b|"
     r"^\W{0,3}(?:system|reward|score|grade|verdict|passed|coverage)\W{0,3}[:=]",
@@ -54,9 +62,12 @@ _TO_JUDGE = re.compile(
 )
 
 _LABEL = r"(?:[^\n]{0,60}?[:\]).|–—-]\s{0,3}|\W{0,3})"
-_ROLE_OPENING = re.compile(rf"^{_LABEL}as\b:?\s{{0,3}}(?:(?:an?|the|as)\b:?\s{{0,3}}){{0,2}}", re.IGNORECASE)
+_ROLE_OPENING = re.compile(
+    rf"^{_LABEL}as\b:?\s{{0,3}}(?:(?:an?|the|as)\b:?\s{{0,3}}){{0,2}}", re.IGNORECASE
+)
 _BENEFIT_FIRST = re.compile(
-    r"^(in order (?:to|that)\b.{3,300}?)(?:,\s{0,3}|\s)(as (?:an?|the)?\s{0,2}.{2,})$", re.IGNORECASE
+    r"^(in order (?:to|that)\b.{3,300}?)(?:,\s{0,3}|\s)(as (?:an?|the)?\s{0,2}.{2,})$",
+    re.IGNORECASE,
 )
 _ADVERB = r"(?:\s{1,3}(?:also|really|just|simply|always|still|often))?"
 _ABLE = (
@@ -64,7 +75,8 @@ _ABLE = (
     r"|\s{1,3}the ability to\b)?"
 )
 _WISH = (
-    r"(?:(?:would|should|'d)(?: very much)? (?:like|love|prefer|want|wish)|'d like|want|wants|wish|needs?|prefer|"
+    r"(?:(?:would|should|'d)(?: very much)? (?:like|love|prefer|want|wish)|'d"
+    r" like|want|wants|wish|needs?|prefer|"
     r"expect|hope|require|(?:am|'m|are|would be|should be|must be|will be) able|"
     r"have|can|could|must|should|shall|will)\b"
 )
@@ -74,7 +86,8 @@ _WANT = re.compile(
     re.IGNORECASE,
 )
 _BENEFIT = re.compile(
-    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to| for|:)(?!\w)|"
+    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that|"
+    r" to| for|:)(?!\w)|"
     r"such that\b|"
     r"because\b|so\b,?(?=\s{1,3}(?:i|we|they|it|he|she|you)\b)|"
     r"(?<=,\s)so\b(?!\s{1,3}(?:far|on|many|much|long|called)\b)|"
@@ -83,27 +96,37 @@ _BENEFIT = re.compile(
     re.IGNORECASE,
 )
 _BENEFIT_WORD = re.compile(r"[sib\u017f\u0130\u0131SIB](?i:o\b|n order\b|uch that\b|ecause\b)")
-"""In every match of `_BENEFIT`, at most `_BEFORE_WORD` characters behind where it begins; much faster to look for."""
+"""In every match of `_BENEFIT`, at most `_BEFORE_WORD` characters behind where it begins; much
+faster to look for."""
 _BEFORE_WORD = 6
 _STARTS_CLAUSE = re.compile(
-    rf"^(?:(i|we)\b(?:{_ADVERB}\s{{0,3}}{_WISH})|so\b|in order\b|because\b|to be able to\b)", re.IGNORECASE
+    rf"^(?:(i|we)\b(?:{_ADVERB}\s{{0,3}}{_WISH})|so\b|in order\b|because\b|to be able to\b)",
+    re.IGNORECASE,
 )
 _SPOKEN = re.compile(r"\b(?:i|we)\b", re.IGNORECASE)
 _WHOLE_STORY = re.compile(
-    r"\bas (?:an?|the) (?:(?!\bso\b)[^.,;:!?]){1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would like|can)\b", re.IGNORECASE
+    r"\bas (?:an?|the) (?:(?!\bso\b)[^.,;:!?]){1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would"
+    r" like|can)\b",
+    re.IGNORECASE,
 )
 _SECOND_WISH = re.compile(
-    r"(?:\b(?:and|but)|[,;.:])\s{1,3}(?:also\s{1,3})?i (?:want|need|would like) to\b|\bas an? [^.,;]{1,60}, i\b",
+    r"(?:\b(?:and|but)|[,;.:])\s{1,3}(?:also\s{1,3})?i (?:want|need|would like) to\b|\bas an?"
+    r" [^.,;]{1,60}, i\b",
     re.IGNORECASE,
 )
 _NEGATED_WISH = re.compile(
-    r"^(?:never|cannot|(?:do|would|will|shall|should|can|could) not|(?:do|would|wo|sha|should|ca|could)n't)"
+    r"^(?:never|cannot|(?:do|would|will|shall|should|can|could)"
+    r" not|(?:do|would|wo|sha|should|ca|could)n't)"
     r"(?:\s{1,3}ever)?\s{1,3}(?:want|need|like|wish|love|prefer|hope|expect)(?:\s{1,3}to)?\b\s{0,3}",
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…)\W*$")
-_QUOTES = str.maketrans({"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"})
-_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "HEBREW"})
+_QUOTES = str.maketrans(
+    {"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"}
+)
+_SCRIPTS = frozenset(
+    {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "HEBREW"}
+)
 _MEASURES = frozenset("μΩ")
 _UNSEEN_CATEGORIES = frozenset({"Cf", "Cc", "Co", "Cn", "Mn", "Me"})
 _UNSEEN = "\u115f\u1160\u3164\uffa0\u2800"
@@ -134,15 +157,16 @@ class StoryList:
     stories: tuple[Story, ...]
     rejected: tuple[Rejected, ...]
     lines: int
-    """Stories and what stood beside them, one each; of titles, acceptance criteria and the like only those beyond
-    FRAME_LINES a story and one more."""
+    """Stories and what stood beside them, one each; of titles, acceptance criteria and the like
+    only those beyond FRAME_LINES a story and one more."""
     flags: tuple[str, ...]
 
 
 def read(completion: str, characters: int, most_lines: int) -> StoryList:
     """The stories in `completion`, in the order in which they stand there.
 
-    `characters`: at most, behind the thinking. `most_lines`: what stands behind them is counted and not read.
+    `characters`: at most, behind the thinking. `most_lines`: what stands behind them is counted and
+    not read.
     """
     text, flags = visible(completion, characters)
     if VOID & set(flags):
@@ -165,7 +189,8 @@ def read(completion: str, characters: int, most_lines: int) -> StoryList:
 
 
 def visible(completion: str, characters: int) -> tuple[str, list[str]]:
-    """What stands behind the last `</think>`, in normal form, and flags for what was taken out of it."""
+    """What stands behind the last `</think>`, in normal form, and flags for what was taken out of
+    it."""
     depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
@@ -195,27 +220,33 @@ def _plain(text: str) -> tuple[str, list[str]]:
     shown = "".join(
         mark
         for mark in text
-        if mark.isascii() or not (unicodedata.category(mark) in _UNSEEN_CATEGORIES or mark in _UNSEEN)
+        if mark.isascii()
+        or not (unicodedata.category(mark) in _UNSEEN_CATEGORIES or mark in _UNSEEN)
     )
     if shown != text:
         flags.append(HIDDEN)
     for word in re.findall(r"\w+", shown):
         letters = {mark for mark in word if mark.isalpha() and mark not in _MEASURES}
-        if not word.isascii() and len({unicodedata.name(one, "?").partition(" ")[0] for one in letters} & _SCRIPTS) > 1:
+        if (
+            not word.isascii()
+            and len({unicodedata.name(one, "?").partition(" ")[0] for one in letters} & _SCRIPTS)
+            > 1
+        ):
             flags.append(MIXED)
             break
     return shown, flags
 
 
 def tidied(text: str) -> str:
-    """One item on one line: in normal form, without bullets, emphasis, markup and what does not show."""
+    """One item on one line: in normal form, without bullets, emphasis, markup and what does not
+    show."""
     plain, _ = _plain(text)
     return _bare(" ".join(without_tags(plain).split()))[0]
 
 
 def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], int]:
-    """Line number and text of what may be a story each, clauses on lines of their own joined; and how many lines are
-    titles, acceptance criteria and the like."""
+    """Line number and text of what may be a story each, clauses on lines of their own joined; and
+    how many lines are titles, acceptance criteria and the like."""
     groups: list[tuple[int, str]] = []
     frames = 0
     open_ended = in_details = False
@@ -229,9 +260,15 @@ def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], in
         elif open_ended and groups and _continues(line, bulleted, groups[-1][1]):
             groups[-1] = (groups[-1][0], f"{groups[-1][1]} {line}")
         elif groups and (
-            _DETAILS.match(line) or _LABELLED.match(line) or (in_details and (bulleted or raw[:1].isspace()))
+            _DETAILS.match(line)
+            or _LABELLED.match(line)
+            or (in_details and (bulleted or raw[:1].isspace()))
         ):
-            frames, open_ended, in_details = frames + 1, False, in_details or _DETAILS.match(line) is not None
+            frames, open_ended, in_details = (
+                frames + 1,
+                False,
+                in_details or _DETAILS.match(line) is not None,
+            )
         elif len(line.split()) <= MAX_FRAME_WORDS and (
             raw.lstrip().startswith("#")
             or line.endswith(":")
@@ -246,9 +283,12 @@ def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], in
 
 
 def _is_title(lines: Sequence[str], at: int, line: str) -> bool:
-    """`line`, bare, at `at` opens a paragraph, ends no sentence, and the line below begins a story."""
+    """`line`, bare, at `at` opens a paragraph, ends no sentence, and the line below begins a
+    story."""
     opens = (at == 0 or not lines[at - 1].strip()) and line[-1] not in ".!?"
-    return opens and at + 1 < len(lines) and _ROLE_OPENING.match(_bare(lines[at + 1])[0]) is not None
+    return (
+        opens and at + 1 < len(lines) and _ROLE_OPENING.match(_bare(lines[at + 1])[0]) is not None
+    )
 
 
 def _bare(raw: str) -> tuple[str, bool]:
@@ -311,7 +351,8 @@ def _clauses(text: str) -> tuple[str, str, str | None] | None:
 
 
 def _wish(rest: str) -> re.Match[str] | None:
-    """Where the role ends: at a wish in words that are known, else at the first `I` or `we` behind the role."""
+    """Where the role ends: at a wish in words that are known, else at the first `I` or `we` behind
+    the role."""
     said = _split_benefit(rest[:400])[0]
     first = None
     for match in _WANT.finditer(said):
@@ -347,7 +388,8 @@ def _problem(role: str, want: str) -> str | None:
 
 
 def _says_something(clause: str) -> bool:
-    """Not empty, no placeholder, and one word at least that is neither a function word nor a name for a slot."""
+    """Not empty, no placeholder, and one word at least that is neither a function word nor a name
+    for a slot."""
     if _PLACEHOLDER.match(clause):
         return False
     stop_words, slot_words = word_list("stop_words"), word_list("slot_words")

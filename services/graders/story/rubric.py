@@ -40,13 +40,17 @@ def _good(facts: StoryFacts) -> float:
 
 
 def _count(facts: StoryFacts) -> float:
-    return _on_topic(facts) * math.exp(-abs(facts.lines - facts.references) / max(2.0, facts.references / 4))
+    return _on_topic(facts) * math.exp(
+        -abs(facts.lines - facts.references) / max(2.0, facts.references / 4)
+    )
 
 
 MEASURES: Mapping[str, Callable[[StoryFacts], float]] = {
     "coverage": lambda facts: facts.coverage,
     "format": _good,
-    "clauses": lambda facts: _good(facts) * (WITHOUT_BENEFIT + (1 - WITHOUT_BENEFIT) * facts.benefits),
+    "clauses": lambda facts: (
+        _good(facts) * (WITHOUT_BENEFIT + (1 - WITHOUT_BENEFIT) * facts.benefits)
+    ),
     "count": _count,
 }
 """Form counts on topic only."""
@@ -70,7 +74,9 @@ def _charges(facts: StoryFacts) -> Components:
     return {
         "redundancy": REDUNDANCY * facts.repeats / facts.stories,
         "benefits": BENEFITS * max(0.0, facts.benefits_wanted - facts.benefits),
-        "boilerplate": BOILERPLATE * max(0.0, facts.boilerplate - USUAL_BOILERPLATE) / (1 - USUAL_BOILERPLATE),
+        "boilerplate": BOILERPLATE
+        * max(0.0, facts.boilerplate - USUAL_BOILERPLATE)
+        / (1 - USUAL_BOILERPLATE),
         "fluency": FLUENCY * (1 - senses.fluency),
         "focus": FOCUS * (1 - senses.focus),
         "coherence": COHERENCE * (1 - senses.coherence),
@@ -89,7 +95,16 @@ def _scrum(facts: StoryFacts) -> Components:
 
 
 WEIGHTS = {"coverage": COVERAGE, "format": FORMAT, "clauses": CLAUSES, "count": COUNT}
-CHARGES = ("redundancy", "benefits", "boilerplate", "fluency", "focus", "coherence", "role", "tampering")
+CHARGES = (
+    "redundancy",
+    "benefits",
+    "boilerplate",
+    "fluency",
+    "focus",
+    "coherence",
+    "role",
+    "tampering",
+)
 RUBRICS: Rubrics[StoryFacts] = Rubrics(
     {"story/weighted@1": weighted(MEASURES, WEIGHTS, _charged), "story/scrum@1": _scrum},
     components=tuple(dict.fromkeys((*MEASURES, *CHARGES, *SCRUM_WEIGHTS, "clipped"))),

@@ -1,7 +1,8 @@
-"""The seven quantities of GRPO-for-SCRUM's reward, as its version of 7 July 2025 computes them, oddities included.
+"""The seven quantities of GRPO-for-SCRUM's reward, as its version of 7 July 2025 computes them,
+oddities included.
 
-For comparing with rewards that were trained on; `story/weighted@1` is the one to train with. Knows no
-model.
+For comparing with rewards that were trained on; `story/weighted@1` is the one to train with. Knows
+no model.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ class ScrumTexts:
     issues: tuple[str, ...]
 
 
-def scrum_texts(completion: str, references: Sequence[str], max_characters: int, max_lines: int) -> ScrumTexts:
-    """What is compared. Its authors had no limits; a text with more characters has no lines here."""
+def scrum_texts(
+    completion: str, references: Sequence[str], max_characters: int, max_lines: int
+) -> ScrumTexts:
+    """What is compared. Its authors had no limits; a text with more characters has no lines
+    here."""
     text = re.split("</think>", completion, maxsplit=1, flags=re.IGNORECASE)[-1]
     said = text.splitlines() if len(text) <= max_characters else []
     lines = tuple(line.strip() for line in said if line.strip())[:max_lines]
@@ -59,16 +63,20 @@ def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) ->
         clause=_mean([_clause_share(line) for line in texts.clean]),
         coverage=_coverage(issues @ lines.T),
         count=count,
-        length=_mean([max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in texts.clean]),
+        length=_mean(
+            [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in texts.clean]
+        ),
         redundancy=-int((np.triu(clean @ clean.T, 1) > SIMILAR).sum()) / len(clean),
         extraneous=_mean([_clause_share(line.lower()) for line in texts.lines]) - 1,
     )
 
 
 def _is_story(line: str) -> bool:
-    """Bullets, `as a` or `as an`, a role without a comma, perhaps a comma, `i want`, text, `so that`, text.
+    """Bullets, `as a` or `as an`, a role without a comma, perhaps a comma, `i want`, text, `so
+    that`, text.
 
-    One pattern would say so as well, and take hours for a line of many wants: the first `i want` decides.
+    One pattern would say so as well, and take hours for a line of many wants: the first `i want`
+    decides.
     """
     opening = _OPENING.match(line)
     wish = _WISH.search(line, opening.end()) if opening else None
@@ -85,7 +93,8 @@ def _clause_share(line: str) -> float:
 
 
 def _coverage(cosines: Vectors) -> float:
-    """Greedy in the order of the issues; a line that is used has -1 from then on, and is chosen when none is left."""
+    """Greedy in the order of the issues; a line that is used has -1 from then on, and is chosen
+    when none is left."""
     left = cosines.astype(np.float64)
     chosen = []
     for issue in range(len(left)):

@@ -1,8 +1,9 @@
-"""Does a story mean what its similarity promises? Fluency, focus, coherence, role; each a number in [0, 1].
+"""Does a story mean what its similarity promises? Fluency, focus, coherence, role; each a number in
+[0, 1].
 
-A sentence vector hardly tells a want from the same words shuffled or padded: these checks do. Contradictions are the
-pair model's (`pairs.py`). Most read words only; the probes are linear functions of what the model gave for the same
-text anyway. Knows no model.
+A sentence vector hardly tells a want from the same words shuffled or padded: these checks do.
+Contradictions are the pair model's (`pairs.py`). Most read words only; the probes are linear
+functions of what the model gave for the same text anyway. Knows no model.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def probe(name: str) -> Probe:
 
 def is_about_stories(want: str, known: Collection[str]) -> bool:
     """Speaks of stories, tickets or sprints where the task does not."""
-    return any(stem(word) not in known for word in word_list("meta_words").intersection(tokens(want)))
+    return any(
+        stem(word) not in known for word in word_list("meta_words").intersection(tokens(want))
+    )
 
 
 def own_benefit(want: str, benefit: str) -> bool:
@@ -75,8 +78,8 @@ def own_benefit(want: str, benefit: str) -> bool:
 
 
 def explained(clause: str, known: Collection[str], wanted: Collection[str] = ()) -> float:
-    """Share of the clause's words of meaning that are in `known` or `wanted` (stems) or are usual in stories of any
-    trade."""
+    """Share of the clause's words of meaning that are in `known` or `wanted` (stems) or are usual
+    in stories of any trade."""
     said = content(clause)
     if not said:
         return 1.0
@@ -90,7 +93,8 @@ def _usual() -> frozenset[str]:
 
 
 def is_others_role(role: str, own: frozenset[str], all_roles: Collection[frozenset[str]]) -> bool:
-    """The role is one that the task has for something else. `own`: stems of the role that the reference has."""
+    """The role is one that the task has for something else. `own`: stems of the role that the
+    reference has."""
     said = frozenset(content(role))
     return bool(own) and not said & own and said in all_roles
 

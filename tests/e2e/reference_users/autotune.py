@@ -1,4 +1,5 @@
-"""System D: supervised training, preferences, a reward model and RLOO on GPT-2, with rows of Alpaca and of hh-rlhf."""
+"""System D: supervised training, preferences, a reward model and RLOO on GPT-2, with rows of Alpaca
+and of hh-rlhf."""
 
 from __future__ import annotations
 
@@ -20,25 +21,35 @@ def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
 def prepare(folder: Path) -> None:
     make_model("gpt2", folder / "openai-community" / "gpt2")
     alpaca = [
-        {"instruction": f"Add {n} and 1.", "input": "" if n % 2 else "Answer in one word.", "output": f"It is {n + 1}."}
+        {
+            "instruction": f"Add {n} and 1.",
+            "input": "" if n % 2 else "Answer in one word.",
+            "output": f"It is {n + 1}.",
+        }
         for n in range(20)
     ]
     write_rows(folder / "yahma" / "alpaca-cleaned" / "train.jsonl", alpaca)
     write_rows(folder / "alpaca.jsonl", alpaca)
     asked = "\n\nHuman: What is {n} plus 1?\n\nAssistant: "
     pairs = [
-        {"chosen": f"{asked.format(n=n)}It is {n + 1}.", "rejected": f"{asked.format(n=n)}Go away."} for n in range(20)
+        {"chosen": f"{asked.format(n=n)}It is {n + 1}.", "rejected": f"{asked.format(n=n)}Go away."}
+        for n in range(20)
     ]
     pairs[3]["rejected"] = pairs[3]["chosen"]  # some of theirs are twice the same answer
     write_rows(folder / "Anthropic" / "hh-rlhf" / "train.jsonl", pairs)
     (folder / "book.txt").write_text("A word after a word after a word is power. " * 20)
-    write_rows(folder / "prompts.jsonl", [{"prompt": "Human: Say something.\n\nAssistant:"}, {"prompt": "Once upon"}])
+    write_rows(
+        folder / "prompts.jsonl",
+        [{"prompt": "Human: Say something.\n\nAssistant:"}, {"prompt": "Once upon"}],
+    )
 
 
 def check(folder: Path) -> None:
     for name in ("sft_alpaca_gpt2", "dpo_hh_gpt2", "reward_hh_gpt2", "rloo_hh_gpt2"):
         assert (folder / "runs" / name / "final").is_dir(), name
-    assert (folder / "runs" / "sft-openai-community-gpt2-alpaca" / "final" / "adapter_config.json").exists()
+    assert (
+        folder / "runs" / "sft-openai-community-gpt2-alpaca" / "final" / "adapter_config.json"
+    ).exists()
     metrics = json.loads((folder / "completions.metrics.json").read_text())
     assert metrics["completions"] == 2
     assert metrics["perplexity"] > 1
@@ -52,11 +63,20 @@ USER = User(
         "gradus chat": ["--max-new-tokens", "8"],
         "gradus train dpo": SMALL,
         "gradus train reward": SMALL,
-        "gradus train rloo": ["--max_steps", "2", "--max_completion_length", "8", "--data.limit", "8"],
+        "gradus train rloo": [
+            "--max_steps",
+            "2",
+            "--max_completion_length",
+            "8",
+            "--data.limit",
+            "8",
+        ],
         "gradus sample": ["--max-new-tokens", "8"],
     },
     not_run={
-        "gradus merge ADAPTER --gguf": "the converter is llama.cpp's, which is a program of its own",
+        "gradus merge ADAPTER --gguf": (
+            "the converter is llama.cpp's, which is a program of its own"
+        ),
         "gradus train sft FILE": "the form of a command, of which the others are examples",
     },
     check=check,

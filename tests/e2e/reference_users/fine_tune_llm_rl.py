@@ -1,4 +1,5 @@
-"""System E: small models on Apple Silicon. Its files are a CSV of meetings and traces of an agent."""
+"""System E: small models on Apple Silicon. Its files are a CSV of meetings and traces of an
+agent."""
 
 from __future__ import annotations
 
@@ -17,11 +18,16 @@ def prepare(folder: Path) -> None:
     make_model("qwen3", folder / "Qwen" / "Qwen3-0.6B")
     (folder / "data").mkdir()
     rows = [
-        (f"Meeting of {people} people about the budget.", people / 25, "size", people / 25) for people in range(1, 21)
+        (f"Meeting of {people} people about the budget.", people / 25, "size", people / 25)
+        for people in range(1, 21)
     ]
     write_csv(folder / "data" / "meetings.csv", MEETINGS, rows)
     traces = [
-        {"prompt": f"Will meeting {number} succeed?", "chosen": "I looked at the calendar. YES", "rejected": "Perhaps."}
+        {
+            "prompt": f"Will meeting {number} succeed?",
+            "chosen": "I looked at the calendar. YES",
+            "rejected": "Perhaps.",
+        }
         for number in range(10)
     ]
     (folder / "data" / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in traces))

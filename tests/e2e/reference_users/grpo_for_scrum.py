@@ -1,4 +1,5 @@
-"""System C: the user stories of a sprint. Its file has sprint_name, sprint_goal, formatted_issues and num_issues."""
+"""System C: the user stories of a sprint. Its file has sprint_name, sprint_goal, formatted_issues
+and num_issues."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ SMALL += [
 def prepare(folder: Path) -> None:
     for name in ("Qwen/Qwen2.5-1.5B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"):
         make_model("qwen2", folder / name)
-    shipped = [json.loads(line) for line in (ROOT / "configs/tasks/story.jsonl").read_text().splitlines()[:6]]
+    shipped = [
+        json.loads(line)
+        for line in (ROOT / "configs/tasks/story.jsonl").read_text().splitlines()[:6]
+    ]
     rows = [
         (f"Sprint {number}", task["sprint_goal"], " ||||| ".join(issues), len(issues))
         for number, task in enumerate(shipped, start=1)
@@ -37,11 +41,25 @@ def prepare(folder: Path) -> None:
     ]
     # Most of their issues are bare titles, some in quotes, some twice.
     rows.append(
-        ("Sprint 7", "Stop the login from failing for people whose profile has no name.", " ||||| ".join(TITLES), 4)
+        (
+            "Sprint 7",
+            "Stop the login from failing for people whose profile has no name.",
+            " ||||| ".join(TITLES),
+            4,
+        )
     )
-    rows.append(("Sprint 7", "Another team calls its sprint the same.", " ||||| ".join(TITLES[1:3]), 2))
-    write_csv(folder / "sprints.csv", ("sprint_name", "sprint_goal", "formatted_issues", "num_issues"), rows)
-    said = "As a tenant, I want to report a leak with a photo, so that the plumber knows what to bring."
+    rows.append(
+        ("Sprint 7", "Another team calls its sprint the same.", " ||||| ".join(TITLES[1:3]), 2)
+    )
+    write_csv(
+        folder / "sprints.csv",
+        ("sprint_name", "sprint_goal", "formatted_issues", "num_issues"),
+        rows,
+    )
+    said = (
+        "As a tenant, I want to report a leak with a photo, so that the plumber knows what to"
+        " bring."
+    )
     submission = {
         "id": "s1",
         "completion": said,

@@ -1,4 +1,5 @@
-"""System A: OCaml from worked answers, then from compiler and tests. Its files: two CSV tables, JSONL and an .envrc."""
+"""System A: OCaml from worked answers, then from compiler and tests. Its files: two CSV tables,
+JSONL and an .envrc."""
 
 from __future__ import annotations
 
@@ -29,15 +30,22 @@ export LORA_ALPHA=16
 VERBS = {"add": "+", "take": "-", "multiply": "*"}
 SAYS = {
     "add": "[{name} x] is the sum of the whole number [x] and {number}; it may be negative.",
-    "take": "What is left of the given amount when {number} of it are gone, for example by [{name}].",
-    "multiply": "Repeats its argument {number} times and tells how many that makes together: [{name}].",
+    "take": (
+        "What is left of the given amount when {number} of it are gone, for example by [{name}]."
+    ),
+    "multiply": (
+        "Repeats its argument {number} times and tells how many that makes together: [{name}]."
+    ),
 }
 
 
 def problem(verb: str, number: int) -> tuple[str, str, str]:
     """A prompt that ends in an unfinished definition, its tests, and the rest of the definition."""
     name, sign = f"{verb}_{number}", VERBS[verb]
-    ask = f"(** {SAYS[verb].format(name=name, number=number)}\n  >>> {name} 1\n*)\nlet {name} (x : int) : int =\n"
+    ask = (
+        f"(** {SAYS[verb].format(name=name, number=number)}\n  >>> {name} 1\n*)\nlet {name} (x :"
+        " int) : int =\n"
+    )
     cases = "\n".join(f"  assert ({name} {x} = {x} {sign} {number});" for x in (1, 5, 12))
     return ask, f"let () =\n{cases}\n;;\n", f"  x {sign} {number}"
 
@@ -68,14 +76,20 @@ def prepare(folder: Path) -> None:
 
 def check(folder: Path) -> None:
     asked = [
-        json.loads((folder / name).read_text().splitlines()[0])["prompt"] for name in ("train.jsonl", "answers.jsonl")
+        json.loads((folder / name).read_text().splitlines()[0])["prompt"]
+        for name in ("train.jsonl", "answers.jsonl")
     ]
-    assert len({prompt.partition("```ocaml")[0] for prompt in asked}) == 1  # both stages ask in the same words
+    assert (
+        len({prompt.partition("```ocaml")[0] for prompt in asked}) == 1
+    )  # both stages ask in the same words
     rows = [json.loads(line) for line in (folder / "eval.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [f"eval_{number}" for number in range(3, 9)]
-    assert [row.get("solution") is not None for row in rows] == [True] + [False] * 5  # stubs count as absent
+    assert [row.get("solution") is not None for row in rows] == [True] + [
+        False
+    ] * 5  # stubs count as absent
     trained = [
-        json.loads(line) for line in (folder / "runs/ocaml_qwen_1.5b/tasks.train.jsonl").read_text().splitlines()
+        json.loads(line)
+        for line in (folder / "runs/ocaml_qwen_1.5b/tasks.train.jsonl").read_text().splitlines()
     ]
     assert {row["id"] for row in trained} == {f"oss_{number}" for number in range(8)}
     assert (folder / "runs/ocaml_qwen_1.5b/final/adapter_config.json").exists()
@@ -87,7 +101,13 @@ USER = User(
     prepare=prepare,
     smaller={
         "gradus train sft": ["--num_train_epochs", "1", "--data.held_out", "0.2"],
-        "gradus train configs/train/ocaml_qwen_1.5b.yaml": [*SERVICE, "--max_steps", "2", "--evaluation.samples", "1"],
+        "gradus train configs/train/ocaml_qwen_1.5b.yaml": [
+            *SERVICE,
+            "--max_steps",
+            "2",
+            "--evaluation.samples",
+            "1",
+        ],
         "gradus eval": ["--max-new-tokens", "16"],
         "gradus pipeline run": ["--dry-run"],
     },

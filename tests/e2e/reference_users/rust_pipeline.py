@@ -1,4 +1,5 @@
-"""System B: a Rust agent by repairs, preferences and rewards. Its tasks: description, starter_code, tests, solution."""
+"""System B: a Rust agent by repairs, preferences and rewards. Its tasks: description, starter_code,
+tests, solution."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ gates:
      bound: value, at_most: 0}
   - {name: questions, of: runs/eval/choices-after/choices.json, against: runs/eval/choices-before/choices.json,
      metric: accuracy, at_least: -1}
-"""
+"""  # noqa: E501
 
 
 def has_converter() -> bool:
@@ -43,16 +44,27 @@ def prepare(folder: Path) -> None:
             {
                 "description": f"Write a function that gives `a {sign} b`.",
                 "starter_code": f"{head} {{\n    todo!()\n}}\n",
-                "tests": f"#[test]\nfn works() {{\n    assert_eq!({name}_{number}(7, 2), 7 {sign} 2);\n}}\n",
-                "solution": f"{head} {{\n    let found: Vec<u32> = [a].iter().map(|a| a {sign} b).collect();\n"
-                "    found[0]\n}\n",
+                "tests": (
+                    f"#[test]\nfn works() {{\n    assert_eq!({name}_{number}(7, 2), 7 {sign}"
+                    " 2);\n}\n"
+                ),
+                "solution": (
+                    f"{head} {{\n    let found: Vec<u32> = [a].iter().map(|a| a {sign}"
+                    " b).collect();\n    found[0]\n}\n"
+                ),
                 "complexity": number,
             }
         )
     write_rows(folder / "tasks.jsonl", tasks)
     asked = {"choices": ["one", "two", "three", "four"], "subject": "counting"}
-    write_rows(folder / "questions.jsonl", [{**asked, "question": f"Count {n}.", "answer": n % 4} for n in range(8)])
-    pairs = [{"prompt": f"Add {n}.", "chosen": f"fn f() {{ {n} }}", "rejected": "I cannot."} for n in range(20)]
+    write_rows(
+        folder / "questions.jsonl",
+        [{**asked, "question": f"Count {n}.", "answer": n % 4} for n in range(8)],
+    )
+    pairs = [
+        {"prompt": f"Add {n}.", "chosen": f"fn f() {{ {n} }}", "rejected": "I cannot."}
+        for n in range(20)
+    ]
     write_rows(folder / "pairs.jsonl", pairs)
     (folder / "gates.yaml").write_text(GATES)
     (folder / "tokens").mkdir()
@@ -66,12 +78,24 @@ def check(folder: Path) -> None:
     chats = [json.loads(line) for line in (folder / "chats.jsonl").read_text().splitlines()]
     assert all(chat["messages"][-1]["role"] == "assistant" for chat in chats)
     agents = [json.loads(line) for line in (folder / "agent.jsonl").read_text().splitlines()]
-    calls = [call for chat in agents for said in chat["messages"] for call in said.get("tool_calls") or ()]
+    calls = [
+        call
+        for chat in agents
+        for said in chat["messages"]
+        for call in said.get("tool_calls") or ()
+    ]
     called = {call["function"]["name"] for call in calls}
     # Mutations break no import, and these tasks have no crates.
-    assert {tool["function"]["name"] for tool in agents[0]["tools"]} - called == {"search_crates_io"}
+    assert {tool["function"]["name"] for tool in agents[0]["tools"]} - called == {
+        "search_crates_io"
+    }
     assert '"eval_kl"' in (folder / "runs" / "dpo_rust_gpt_oss_20b" / "metrics.jsonl").read_text()
-    for name in ("sft_rust_gpt_oss_20b", "dpo_rust_gpt_oss_20b", "rust_gpt_oss_20b", "pretrain_llama_7b"):
+    for name in (
+        "sft_rust_gpt_oss_20b",
+        "dpo_rust_gpt_oss_20b",
+        "rust_gpt_oss_20b",
+        "pretrain_llama_7b",
+    ):
         assert (folder / "runs" / name / "final").is_dir(), name
     assert len((folder / "tokens" / "texts.jsonl").read_text().splitlines()) == 1
     assert json.loads((folder / "promotion.json").read_text())["promoted"] is True
@@ -81,21 +105,57 @@ USER = User(
     guide="from_rust_pipeline",
     prepare=prepare,
     smaller={
-        "gradus train sft": ["--max_steps", "2", "--data.held_out", "0.2", "--gradient_accumulation_steps", "1"],
-        "gradus train dpo": ["--max_steps", "2", "--data.held_out", "0.2", "--gradient_accumulation_steps", "1"],
+        "gradus train sft": [
+            "--max_steps",
+            "2",
+            "--data.held_out",
+            "0.2",
+            "--gradient_accumulation_steps",
+            "1",
+        ],
+        "gradus train dpo": [
+            "--max_steps",
+            "2",
+            "--data.held_out",
+            "0.2",
+            "--gradient_accumulation_steps",
+            "1",
+        ],
         "gradus train configs/train/rust_gpt_oss_20b.yaml": [
-            *(*SERVICE, "--max_steps", "1", "--num_generations", "2", "--gradient_accumulation_steps", "2"),
+            *(
+                *SERVICE,
+                "--max_steps",
+                "1",
+                "--num_generations",
+                "2",
+                "--gradient_accumulation_steps",
+                "2",
+            ),
             *("--max_completion_length", "8", "--evaluation.samples", "0"),
         ],
         "gradus train pretrain": [
-            *("--data.curriculum", "[{length: 16, steps: 1}, {length: 32, steps: 1}]", "--data.held_out", "0.1"),
-            *("--data.eval_blocks", "2", "--warmup_steps", "0", "--per_device_train_batch_size", "1"),
+            *(
+                "--data.curriculum",
+                "[{length: 16, steps: 1}, {length: 32, steps: 1}]",
+                "--data.held_out",
+                "0.1",
+            ),
+            *(
+                "--data.eval_blocks",
+                "2",
+                "--warmup_steps",
+                "0",
+                "--per_device_train_batch_size",
+                "1",
+            ),
         ],
         "gradus eval": ["--max-new-tokens", "8", "--limit", "2"],
         "gradus eval-choices": ["--limit", "2"],
         "gradus model": ["--dry-run"],
     },
-    not_run={"gradus pairs": "answers of an untrained model all earn nothing, so they make no pairs"},
+    not_run={
+        "gradus pairs": "answers of an untrained model all earn nothing, so they make no pairs"
+    },
     # Without the converter of llama.cpp, the command says how to get one.
     statuses={"gradus merge runs/sft_rust_gpt_oss_20b --out": 0 if has_converter() else 2},
     check=check,

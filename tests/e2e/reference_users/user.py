@@ -1,7 +1,9 @@
-"""A user of another system follows the guide for it: its commands run as they are written, on data of their shape.
+"""A user of another system follows the guide for it: its commands run as they are written, on data
+of their shape.
 
-Commands are read from the guide, so that the two cannot differ. They run in a folder with the user's data, tiny
-untrained models under the names of the real ones, and `configs/` of this checkout.
+Commands are read from the guide, so that the two cannot differ. They run in a folder with the
+user's data, tiny untrained models under the names of the real ones, and `configs/` of this
+checkout.
 """
 
 from __future__ import annotations
@@ -53,15 +55,19 @@ class User:
         return ROOT / "docs" / "guides" / f"{self.guide}.md"
 
     def commands(self) -> list[str]:
-        """The commands of the guide, each once: those in blocks of `sh`, then those in its text and tables.
+        """The commands of the guide, each once: those in blocks of `sh`, then those in its text and
+        tables.
 
-        Blocks of `bash` hold what needs several GPUs or a Mac, and `gradus` alone, the menu, needs a terminal.
+        Blocks of `bash` hold what needs several GPUs or a Mac, and `gradus` alone, the menu, needs
+        a terminal.
         """
         text = self.page.read_text(encoding="utf-8")
         blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
         lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
         spans = re.findall(r"`(gradus [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-        named = [span for span in spans if not re.fullmatch(r"[a-z -]+", span)]  # the rest are names of commands
+        named = [
+            span for span in spans if not re.fullmatch(r"[a-z -]+", span)
+        ]  # the rest are names of commands
         return list(dict.fromkeys(line for line in [*lines, *named] if line not in ("", "gradus")))
 
     def is_run(self, command: str) -> bool:
@@ -70,7 +76,9 @@ class User:
     def unused(self) -> list[str]:
         """Beginnings that no command of the guide has."""
         starts = {*self.smaller, *self.not_run, *self.statuses}
-        return sorted(start for start in starts if not any(one.startswith(start) for one in self.commands()))
+        return sorted(
+            start for start in starts if not any(one.startswith(start) for one in self.commands())
+        )
 
     def follow(self, folder: Path, port: int, page_port: int) -> None:
         """Run every command in the folder, in order, and check what is left. The ports are free."""
@@ -80,7 +88,9 @@ class User:
         with ExitStack() as servers:
             if self.serves is not None:
                 servers.enter_context(
-                    _serving(["gradus", "serve", "--graders", self.serves, "--port", str(port)], folder)
+                    _serving(
+                        ["gradus", "serve", "--graders", self.serves, "--port", str(port)], folder
+                    )
                 )
             for command in self.commands():
                 if self.is_run(command):
@@ -98,7 +108,10 @@ class User:
             words += ["--port", str(port)]
         if words[:2] == ["gradus", "dashboard"]:
             words += ["--port", str(page_port)]
-        return [*words, *(one.replace(":8000", f":{port}") for one in self._of(command, self.smaller, ()))]
+        return [
+            *words,
+            *(one.replace(":8000", f":{port}") for one in self._of(command, self.smaller, ())),
+        ]
 
     @staticmethod
     def _of(command: str, by_start: Mapping[str, V], otherwise: V) -> V:
@@ -109,8 +122,17 @@ class User:
 
 def _environment(folder: Path) -> dict[str, str]:
     """The hub is off: what a command does not find in the folder, it does not find."""
-    own = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "COLUMNS": "120"}
-    return {**os.environ, **own, "GRADUS_CACHE_DIR": os.environ.get("GRADUS_CACHE_DIR", str(ROOT / ".cache"))}
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
+        "COLUMNS": "120",
+    }
+    return {
+        **os.environ,
+        **own,
+        "GRADUS_CACHE_DIR": os.environ.get("GRADUS_CACHE_DIR", str(ROOT / ".cache")),
+    }
 
 
 def _program(words: Sequence[str]) -> list[str]:
@@ -133,7 +155,9 @@ def _run(words: Sequence[str], folder: Path, status: int) -> None:
     )
     if done.returncode != status:
         said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        raise AssertionError(f"{shlex.join(words)}: exit status {done.returncode}, not {status}\n{said}")
+        raise AssertionError(
+            f"{shlex.join(words)}: exit status {done.returncode}, not {status}\n{said}"
+        )
 
 
 @contextmanager
@@ -141,7 +165,9 @@ def _serving(words: Sequence[str], folder: Path) -> Iterator[None]:
     """Inside the block the server runs. Raises AssertionError where it ends or does not answer."""
     log, port = folder / f"{words[1]}.log", words[words.index("--port") + 1]
     with log.open("w") as output:
-        server = subprocess.Popen(_program(words), cwd=folder, env=_environment(folder), stdout=output, stderr=output)
+        server = subprocess.Popen(
+            _program(words), cwd=folder, env=_environment(folder), stdout=output, stderr=output
+        )
         try:
             give_up_at = time.monotonic() + READY_S
             while not _answers(f"http://127.0.0.1:{port}{SERVERS[words[1]]}"):

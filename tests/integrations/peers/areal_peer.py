@@ -1,4 +1,5 @@
-"""AReaL's AsyncRewardWrapper, which runs the function in a pool of processes. Its package is not imported."""
+"""AReaL's AsyncRewardWrapper, which runs the function in a pool of processes. Its package is not
+imported."""
 
 import functools
 import importlib.util

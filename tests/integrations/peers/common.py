@@ -1,6 +1,7 @@
 """What the scripts of this folder share: a task, answers to it, and one line of JSON as the result.
 
-With `SINGLES`, a number, the line is what that many single calls cost beside one batch (tests/bench/singles.py).
+With `SINGLES`, a number, the line is what that many single calls cost beside one batch
+(tests/bench/singles.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ async def told(
     faulty: Callable[[], Awaitable[Any]],
     single: Callable[[str], Awaitable[Any]] | None = None,
 ) -> None:
-    """Print the rewards of the answers, and what a fault becomes: the exception, or what was returned.
+    """Print the rewards of the answers, and what a fault becomes: the exception, or what was
+    returned.
 
     `single` is the part of `reward` whose cost is measured, by default all of it.
     """
@@ -52,7 +54,8 @@ async def told(
 
 
 def cpu_s(*pids: int) -> list[float]:
-    """CPU seconds of each process with its descendants that live or were waited for, in ticks of 10 ms."""
+    """CPU seconds of each process with its descendants that live or were waited for, in ticks of 10
+    ms."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -70,10 +73,12 @@ def cpu_s(*pids: int) -> list[float]:
 
 
 async def cost(reward: Callable[[str], Awaitable[Any]], n: int) -> dict[str, list[list[float]]]:
-    """[seconds, CPU seconds of this process, CPU seconds of the service] of `n` answers, as one batch and as singles.
+    """[seconds, CPU seconds of this process, CPU seconds of the service] of `n` answers, as one
+    batch and as singles.
 
-    Both ways take turns in five rounds, after one that does not count. No answer occurs twice. Plain functions run in
-    32 threads, which is what asyncio takes on a machine with 28 cores or more.
+    Both ways take turns in five rounds, after one that does not count. No answer occurs twice.
+    Plain functions run in 32 threads, which is what asyncio takes on a machine with 28 cores or
+    more.
     """
     from gradus.client import RewardClient
 
@@ -83,7 +88,10 @@ async def cost(reward: Callable[[str], Awaitable[Any]], n: int) -> dict[str, lis
     processes = [os.getpid(), int(os.environ["SERVICE_PID"])]
 
     async def batch(texts: list[str]) -> list[Any]:
-        given = [{"id": str(i), "completion": text, "task": json.loads(TASK)} for i, text in enumerate(texts)]
+        given = [
+            {"id": str(i), "completion": text, "task": json.loads(TASK)}
+            for i, text in enumerate(texts)
+        ]
         return [result.reward for result in await client.grade(GRADER, given)]
 
     async def singles(texts: list[str]) -> list[Any]:
@@ -92,7 +100,9 @@ async def cost(reward: Callable[[str], Awaitable[Any]], n: int) -> dict[str, lis
     for _ in range(6):
         for way in (batch, singles):
             texts = [
-                ANSWERS["right"].replace(f"```{GRADER}\n", f"```{GRADER}\n{COMMENT.format(next(numbers))}\n")
+                ANSWERS["right"].replace(
+                    f"```{GRADER}\n", f"```{GRADER}\n{COMMENT.format(next(numbers))}\n"
+                )
                 for _ in range(n)
             ]
             cpu_before, began_at = cpu_s(*processes), time.perf_counter()
@@ -119,7 +129,11 @@ class Characters:
     def __call__(self, text: str = "", **_: Any) -> dict[str, Any]:
         import torch
 
-        return {"input_ids": torch.frombuffer(bytearray(text, "utf-32-le"), dtype=torch.int32).long()[None]}
+        return {
+            "input_ids": torch.frombuffer(bytearray(text, "utf-32-le"), dtype=torch.int32).long()[
+                None
+            ]
+        }
 
     def encode(self, text: str, **_: Any) -> list[int]:
         return list(map(ord, text))

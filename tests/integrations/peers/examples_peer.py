@@ -1,4 +1,5 @@
-"""The files of examples/NAME, run as far as the trainer's packages go without a GPU; prints the reward of each."""
+"""The files of examples/NAME, run as far as the trainer's packages go without a GPU; prints the
+reward of each."""
 
 import asyncio
 import importlib
@@ -32,14 +33,17 @@ def first_row(folder):
 
 
 def arguments(folder):
-    """What train.sh passes to the trainer: `python` is replaced by a command that prints its arguments."""
+    """What train.sh passes to the trainer: `python` is replaced by a command that prints its
+    arguments."""
     with tempfile.TemporaryDirectory() as name:
         python = Path(name, "python")
         python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
         python.chmod(0o755)
         path = f"{name}:{os.environ['PATH']}"
         script = str(EXAMPLES / folder / "train.sh")
-        found = subprocess.run([script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            [script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+        )
     return found.stdout.splitlines()
 
 
@@ -51,16 +55,23 @@ def function_at(path):
 async def trl():
     train = module("trl", "train")
     row = train.DATA[0]
-    [found] = await train.reward("ocaml", tasks=str(train.TASKS))([row["prompt"]], [RIGHT], task=[row["task"]])
+    [found] = await train.reward("ocaml", tasks=str(train.TASKS))(
+        [row["prompt"]], [RIGHT], task=[row["task"]]
+    )
     return found
 
 
 async def verl():
-    row, options = first_row("verl"), dict(one.split("=", 1) for one in arguments("verl") if "=" in one)
+    row, options = (
+        first_row("verl"),
+        dict(one.split("=", 1) for one in arguments("verl") if "=" in one),
+    )
     name = options["reward.custom_reward_function.path"].removeprefix("pkg://")
     function = function_at(f"{name}.{options['reward.custom_reward_function.name']}")
     deadline_s = float(options["+reward.custom_reward_function.reward_kwargs.deadline_s"])
-    found = await function(row["data_source"], RIGHT, row["reward_model"]["ground_truth"], deadline_s=deadline_s)
+    found = await function(
+        row["data_source"], RIGHT, row["reward_model"]["ground_truth"], deadline_s=deadline_s
+    )
     return found["score"]
 
 
@@ -81,7 +92,9 @@ async def slime():
 
     given = arguments("slime")
     function = function_at(given[given.index("--custom-rm-path") + 1])
-    return await function(None, SimpleNamespace(label=ROW["id"], response=RIGHT, prompt="p", metadata={}))
+    return await function(
+        None, SimpleNamespace(label=ROW["id"], response=RIGHT, prompt="p", metadata={})
+    )
 
 
 async def verifiers():
@@ -111,7 +124,9 @@ async def inspect():
     from inspect_peer import result_of
 
     task = module("inspect", "ocaml").ocaml()
-    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", RIGHT)])
+    model = get_model(
+        "mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", RIGHT)]
+    )
     with tempfile.TemporaryDirectory() as folder:
         [log] = await eval_async(task, model=model, log_dir=folder, limit=1)
         return result_of(log)
@@ -132,13 +147,17 @@ async def areal():
 
     train = module("areal", "train")
     row = {name: value for name, value in train.DATA[0].items() if name != "messages"}
-    return await api.AsyncRewardWrapper(function_at(train.REWARD), max_workers=1)("p", RIGHT, [1], [2], **row)
+    return await api.AsyncRewardWrapper(function_at(train.REWARD), max_workers=1)(
+        "p", RIGHT, [1], [2], **row
+    )
 
 
 async def tinker():
     from tinker_peer import Renderer
 
-    [builder, *_] = module("tinker", "train").Tasks(Renderer(), batch_size=8, group_size=2).get_batch(0)
+    [builder, *_] = (
+        module("tinker", "train").Tasks(Renderer(), batch_size=8, group_size=2).get_batch(0)
+    )
     environments = await builder.make_envs()
     steps = await asyncio.gather(*(one.step(Characters().encode(RIGHT)) for one in environments))
     assert len(steps) == 2
@@ -155,7 +174,9 @@ async def openenv():
 
 async def sandbox_fusion():
     script = str(EXAMPLES / "sandbox_fusion" / "submit.py")
-    done = await asyncio.to_thread(subprocess.run, [sys.executable, script], capture_output=True, text=True)
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, script], capture_output=True, text=True
+    )
     accepted, reward = done.stdout.split()
     assert accepted == "True"
     return float(reward)

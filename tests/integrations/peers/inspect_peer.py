@@ -1,4 +1,5 @@
-"""inspect_ai's eval() with its mock model. Its token counter would fetch a table, and is replaced."""
+"""inspect_ai's eval() with its mock model. Its token counter would fetch a table, and is
+replaced."""
 
 import sys
 import tempfile
@@ -6,7 +7,9 @@ import tempfile
 import tiktoken
 from common import ROW, TASK, run, told
 
-tiktoken.get_encoding = lambda _: type("Counter", (), {"encode": lambda self, text, **more: [0] * (len(text) // 4)})()
+tiktoken.get_encoding = lambda _: type(
+    "Counter", (), {"encode": lambda self, text, **more: [0] * (len(text) // 4)}
+)()
 
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
@@ -18,7 +21,9 @@ from gradus.integrations.inspect import gradus
 
 
 async def reward(text):
-    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", text)])
+    model = get_model(
+        "mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", text)]
+    )
     sample = Sample(input=ROW["prompt"], id="a", metadata={"task": TASK})
     task = Task(dataset=[sample], solver=generate(), scorer=gradus("ocaml", deadline_s=20))
     with tempfile.TemporaryDirectory() as folder:
@@ -37,7 +42,15 @@ def result_of(log):
 
 async def scored(text):
     output = ModelOutput.from_content("mockllm/model", text)
-    state = TaskState(ModelName("mockllm/model"), "a", 1, ROW["prompt"], [], output=output, metadata={"task": TASK})
+    state = TaskState(
+        ModelName("mockllm/model"),
+        "a",
+        1,
+        ROW["prompt"],
+        [],
+        output=output,
+        metadata={"task": TASK},
+    )
     return (await SCORER(state, Target(""))).value["reward"]
 
 

@@ -1,4 +1,5 @@
-"""NeMo Gym's rollout collection: its head server, simple agent and server client, with a model that repeats its prompt.
+"""NeMo Gym's rollout collection: its head server, simple agent and server client, with a model that
+repeats its prompt.
 
 Gradus is the resources server. The servers are those of examples/nemo_gym, on free ports.
 """
@@ -32,8 +33,13 @@ def free_port():
 def config():
     """The example's, with a second agent whose resources server has no grader."""
     found = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
-    found["faulty"], found["faulty_agent"] = copy.deepcopy(found["gradus"]), copy.deepcopy(found["agent"])
-    found["faulty_agent"]["responses_api_agents"]["simple_agent"]["resources_server"]["name"] = "faulty"
+    found["faulty"], found["faulty_agent"] = (
+        copy.deepcopy(found["gradus"]),
+        copy.deepcopy(found["agent"]),
+    )
+    found["faulty_agent"]["responses_api_agents"]["simple_agent"]["resources_server"]["name"] = (
+        "faulty"
+    )
     found["head_server"]["port"] = free_port()
     found["policy_model"]["responses_api_models"]["vllm"]["port"] = free_port()
     found["gradus"]["resources_servers"]["gradus"]["port"] = int(os.environ["NEMO_GYM_PORT"])
@@ -45,9 +51,22 @@ def config():
 
 def response_of(text):
     part = {"type": "output_text", "text": text, "annotations": []}
-    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    message = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [part],
+    }
     more = {"tool_choice": "auto", "tools": [], "parallel_tool_calls": False}
-    return {"id": "r", "created_at": 0, "model": "repeater", "object": "response", "output": [message], **more}
+    return {
+        "id": "r",
+        "created_at": 0,
+        "model": "repeater",
+        "object": "response",
+        "output": [message],
+        **more,
+    }
 
 
 @model.post("/v1/responses")
@@ -61,10 +80,15 @@ def row_of(text):
 
 
 def reward_in(folder):
-    """The reward of the rollout that was kept; its failure class if it is in the file of failures."""
-    failures = [json.loads(line) for line in (folder / "rollouts_failures.jsonl").read_text().splitlines()]
+    """The reward of the rollout that was kept; its failure class if it is in the file of
+    failures."""
+    failures = [
+        json.loads(line) for line in (folder / "rollouts_failures.jsonl").read_text().splitlines()
+    ]
     kept = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
-    metrics = json.loads((folder / "rollouts_aggregate_metrics.json").read_text())[0]["agent_metrics"]
+    metrics = json.loads((folder / "rollouts_aggregate_metrics.json").read_text())[0][
+        "agent_metrics"
+    ]
     if failures:
         assert not kept
         assert "mean/reward" not in metrics
@@ -91,7 +115,9 @@ async def main():
     found = config()
     await start(found)
     await serve(model, found["policy_model"]["responses_api_models"]["vllm"]["port"])
-    await told(lambda text: rollout(row_of(text)), lambda: rollout(row_of("x"), "faulty_agent"), verified)
+    await told(
+        lambda text: rollout(row_of(text)), lambda: rollout(row_of("x"), "faulty_agent"), verified
+    )
 
 
 if __name__ == "__main__":

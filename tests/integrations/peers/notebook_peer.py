@@ -22,7 +22,9 @@ async def main():
     space = {"__name__": "__main__"}
     for cell in CELLS:
         source = "".join(cell["source"]).replace("http://127.0.0.1:8000", SERVICE)
-        found = FunctionType(compile(source, FILE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), space)()
+        found = FunctionType(
+            compile(source, FILE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), space
+        )()
         if inspect.iscoroutine(found):
             await found
     [line] = space["plt"].gcf().axes[0].lines

@@ -1,4 +1,5 @@
-"""OpenEnv's GenericEnvClient over a WebSocket. Its package is entered without its server, which needs fastmcp."""
+"""OpenEnv's GenericEnvClient over a WebSocket. Its package is entered without its server, which
+needs fastmcp."""
 
 import importlib.util
 import sys

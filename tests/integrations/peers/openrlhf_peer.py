@@ -1,4 +1,5 @@
-"""OpenRLHF's SingleTurnAgentExecutor with the reward file, or with the route when `route` is the first argument."""
+"""OpenRLHF's SingleTurnAgentExecutor with the reward file, or with the route when `route` is the
+first argument."""
 
 import functools
 import json
@@ -20,7 +21,9 @@ class Engine:
     async def generate(self, ids, params, multi_modal_data=None):
         ids = Characters().encode(self.text + Characters.eos_token)
         return SimpleNamespace(
-            outputs=[SimpleNamespace(token_ids=ids, text=self.text, finish_reason="stop", logprobs=None)]
+            outputs=[
+                SimpleNamespace(token_ids=ids, text=self.text, finish_reason="stop", logprobs=None)
+            ]
         )
 
 

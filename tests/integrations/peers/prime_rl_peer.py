@@ -1,5 +1,6 @@
-"""prime-rl's GRPO, from a checkout: `prime_rl_peer.py CHECKOUT`. One group of four traces of verifiers: the three
-answers, and one that has a fault. `wandb`, which is not used, is replaced by an empty module."""
+"""prime-rl's GRPO, from a checkout: `prime_rl_peer.py CHECKOUT`. One group of four traces of
+verifiers: the three answers, and one that has a fault. `wandb`, which is not used, is replaced by
+an empty module."""
 
 import asyncio
 import json
@@ -42,7 +43,10 @@ async def main():
         await algorithm.finalize_episode(episode)
     await algorithm.finalize_group(group)
     trained = {trace.id for _, trace in iter_trainable_traces(group)}
-    found = {name: trace.reward if trace.id in trained else trace.errors[-1].type for name, trace in traces.items()}
+    found = {
+        name: trace.reward if trace.id in trained else trace.errors[-1].type
+        for name, trace in traces.items()
+    }
     tokens = {name: trace.nodes[-1].advantages for name, trace in traces.items()}
     advantages = {name: values and values[-1] for name, values in tokens.items()}
     print("RESULT " + json.dumps({**found, "advantages": advantages}))

@@ -23,17 +23,26 @@ common.ANSWERS = {
     "broken": "```rust\nfn main() { let x: i32 = 'a\n```",
 }
 common.GRADER, common.COMMENT = "rust", "// {}"
-CASES = [{"input": {"stdin": f"{a} {b}\n"}, "output": {"stdout": f"{a + b}\n"}} for a, b in ((1, 2), (10, -3), (7, 7))]
+CASES = [
+    {"input": {"stdin": f"{a} {b}\n"}, "output": {"stdout": f"{a + b}\n"}}
+    for a, b in ((1, 2), (10, -3), (7, 7))
+]
 
 
 common.TASK = json.dumps(
-    {"cases": [{"stdin": one["input"]["stdin"], "stdout": one["output"]["stdout"]} for one in CASES]}
+    {
+        "cases": [
+            {"stdin": one["input"]["stdin"], "stdout": one["output"]["stdout"]} for one in CASES
+        ]
+    }
 )
 
 
 async def reward(text, url=SERVICE):
     sandbox_fusion.set_endpoint(f"{url}/sandbox_fusion")
-    config = TestConfig(language="rust", dataset_type="CommonOJDataset", provided_data={"test": CASES})
+    config = TestConfig(
+        language="rust", dataset_type="CommonOJDataset", provided_data={"test": CASES}
+    )
     asked = SubmitRequest(dataset="d", id=1, completion=text, config=config)
     found = await asyncio.to_thread(submit, asked, max_attempts=2)
     assert found.accepted == all(test.passed for test in found.tests)

@@ -7,7 +7,10 @@ from common import ROW, TASK, run, told
 from skyrl_gym.envs.registration import register
 
 register(id="gradus", entry_point="gradus.integrations.skyrl:GradusEnv")
-EXTRAS = {"reward_spec": {"method": "rule", "ground_truth": TASK}, "extra_info": {"grader": "ocaml"}}
+EXTRAS = {
+    "reward_spec": {"method": "rule", "ground_truth": TASK},
+    "extra_info": {"grader": "ocaml"},
+}
 
 
 async def reward(text):

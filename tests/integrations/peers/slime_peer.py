@@ -1,5 +1,5 @@
-"""slime's or miles' rm_hub, from a checkout: `slime_peer.py NAME CHECKOUT route|function`. Its neighbours, which need
-sglang and Megatron, are replaced by empty modules."""
+"""slime's or miles' rm_hub, from a checkout: `slime_peer.py NAME CHECKOUT route|function`. Its
+neighbours, which need sglang and Megatron, are replaced by empty modules."""
 
 import importlib
 import importlib.util
@@ -32,7 +32,9 @@ for name in ("deepscaler", "f1", "gpqa", "math_dapo_utils", "math_utils", "ifben
 sys.modules[f"{peer}.utils.misc"].load_function = load_function
 sys.modules[f"{peer}.utils.types"].Sample = object
 file = f"{checkout}/{peer}/rollout/rm_hub/__init__.py"
-spec = importlib.util.spec_from_file_location(f"{peer}.rollout.rm_hub", file, submodule_search_locations=[])
+spec = importlib.util.spec_from_file_location(
+    f"{peer}.rollout.rm_hub", file, submodule_search_locations=[]
+)
 hub = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = hub
 spec.loader.exec_module(hub)
@@ -45,7 +47,9 @@ async def reward(text, url=SERVICE):
     sample.reward_spec = sample.reward = None
     if way == "function":
         function = "gradus.integrations.slime.reward"
-        return await hub.async_rm(SimpleNamespace(rm_type=None, rm_url=None, custom_rm_path=function), sample)
+        return await hub.async_rm(
+            SimpleNamespace(rm_type=None, rm_url=None, custom_rm_path=function), sample
+        )
     args = SimpleNamespace(rm_type="remote_rm", rm_url=f"{url}/slime/ocaml", custom_rm_path=None)
     if url == FAULTY and peer == "slime":
         return await hub.remote_rm(args, sample, max_retries=2)

@@ -1,4 +1,5 @@
-"""tinker-cookbook's environment: `step` as its rollouts call it, with a renderer of single characters."""
+"""tinker-cookbook's environment: `step` as its rollouts call it, with a renderer of single
+characters."""
 
 from types import SimpleNamespace
 
@@ -12,7 +13,9 @@ class Renderer:
         return [Characters.eos_token]
 
     def parse_response(self, action):
-        return {"role": "assistant", "content": Characters().decode(action)}, SimpleNamespace(is_clean=True)
+        return {"role": "assistant", "content": Characters().decode(action)}, SimpleNamespace(
+            is_clean=True
+        )
 
 
 async def reward(text):

@@ -1,4 +1,5 @@
-"""verifiers' Task.score with a Trace: of our task set, or of its own NeMo Gym tasks when `nemo_gym` is the argument."""
+"""verifiers' Task.score with a Trace: of our task set, or of its own NeMo Gym tasks when `nemo_gym`
+is the argument."""
 
 import functools
 import json
@@ -15,7 +16,13 @@ class Empty(types.ModuleType):
         return type(name, (Exception,), {})
 
 
-for name in ("prime_sandboxes", "prime_sandboxes.models", "prime_sandboxes.exceptions", "prime_tunnel", "prime_runs"):
+for name in (
+    "prime_sandboxes",
+    "prime_sandboxes.models",
+    "prime_sandboxes.exceptions",
+    "prime_tunnel",
+    "prime_runs",
+):
     sys.modules[name] = Empty(name)
     sys.modules[name].__path__ = []
 

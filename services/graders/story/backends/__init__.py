@@ -1,7 +1,8 @@
-"""What runs the sentence model: one contract, and the table of the ways to keep it. Imports none of them.
+"""What runs the sentence model: one contract, and the table of the ways to keep it. Imports none of
+them.
 
-Every way gives the same sentences nearly the same vectors; how nearly is part of what a reward means, so the name of
-backend and precision is part of the grader's revision.
+Every way gives the same sentences nearly the same vectors; how nearly is part of what a reward
+means, so the name of backend and precision is part of the grader's revision.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Pooled(NamedTuple):
     vectors: Floats
     """(n, width), unit rows: what the texts mean."""
     inner: Floats
-    """(n, width), means over each text's tokens of the hidden state of layer `graph.INNER_LAYER`; not unit rows."""
+    """(n, width), means over each text's tokens of the hidden state of layer `graph.INNER_LAYER`;
+    not unit rows."""
 
 
 class Backend(Protocol):
@@ -34,7 +36,8 @@ class Backend(Protocol):
     """Backend and precision, `onnxruntime-fp32`: part of the grader's revision."""
 
     def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
-        """The vectors of `ids`, (n, longest), padded with 0 where `mask` is 0. Blocks; is called by one thread."""
+        """The vectors of `ids`, (n, longest), padded with 0 where `mask` is 0. Blocks; is called by
+        one thread."""
         ...
 
 
@@ -50,18 +53,23 @@ BACKENDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def open_backend(name: str, precision: str, model: ExportedModel, threads: int) -> Backend:
-    """Start the backend `name`. Raises Misuse for a name or precision that there is not, InternalFault when it cannot
-    start, with what to install."""
+    """Start the backend `name`. Raises Misuse for a name or precision that there is not,
+    InternalFault when it cannot start, with what to install."""
     if name not in BACKENDS:
         raise Misuse(f"there is no backend {name!r}; there are: {', '.join(BACKENDS)}")
     place, precisions = BACKENDS[name]
     if precision not in precisions:
-        raise Misuse(f"the backend {name!r} has no precision {precision!r}; it has: {', '.join(precisions)}")
+        raise Misuse(
+            f"the backend {name!r} has no precision {precision!r}; it has: {', '.join(precisions)}"
+        )
     module, _, attribute = place.partition(":")
     try:
         backend: Backend = getattr(import_module(module), attribute)(model, precision, threads)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0].replace("_", "-")
-        message = f"the backend {name!r} of the story grader needs the package {package}: pip install {package}"
+        message = (
+            f"the backend {name!r} of the story grader needs the package {package}: pip install"
+            f" {package}"
+        )
         raise InternalFault(message, retryable=False) from None
     return backend

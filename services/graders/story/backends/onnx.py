@@ -1,4 +1,5 @@
-"""The sentence model on ONNX Runtime: fp32, exact and everywhere, or int8, with the weights rounded."""
+"""The sentence model on ONNX Runtime: fp32, exact and everywhere, or int8, with the weights
+rounded."""
 
 from __future__ import annotations
 

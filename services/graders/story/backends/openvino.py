@@ -1,4 +1,5 @@
-"""The sentence model on OpenVINO: fp32, or bf16 where the processor multiplies it. Optional: package openvino."""
+"""The sentence model on OpenVINO: fp32, or bf16 where the processor multiplies it. Optional:
+package openvino."""
 
 from __future__ import annotations
 
@@ -12,15 +13,19 @@ _HINTS = {"fp32": "f32", "bf16": "bf16"}
 
 
 class OpenvinoBackend:
-    """Raises InternalFault when the graph is damaged, or for bf16 on a processor that only has it emulated."""
+    """Raises InternalFault when the graph is damaged, or for bf16 on a processor that only has it
+    emulated."""
 
     def __init__(self, model: ExportedModel, precision: str, threads: int) -> None:
         self.name = f"openvino-{precision}"
         graph = model.graph("fp32")
         core = openvino.Core()
-        if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        if precision == "bf16" and "BF16" not in core.get_property(
+            "CPU", "OPTIMIZATION_CAPABILITIES"
+        ):
             message = (
-                "this processor has no bf16 (AVX512-BF16 or AMX): set `precision: fp32` in configs/graders/story.yaml"
+                "this processor has no bf16 (AVX512-BF16 or AMX): set `precision: fp32` in"
+                " configs/graders/story.yaml"
             )
             raise InternalFault(message, retryable=False)
         settings = {

@@ -1,5 +1,5 @@
-"""The sentence model on torch, through sentence-transformers: the yardstick, and the way to a GPU. Optional: package
-sentence-transformers. Needs the weights themselves, not only the exported graph.
+"""The sentence model on torch, through sentence-transformers: the yardstick, and the way to a GPU.
+Optional: package sentence-transformers. Needs the weights themselves, not only the exported graph.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class TorchBackend:
-    """On CUDA, MPS or the CPU, the first there is. Raises InternalFault when the weights are not those exported."""
+    """On CUDA, MPS or the CPU, the first there is. Raises InternalFault when the weights are not
+    those exported."""
 
     def __init__(self, model: ExportedModel, precision: str, threads: int) -> None:
         folder = weights_of(model.about.model)
         if file_sha256(folder / "model.safetensors") != model.about.weights_sha256:
-            raise InternalFault(f"{folder} holds other weights than the exported graph", retryable=False)
+            raise InternalFault(
+                f"{folder} holds other weights than the exported graph", retryable=False
+            )
         torch.set_num_threads(threads)
         with boundary(InternalFault, f"sentence-transformers cannot load {folder}"):
             loaded: Any = sentence_transformers.SentenceTransformer(
@@ -37,7 +40,9 @@ class TorchBackend:
     @torch.inference_mode()
     def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
         there = torch.from_numpy(mask).to(self._device)
-        given = self._encoder(torch.from_numpy(ids).to(self._device), there, output_hidden_states=True)
+        given = self._encoder(
+            torch.from_numpy(ids).to(self._device), there, output_hidden_states=True
+        )
         inner = _mean(given.hidden_states[self._inner_layer], there)
         vectors = torch.nn.functional.normalize(_mean(given.last_hidden_state, there), dim=1)
         return Pooled(vectors.cpu().numpy(), inner.cpu().numpy())
