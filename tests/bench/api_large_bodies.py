@@ -53,7 +53,9 @@ def peak_mb(pid: int) -> int:
 async def measured(url: str, pid: int, load: tuple[int, int, int, bool]) -> dict[str, object]:
     n_requests, *shape = load
     bodies = [request(number, *shape) for number in range(n_requests)]
-    statuses, answered, times = Counter[int](), threading.Event(), [0.0]
+    statuses = Counter[int]()
+    answered = threading.Event()
+    times = [0.0]
 
     def watch() -> (
         None

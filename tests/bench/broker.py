@@ -175,7 +175,8 @@ def cpu_s(cluster: Cluster) -> Figures:
 
 async def costing(cluster: Cluster, number: int, work: Callable[[], Awaitable[object]]) -> Figures:
     """Wall seconds of `work` on `number` jobs, and CPU microseconds per job by process."""
-    before, started = cpu_s(cluster), time.perf_counter()
+    before = cpu_s(cluster)
+    started = time.perf_counter()
     await work()
     wall_s = time.perf_counter() - started
     after = cpu_s(cluster)
@@ -250,7 +251,8 @@ async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[s
 async def paths() -> dict[str, dict[str, Figures]]:
     """One worker: through the queue alone, and through API and queue, by two clients."""
     with cluster(apis=1, workers=1, slots=SLOTS) as standing:
-        broker, bare = StreamsBroker(standing.redis.url), Bare(standing.urls[0])
+        broker = StreamsBroker(standing.redis.url)
+        bare = Bare(standing.urls[0])
         async with httpx.AsyncClient(
             timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)
         ) as http:

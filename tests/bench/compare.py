@@ -137,7 +137,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
-    load, figures = [os.getloadavg()[0]], {}
+    load = [os.getloadavg()[0]]
+    figures = {}
     for part in arguments.parts.split(","):
         checkouts = [arguments.old.resolve(), arguments.new.resolve()]
         figures |= compared(part, checkouts, arguments.turns, ITEMS[part])

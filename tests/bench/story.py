@@ -177,7 +177,8 @@ class Ours:
         model: ExportedModel,
         pairs: PairModel | None = None,
     ) -> None:
-        self._grader, self._backend = grader, backend
+        self._grader = grader
+        self._backend = backend
         self._tokenizer = Listening(model.tokenizer())
         self._of_pairs = Listening(pairs) if pairs else None
         self.model_of_pairs = pairs
@@ -250,7 +251,8 @@ def grade_story(
 ) -> dict[str, dict[str, float]]:
     """CPU milliseconds per completion of `gradus grade story` and its ratios to the floor of the
     same texts, by what reads them: the `encoder` alone, or `both`."""
-    half, found = len(asked) // 2, {}
+    half = len(asked) // 2
+    found = {}
     for name, contestant in ours.items():
         contestant(asked[:half])
         old_sentences, old_pairs = contestant.sentences, contestant.pairs
@@ -290,7 +292,8 @@ def grade_story(
 
 def measured(contestant: Callable[[Groups], Rewards], asked: Groups) -> dict[str, float]:
     number = sum(map(len, asked))
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    cpu_s = time.process_time()
+    wall_s = time.perf_counter()
     contestant(asked)
     return {
         "cpu_ms": (time.process_time() - cpu_s) * 1e3 / number,
@@ -341,9 +344,11 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
     asked = groups(number, shared)
     ours = {name: Ours(grader, backend, model) for name, backend in backends.items()}
     for precision in ("fp32", "int8"):
-        name, pairs = f"onnxruntime {precision}", open_pairs(SHIPPED, model, precision, 1, 64)
+        name = f"onnxruntime {precision}"
+        pairs = open_pairs(SHIPPED, model, precision, 1, 64)
         ours[f"{name}, pair model"] = Ours(grader, backends[name], model, pairs)
-    exact, both = ours[ENCODER], ours[BOTH]
+    exact = ours[ENCODER]
+    both = ours[BOTH]
     exact(asked[:1])
     rewards = {name: contestant(groups(judged)) for name, contestant in ours.items()}
     exact(asked)

@@ -127,7 +127,8 @@ class WarmPath:
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
         cpu_ms = self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
-        body, wall_s = encode_sections(sections), self._compile_wall_s + 4 * cpu_ms / 1e3
+        body = encode_sections(sections)
+        wall_s = self._compile_wall_s + 4 * cpu_ms / 1e3
         kind = attempt.task.module, attempt.task.signature, cpu_ms
         staying = self._staying.pop(attempt.slot, None)
         turn = ""
