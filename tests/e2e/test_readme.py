@@ -110,8 +110,7 @@ def holds(actual: Any, shown: Any) -> bool:
     return bool(actual == shown)
 
 
-def test_readme_is_short_and_every_command_is_run_somewhere() -> None:
-    assert len(README.splitlines()) <= 120
+def test_every_command_of_readme_is_run_somewhere() -> None:
     assert [name for name in ELSEWHERE if name not in COMMANDS] == []
     for file, text in ELSEWHERE.values():
         assert text in (ROOT / file).read_text(encoding="utf-8"), f"{file} no longer has {text}"
