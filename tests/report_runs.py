@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
@@ -127,6 +128,7 @@ def _write(
         "duration_s": 1.5,
         "machine": MACHINE,
         "measurements": figures,
+        "grader_description": description_of("ocaml"),
     }
     made = Evaluation(**{**given, **changed})
     write_outcome(run, made, records)

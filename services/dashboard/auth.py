@@ -139,7 +139,8 @@ class AuthMiddleware:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers, path = Headers(scope=scope), scope["path"]
+        headers = Headers(scope=scope)
+        path = scope["path"]
         host = headers.get("host", "")
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self._checks_host and not is_loopback(name):

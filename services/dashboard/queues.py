@@ -36,11 +36,7 @@ class Queues:
             raise HTTPException(404, "there is no such queue, job or dead letter")
         if request.method != "GET":
             refuse_foreign_page(request)
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                raise HTTPException(413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+        body = await bounded_body(request)
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=self._headers) as client:
                 found = await client.request(request.method, f"{self._url}{path}", content=body)
@@ -53,6 +49,16 @@ class Queues:
         return Response(
             found.content, found.status_code, media_type=found.headers.get("content-type")
         )
+
+
+async def bounded_body(request: Request) -> bytes:
+    """Read the body. Raises HTTPException (413) for more than MAX_BODY_BYTES."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+    return body
 
 
 def refuse_foreign_page(request: Request) -> None:

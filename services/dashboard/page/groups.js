@@ -1,11 +1,6 @@
 // The completions of one prompt in one step, side by side; two of them can be compared word by word.
-import { el, Place } from "./dom.js";
-import { heading } from "./run.js";
-import { completion, difference, promptBlock } from "./samples.js";
-import { ask, store, View } from "./store.js";
-import { count, number } from "./words.js";
 
-export class GroupsView extends View {
+class GroupsView extends View {
   constructor(parameters) {
     const id = parameters.get("id") ?? "";
     super("Completions of " + id, [id]);
@@ -27,20 +22,16 @@ export class GroupsView extends View {
   makeBar() {
     const button = (text, label, action) =>
       el("button", { type: "button", "aria-label": label, onclick: action }, text);
-    this.first = button("⇤", "First group", () => this.go(this.range[0]));
-    this.older = button("← older", "Group before", () => this.go(this.shown.older));
-    this.newer = button("newer →", "Group after", () => this.go(this.shown.newer));
+    this.first = button("⇤", "First group", () => this.go(this.shown.range[0]));
+    this.older = button("← older", "Group before", () => this.go(this.shown.number - 1));
+    this.newer = button("newer →", "Group after", () => this.go(this.shown.number + 1));
     this.latest = button("latest", "Latest group, and follow", () => this.go(null));
     this.step = el("input", { type: "number", min: "0", inputmode: "numeric", "aria-label": "Go to step" });
-    const onchange = ({ target }) => this.go(Number(target.value));
-    this.same = el("select", { "aria-label": "The same prompt in other steps", onchange });
     const submit = el("button", { type: "submit" }, "Go to step");
     const jump = el("form.jump", { onsubmit: (event) => this.jump(event) }, this.step, submit);
-    this.signal = el("input", { type: "checkbox", id: "signal", onchange: () => this.read() });
-    const signal = el("span.note", this.signal, el("label", { for: "signal" }, " only groups whose rewards differ"));
     this.place = el("span.note", { role: "status" });
     const steps = [this.first, this.older, this.newer, this.latest];
-    return el("div.bar", { role: "toolbar", "aria-label": "Groups" }, steps, jump, this.same, signal, this.place);
+    return el("div.bar", { role: "toolbar", "aria-label": "Groups" }, steps, jump, this.place);
   }
 
   close() {
@@ -64,7 +55,7 @@ export class GroupsView extends View {
     event.preventDefault();
     if (this.step.value === "") return;
     try {
-      const found = await this.ask({ step: this.step.value });
+      const found = await ask("/api/group", { id: this.id, step: this.step.value });
       this.number = found.number;
       this.show(found);
     } catch (error) {
@@ -72,16 +63,12 @@ export class GroupsView extends View {
     }
   }
 
-  ask(wanted) {
-    return ask("/api/group", { id: this.id, signal: this.signal.checked ? 1 : null, ...wanted });
-  }
-
   async read() {
     const run = store.runs.get(this.id);
     this.head.show({ id: this.id, state: run?.state, why: run?.why });
     const asked = this.number;
     try {
-      const group = await this.ask({ number: asked });
+      const group = await ask("/api/group", { id: this.id, number: asked });
       if (!this.closed && asked === this.number) this.show(group);
     } catch (error) {
       this.trouble.show(run ? error.message : "there is no such run");
@@ -91,7 +78,6 @@ export class GroupsView extends View {
   show(group) {
     const isCut = group.samples.length < Math.min(group.of, 128);
     this.trouble.show(isCut ? "Some of these completions are no longer in completions.jsonl." : "");
-    this.range = group.range;
     const isNew = this.shown?.number !== group.number || this.shown.samples.length !== group.samples.length;
     this.shown = group;
     if (isNew) {
@@ -102,16 +88,10 @@ export class GroupsView extends View {
     const { prompt_id: id, step, prompt, prompt_left_out: leftOut } = group;
     this.about.show({ id, step, prompt, leftOut, samples: group.samples.map((one) => [one.reward, one.passed]) });
     this.first.disabled = group.number <= group.range[0];
-    this.older.disabled = group.older === null;
-    this.newer.disabled = group.newer === null;
+    this.older.disabled = group.number <= group.range[0];
+    this.newer.disabled = group.number >= group.range[1];
     this.latest.setAttribute("aria-pressed", String(this.number === null));
     this.place.textContent = `group ${count(group.number + 1)} of ${count(group.range[1] + 1)}`;
-    const options = group.same_prompt.map(({ number: value, step: at, reward }) => {
-      const text = `step ${count(at)}: reward ${number(reward)}`;
-      return el("option", { value, selected: value === group.number }, text);
-    });
-    this.same.replaceChildren(...options);
-    this.same.disabled = options.length < 2;
   }
 
   card(sample, n) {

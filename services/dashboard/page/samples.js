@@ -1,15 +1,12 @@
 // Completions with what graders said of them, alone, side by side, and chosen from evaluations; and faults.
-import { el, table, list } from "./dom.js";
-import { PARTS } from "./series.js";
-import { count, counted, number, signed } from "./words.js";
 
 const codeBlock = (attributes, ...parts) => el("pre", { dir: "ltr", ...attributes }, el("code", parts));
 
-export const promptBlock = (prompt, leftOut) =>
+const promptBlock = (prompt, leftOut) =>
   codeBlock({ class: "prompt" }, prompt + (leftOut ? ` […${count(leftOut)} more characters]` : ""));
 
 // `spans`: the text in pieces, with those marked that differ; `more`: what follows the rest.
-export function completion(sample, name, { kind = "", spans = null, source = "completions.jsonl", more = null } = {}) {
+function completion(sample, name, { kind = "", spans = null, source = "completions.jsonl", more = null } = {}) {
   const { passed, components, flags } = sample;
   const marked = spans?.map(([text, changed]) => (changed ? el("mark", text) : text));
   return el(
@@ -51,7 +48,7 @@ function rewardParts(parts) {
   const width = (value) => Math.min(100, Math.max(0, 100 * value)) + "%";
   const style = (n) => PARTS[n % PARTS.length];
   const bar = ([, value], n) => value > 0 && el("span", { class: "fill " + style(n), style: { width: width(value) } });
-  const key = (n) => el("span", { class: "key area " + style(n), "aria-hidden": "true" });
+  const key = (n) => el("span", { class: "key " + style(n), "aria-hidden": "true" });
   const items = parts.map(([name, value], n) => [key(n), `${name} ${number(value)}`]);
   const legend = list("ul.legend", items, { "aria-label": "Parts of the reward" });
   return parts.length > 0 && [el("div.parts-rail", { "aria-hidden": "true" }, parts.map(bar)), legend];
@@ -66,7 +63,7 @@ function furtherDiagnostics(sample) {
 
 // ------------------------------------------------------------------------------------------------ of evaluations
 
-export function exampleGroups(groups) {
+function exampleGroups(groups) {
   return groups.map(({ title, tasks, cards }) =>
     el(
       "details.group",
@@ -85,7 +82,7 @@ function exampleCard({ task, prompt, prompt_left_out: leftOut, sides }) {
   return el("article.card", el("h4", task), promptBlock(prompt, leftOut), el("div.sides", shown));
 }
 
-export function faultsTable(faults) {
+function faultsTable(faults) {
   if (faults.length === 0) return null;
   const steps = ({ first_step: first, last_step: last }) =>
     first === null ? "" : first === last ? `, step ${count(first)}` : `, steps ${count(first)} to ${count(last)}`;
@@ -124,7 +121,7 @@ const LEAST_LIKENESS = 0.4;
 const TOKEN = /[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu;
 
 // Both texts as lists of [text, changed]; null where they are too long to compare, or have next to nothing in common.
-export function difference(before, after) {
+function difference(before, after) {
   const [a, b] = [before.match(TOKEN) ?? [], after.match(TOKEN) ?? []];
   if (a.length > MOST_TOKENS || b.length > MOST_TOKENS) return null;
   const width = b.length + 1;
