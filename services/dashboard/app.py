@@ -37,7 +37,8 @@ from services.dashboard.queues import METHODS, Queues, bounded_body
 from services.dashboard.report import Compare, changes_of
 from services.dashboard.run import FollowedRun
 from services.dashboard.runs import Runs
-from services.dashboard.views import detail_of, examples_of, group_of, summary_of
+from services.dashboard.samples import samples_of
+from services.dashboard.views import detail_of, group_of, summary_of
 from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
 
@@ -189,7 +190,8 @@ class _Dashboard:
         return _AsciiJson(detail_of(self._run_in(request), time.time()))
 
     async def samples(self, request: Request) -> Response:
-        return _AsciiJson(examples_of(self._run_in(request)))
+        run = self._run_in(request)
+        return _AsciiJson(samples_of(run.confined, run.evaluations.before_and_after()))
 
     async def changes(self, request: Request) -> Response:
         sides = []

@@ -17,7 +17,7 @@ from services.dashboard.evaluations import MODES, Evaluation, read_evaluation
 from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.run import COMPARISONS, FollowedRun
 from services.dashboard.samples import samples_of
-from services.dashboard.views import detail_of, examples_of, summary_of
+from services.dashboard.views import detail_of, summary_of
 
 Compare = Callable[[Path, Path], Sequence[Json]]
 """From two files of figures to comparisons (`gradus/comparison@1`), one for each way of sampling
@@ -55,7 +55,7 @@ def _run(out: Path, folder: Path, compare: Compare | None) -> Json:
     answers = {
         "/api/runs": {"now": now, "ids": [run.id], "runs": [summary_of(run, now)]},
         "/api/run": detail_of(run, now),
-        "/api/samples": examples_of(run),
+        "/api/samples": samples_of(run.confined, run.evaluations.before_and_after()),
     }
     kind = "evaluation report" if run.is_evaluation else "training report"
     return {"start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}

@@ -141,12 +141,6 @@ class FollowedRun:
         return max(small, *(file.changed_at for file in self._followed))
 
     @property
-    def unreadable(self) -> Mapping[str, int]:
-        """Lines and files that could not be read, by file."""
-        found = {file.path.name: file.unreadable for file in self._followed if file.unreadable}
-        return found | dict.fromkeys(sorted(self.evaluations.unreadable), 1)
-
-    @property
     def group_size(self) -> int | None:
         return self._positive_option("num_generations", 100_000)
 
@@ -235,15 +229,16 @@ class FollowedRun:
         measured = bool(self.evaluations.before_and_after())
         wanted = {"results.json": measured}
         if not self.is_evaluation:
-            logged = self.metrics.logged or self.warm_start.logged
-            wanted = {CONFIG: bool(self.config), "metrics.jsonl": bool(logged)}
+            is_logged = self.metrics.step is not None or self.warm_start.step is not None
+            wanted = {CONFIG: bool(self.config), "metrics.jsonl": is_logged}
             if self.stage not in UNGRADED:
                 wanted |= {"completions.jsonl": self.groups.completions > 0, "eval/": measured}
         found = [f"{name} is not there, or holds nothing." for name in wanted if not wanted[name]]
-        for name, lines in self.unreadable.items():
-            what = f"{lines} of its lines" if name.endswith(".jsonl") else "it"
-            found.append(f"{name}: {what} could not be read and is left out.")
-        return found
+        for file in self._followed:
+            if file.unreadable:
+                found.append(f"{file.path.name}: {file.unreadable} of its lines could not be read.")
+        broken = sorted(self.evaluations.unreadable)
+        return found + [f"{name}: it could not be read and is left out." for name in broken]
 
     def settings(self) -> list[tuple[str, str]]:
         """Return the resolved configuration, flat: dotted names and values, without what URLs say

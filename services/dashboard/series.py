@@ -124,7 +124,6 @@ class StepLog:
         """What the newest step logged."""
         self.latest: dict[str, float] = {}
         """The newest value of each name, whichever step logged it."""
-        self.logged = 0
 
     def add(self, line: Line) -> None:
         """Take a line in. One without a step is passed over."""
@@ -136,7 +135,6 @@ class StepLog:
             self.binned.forget_from(step)
         values = numbers_in(record, MAX_NAMES + 1)
         values.pop("step", None)
-        self.logged += 1
         self.binned.add(step, values)
         kept = {name: value for name, value in values.items() if name in self.binned.names}
         if step != self.step:

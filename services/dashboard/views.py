@@ -7,7 +7,7 @@ from gradus.descriptions import description_of
 from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.groups import Group, records_of
 from services.dashboard.run import FollowedRun
-from services.dashboard.samples import cut, sample_of, samples_of, text_of
+from services.dashboard.samples import cut, sample_of, text_of
 from services.dashboard.series import Binned, StepLog, finite
 
 DIGITS = 6
@@ -101,12 +101,6 @@ def _stages(run: FollowedRun) -> list[str]:
     return list(dict.fromkeys(map(str, stages)))
 
 
-def examples_of(run: FollowedRun) -> Json:
-    """Return completions of the evaluations before and after, or of the only one, and their
-    faults."""
-    return samples_of(run.confined, run.evaluations.before_and_after())
-
-
 def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{DIGITS}g}")
 
@@ -115,7 +109,6 @@ def _columns(log: StepLog) -> Json:
     return {
         "steps": log.binned.steps(),
         "steps_per_point": log.binned.width,
-        "logged": log.logged,
         "values": _values(log.binned),
     }
 

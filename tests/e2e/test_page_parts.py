@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from browser import NEEDS_BROWSER
 
 from services.dashboard.document import page_file
@@ -83,27 +82,6 @@ def test_hidden_characters_are_written_out_and_others_stay(browser: Any) -> None
     assert value_of(browser, "visible(given[0])", "a\tb\nc é 漢 🙂") == "a\tb\nc é 漢 🙂"
     found = value_of(browser, "visible(given[0])", "\r\x00\x7f\u202e\u200d\ufeff\ud800")
     assert found == "␍␀⟨U+007F⟩⟨U+202E⟩⟨U+200D⟩⟨U+FEFF⟩⟨U+D800⟩"
-
-
-# ------------------------------------------------------------------------------------------- marks
-
-
-def test_marks_show_the_words_that_differ(browser: Any) -> None:
-    left, right = value_of(browser, "difference(...given)", "let f x = x - 3", "let f x = x + 3")
-    assert [text for text, changed in left if changed] == ["-"]
-    assert [text for text, changed in right if changed] == ["+"]
-    assert "".join(text for text, _ in left) == "let f x = x - 3"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("let f x = 1", "The quick brown fox"), ("a " * 2000, "b " * 2000)],
-    ids=["unlike", "long"],
-)
-def test_texts_with_little_in_common_or_too_long_are_not_marked(
-    browser: Any, before: str, after: str
-) -> None:
-    assert value_of(browser, "difference(...given)", before, after) is None
 
 
 # ------------------------------------------------------------------------------------------ charts

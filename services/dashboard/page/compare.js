@@ -7,7 +7,6 @@ class CompareView extends View {
     this.gallery = new Gallery();
     this.runs = new Map();
     this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
-    this.summary = new Place(el("div"), summaryTable);
     this.settings = new Place(el("div"), differences);
     this.differ = section("differ", "Settings that differ", this.settings.node);
     this.changes = new Place(el("div"), changes);
@@ -18,7 +17,7 @@ class CompareView extends View {
       el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
       el("h2", "Comparison"),
       list("ul.legend.compared", legend),
-      [this.trouble, this.changes, this.summary, this.gallery].map((one) => one.node),
+      [this.trouble, this.changes, this.gallery].map((one) => one.node),
       this.differ,
     );
     this.read();
@@ -44,7 +43,7 @@ class CompareView extends View {
         this.compared = versions;
         this.changes.show(found);
         // What was compared, and how it differs, is then a part of what changed, which has colours of its own.
-        for (const one of [this.summary.node, this.differ, ...this.keys]) one.hidden = found.comparisons.length > 0;
+        for (const one of [this.differ, ...this.keys]) one.hidden = found.comparisons.length > 0;
       } catch (error) {
         missing.push(error.message);
       }
@@ -55,9 +54,6 @@ class CompareView extends View {
 
   draw() {
     const runs = this.ids.filter((id) => this.runs.has(id)).map((id) => this.runs.get(id));
-    this.summary.show(
-      runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.step_time ?? null, run.held_out]),
-    );
     const evaluated = runs.filter(isMeasured);
     const cards = (run) => evaluationCard(run.measured[0]).map(([name, value]) => [name, String(value || NOTHING)]);
     this.settings.show(runs.map((run) => [run.id, evaluated.includes(run) ? cards(run) : run.settings]));
@@ -83,19 +79,6 @@ const changes = (found) =>
     faultsSection(found.faults),
     reading(),
   ].filter(Boolean);
-
-function summaryTable(rows) {
-  if (rows.length === 0) return null;
-  const head = ["", "state", "step", "reward", "time per step", "held-out pass rate"];
-  const rate = (held) =>
-    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING;
-  const cells = rows.map(([id, state, step, reward, time, held]) => {
-    return [id, state, count(step), number(reward ?? held?.reward), duration(time), rate(held)];
-  });
-  const kept = head.map((_, n) => n).filter((n) => cells.some((row) => row[n] !== NOTHING));
-  const pick = (row) => kept.map((n) => row[n]);
-  return table("Now", pick(head), cells.map(pick));
-}
 
 function differences(runs) {
   const tables = runs.map(([, settings]) => new Map(settings));

@@ -122,7 +122,7 @@ class RunView extends View {
     if (run.measured.length > 0) places.top.show({ measured: run.measured, comparisons: run.comparisons });
     places.notes.show(doubts(run));
     places.card.show(runCard(run));
-    if (run.evaluations.length > 0) places.held.show([run.measured, run.evaluations]);
+    places.held.show(run.measured);
     if (run.completions > 0) {
       places.ends.show({ outcomes: run.outcomes, stages: run.stages });
       places.flagged.show([columnsOf(run.measured), { flags: run.flags, graded: run.completions - run.faulted }]);
@@ -231,7 +231,6 @@ function doubts(run) {
 // What is known of how and on what it was trained.
 function runCard(run) {
   const settings = new Map(run.settings);
-  const own = run.stage === "reward" ? "reward_model" : run.stage;
   const text = (name) => (settings.get(name) === "null" ? "" : (settings.get(name) ?? ""));
   const { measured, metrics, environment } = run;
   const newest = measured.at(-1);
@@ -251,7 +250,6 @@ function runCard(run) {
   const passed = judged > 0 && `${percent(run.passed / judged)} passed`;
   const graded = [counted(judged, "completion"), passed, run.faulted ? `${count(run.faulted)} faulted` : "no faults"];
   const rank = text("lora.r");
-  const shown = SETTINGS.map(([name, words]) => [words, text(`${own}.${name}`)]).filter(([, value]) => value);
   return [
     ["Model", run.model || listed((one) => one.model)],
     ["Trained weights", rank ? `LoRA, rank ${rank}` : run.settings.length > 0 && "all"],
@@ -270,21 +268,9 @@ function runCard(run) {
     ["Completions by", text("generation.backend") === "vllm" && "a vLLM server" + differed],
     ["Evaluation time", run.evaluation_s > 0 && duration(run.evaluation_s)],
     ["Graded in training", run.completions > 0 && graded.filter(Boolean).join(", ")],
-    ["Settings", shown.map(([words, value]) => `${words} ${value}`).join(", ")],
     ["Machine", said.filter(Boolean).join(", ")],
   ];
 }
-
-const SETTINGS = [
-  ["learning_rate", "learning rate"],
-  ["num_generations", "completions per prompt"],
-  ["per_device_train_batch_size", "batch"],
-  ["gradient_accumulation_steps", "accumulation"],
-  ["loss_type", "loss"],
-  ["beta", "beta"],
-  ["temperature", "temperature"],
-  ["max_completion_length", "new tokens"],
-];
 
 // From the start of the first step to the end of the last, by the clock; else the steps' own times added up.
 function trainingTime({ values, steps_per_point: width }) {
@@ -295,10 +281,9 @@ function trainingTime({ values, steps_per_point: width }) {
   return total > 0 && duration(total);
 }
 
-function heldOutSection([measured, evaluations]) {
+function heldOutSection(measured) {
   const columns = columnsOf(measured);
-  const found = columns.length > 0 && [funnel(columns), groups(columns)];
-  return section("held", "Held-out tasks", found, evaluations.length > 2 && evaluationsTable(evaluations));
+  return columns.length > 0 && section("held", "Held-out tasks", funnel(columns), groups(columns));
 }
 
 function endsSection({ outcomes: { counts, steps }, stages }) {
@@ -312,20 +297,9 @@ function endsSection({ outcomes: { counts, steps }, stages }) {
   return section("ends", "How far answers come in training", levels("How completions ended", "outcome", columns, rows));
 }
 
-function evaluationsTable(evaluations) {
-  const rate = (found) => percent(found.pass_rate) + (finite(found.low) ? ` (${interval(found)})` : "");
-  const cells = (found) => [found.mode, rate(found), number(found.reward), count(found.graded), count(found.faulted)];
-  const rows = evaluations.flatMap((one) => one.figures.map((found) => [one.name, ...cells(found)]));
-  const head = ["evaluation", "how", "pass@1 and its 95% interval", "reward", "graded", "faulted"];
-  return table("Measured on held-out tasks", head, rows);
-}
-
 function settingsTable(settings) {
   if (settings.length === 0) return el("p.empty", "There is no config.resolved.json.");
   const made = table("The resolved configuration", ["setting", "value"], settings);
   made.querySelector("table").classList.add("settings");
-  const rows = [...made.querySelectorAll("tbody tr")];
-  const filter = (event) =>
-    rows.forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(event.target.value.toLowerCase())));
-  return [el("label.filter", "Find ", el("input", { type: "search", oninput: filter })), made];
+  return made;
 }
