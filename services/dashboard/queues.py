@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gradus.errors import Misuse
+from services.dashboard.auth import token_of_file
 
 PATH = re.compile(
     r"(/[a-z][a-z0-9_]{0,31}(/jobs|/cancel|/dead-letters(/[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,127}(/requeue)?)?)?)?"
@@ -78,12 +79,4 @@ def queues_of(api: str | None, key_file: Path | None) -> Queues | None:
         raise Misuse(
             "--api needs --api-key-file, a file with an API key whose line has `role=operator`"
         )
-    try:
-        key = key_file.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise Misuse(f"--api-key-file {key_file} cannot be read: {type(error).__name__}") from None
-    if not key or not key.isprintable() or " " in key:
-        raise Misuse(
-            f"--api-key-file {key_file}: one API key is wanted, such as `gradus keys new` prints"
-        )
-    return Queues(api, key)
+    return Queues(api, token_of_file(key_file, "--api-key-file"))

@@ -89,7 +89,7 @@ class FollowedRun:
         more to read."""
         small = self._look_at_small_files()
         updates = [file.look() for file in self._followed]
-        logs = (self.metrics, self.warm_start, self.groups)
+        logs: tuple[StepLog | Groups, ...] = (self.metrics, self.warm_start, self.groups)
         for log, update in zip(logs, updates, strict=True):
             if update.from_start:
                 log.clear()

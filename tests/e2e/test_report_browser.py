@@ -13,12 +13,23 @@ from typing import Any
 import pytest
 from browser import NEEDS_BROWSER, colored, drawn, flaws
 from browser import opened_from_a_file as opened
-from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
+from report_runs import (
+    RIGHT,
+    STUCK,
+    WRONG,
+    XSS,
+    comparison_page,
+    evaluation,
+    hostile_run,
+    lines,
+    rich_run,
+    tiny_run,
+)
 from sample_evaluations import hostile_evaluation, rich_evaluation, stored
 
 from gradus.contract import Graded
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.report import write_comparison_report, write_report
+from trainer.evaluate.report import write_report
 
 pytestmark = NEEDS_BROWSER
 SLOW = pytest.mark.slow
@@ -46,12 +57,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "report": write_report(rich_run(folder / "rich"), folder / "report.html"),
         "evaluation": write_report(sides[1], folder / "evaluation.html"),
-        "comparison": write_comparison_report(
-            found, sides[0], sides[1], folder / "comparison.html"
-        ),
+        "comparison": comparison_page(found, sides[0], sides[1], folder / "comparison.html"),
         "hostile": write_report(hostile_run(folder / "hostile"), folder / "hostile.html"),
         "hostile evaluation": write_report(sides[2], folder / "hostile-evaluation.html"),
-        "hostile comparison": write_comparison_report(
+        "hostile comparison": comparison_page(
             compare(odd[0], odd[0]), sides[2], sides[2], folder / "hostile-comparison.html"
         ),
     }

@@ -537,14 +537,12 @@ def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> Non
 
 def values(runs: Runs) -> dict[tuple[str, ...], float]:
     text = exposition(runs.all(), time.time()).decode()
-    return {
-        (
-            sample.name.removeprefix("gradus_train_"),
-            *(label for _, label in sorted(sample.labels.items())),
-        ): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            labels = [label for _, label in sorted(one.labels.items())]
+            found[(one.name.removeprefix("gradus_train_"), *labels)] = one.value
+    return found
 
 
 def test_prometheus_is_told_the_newest_values(tmp_path: Path) -> None:

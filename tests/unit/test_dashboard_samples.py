@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard_server import append
+from report_data import tasks_by_title
 
 from services.dashboard.evaluations import Evaluation
 from services.dashboard.files import ConfinedDirectory
@@ -29,8 +30,7 @@ def chosen(folder: Path, *sides: list[dict[str, Any]]) -> dict[str, list[str]]:
     for n, records in enumerate(sides):
         append(folder / f"{n}.completions.jsonl", records)
         evaluations.append(Evaluation(str(n), "", None, (), {"stages": []}, folder / f"{n}.json"))
-    groups = samples_of(ConfinedDirectory(folder), evaluations)["groups"]
-    return {group["title"]: [card["task"] for card in group["cards"]] for group in groups}
+    return tasks_by_title(samples_of(ConfinedDirectory(folder), evaluations)["groups"])
 
 
 def test_greedy_completions_are_compared_where_there_are_any(tmp_path: Path) -> None:

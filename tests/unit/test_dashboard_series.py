@@ -42,7 +42,8 @@ def test_a_short_log_is_kept_exactly() -> None:
 
 def test_a_log_of_a_hundred_thousand_steps_is_as_small_as_one_of_a_thousand() -> None:
     log = log_of({"step": step, "reward": step / 100_000} for step in range(100_000))
-    steps, means = log.binned.steps(), log.binned.means("reward")
+    steps = log.binned.steps()
+    means = log.binned.means("reward")
     assert MAX_BINS / 2 <= len(steps) <= MAX_BINS
     assert steps[-1] == log.step == 99_999
     # A bin is called by its last step, and its mean is that of its middle.

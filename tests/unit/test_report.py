@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_data import answer_in, report_data
-from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
+from report_data import answer_in, report_data, tasks_by_title
+from report_runs import (
+    RIGHT,
+    STUCK,
+    WRONG,
+    XSS,
+    comparison_page,
+    evaluation,
+    hostile_run,
+    lines,
+    rich_run,
+    tiny_run,
+)
 from sample_evaluations import hostile_evaluation, stored
 
 from gradus.contract import Graded
@@ -23,7 +34,7 @@ from services.dashboard.files import ConfinedDirectory
 from services.dashboard.run import FollowedRun
 from services.dashboard.views import detail_of
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.report import write_comparison_report, write_comparisons, write_report
+from trainer.evaluate.report import write_comparisons, write_report
 from trainer.evaluate.results import figures_path
 from trainer.runs.folder import RunFolder
 
@@ -171,14 +182,14 @@ def test_faults_stand_apart_with_their_place_and_message(tiny: Path) -> None:
 
 
 def test_completions_of_one_task_stand_side_by_side(tiny: Path) -> None:
-    groups = {group["title"]: group["cards"] for group in samples(tiny)["groups"]}
+    groups = samples(tiny)["groups"]
     # Of c the middle ones do not pass: the lower of (wrong, untyped) and of (right, wrong).
-    assert {title: [card["task"] for card in cards] for title, cards in groups.items()} == {
+    assert tasks_by_title(groups) == {
         "Wrong before, right after": ["b", "d"],
         "Wrong both times": ["c"],
         "Right both times": ["a"],
     }
-    before, after = groups["Wrong before, right after"][1]["sides"]
+    before, after = groups[0]["cards"][1]["sides"]
     assert (before["name"], before["stage"], before["reward"], before["passed"]) == (
         "before",
         "types",
@@ -210,11 +221,7 @@ def test_a_lone_evaluation_is_reported_without_a_comparison(tmp_path: Path) -> N
     assert found["comparisons"] == []
     assert [one["measurements"][0]["pass_at"]["1"]["value"] for one in found["measured"]] == [0.75]
     assert not any("eval/" in text for text in found["missing"])
-    groups = {
-        group["title"]: [card["task"] for card in group["cards"]]
-        for group in samples(tmp_path)["groups"]
-    }
-    assert groups == {"Did not pass": ["a"], "Passed": ["b"]}
+    assert tasks_by_title(samples(tmp_path)["groups"]) == {"Did not pass": ["a"], "Passed": ["b"]}
 
 
 def test_an_evaluation_with_nothing_but_faults_is_reported(tmp_path: Path) -> None:
@@ -312,7 +319,7 @@ def hostile_page(kind: str, folder: Path) -> Path:
     of_both = stored(folder / "a", found, records)
     if kind == "evaluation":
         return write_report(of_both, folder / "page.html")
-    return write_comparison_report(compare(found, found), of_both, of_both, folder / "page.html")
+    return comparison_page(compare(found, found), of_both, of_both, folder / "page.html")
 
 
 @pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
