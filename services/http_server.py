@@ -7,7 +7,7 @@ import ipaddress
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -45,13 +45,10 @@ async def serve_on(
     config: uvicorn.Config,
     found: socket.socket,
     stop: asyncio.Event | None,
-    on_shutdown: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
-
-    `on_shutdown` is called before requests under way are waited for; it must end endless streams.
-    """
-    server = _Server(config, on_shutdown, handles_signals=stop is None)
+    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the
+    caller's."""
+    server = _Server(config, handles_signals=stop is None)
     serving = asyncio.create_task(server.serve([found]))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
@@ -66,18 +63,11 @@ class _Server(uvicorn.Server):
     """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller
     can clean up."""
 
-    def __init__(
-        self, config: uvicorn.Config, on_shutdown: Callable[[], None], *, handles_signals: bool
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, *, handles_signals: bool) -> None:
         super().__init__(config)
-        self._on_shutdown = on_shutdown
         self._handles_signals = (
             handles_signals and threading.current_thread() is threading.main_thread()
         )
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_shutdown()
-        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
