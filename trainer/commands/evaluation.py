@@ -230,27 +230,6 @@ def eval_perplexity(
     raise typer.Exit(main(model, file, _folder(out, model, file), window))
 
 
-def eval_choices(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Rows with question, choices, answer and perhaps subject"
-        ),
-    ],
-    out: Out = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions")] = None,
-) -> None:
-    """Measure a local model on multiple-choice questions, as in MMLU: accuracy with its interval.
-
-    \b
-    gradus eval-choices runs/my/final questions.jsonl
-    """
-    from trainer.evaluate.choice_eval import main
-
-    raise typer.Exit(main(model, file, _folder(out, model, file), limit))
-
-
 @asks_a_model
 def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
     """Measure tool calls on held-out trajectories of `gradus tasks trajectories`: format and
