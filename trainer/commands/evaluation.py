@@ -93,7 +93,7 @@ class Asking:
             "--set",
             metavar="NAME=VALUE",
             help=(
-                "Set one of seed, top_p, stop, body, chat, system, template, api_key_env,"
+                "Set one of seed, top_p, body, chat, system, template,"
                 " concurrency, timeout_s, attempts, batch_size, config, slots (docs/evaluation.md);"
                 " may be repeated"
             ),
