@@ -27,7 +27,6 @@ def stages(**options: Any) -> dict[str, Stage]:
         "calls": EvalStage(**given, calls="t.jsonl"),
         "declines": EvalStage(**given, declines="t.jsonl"),
         "text": EvalStage(**given, perplexity="t.txt"),
-        "questions": EvalStage(**given, choices="t.jsonl"),
         "change": CompareStage(kind="compare", before="a", after="b"),
         "grpo": TrainStage(kind="train", config="c.yaml"),
     }
@@ -61,8 +60,6 @@ def mistakes(of: str, metric: str, **more: Any) -> list[str]:
         ("calls.results", "selection_by.check", {}),
         ("declines.results", "accuracy", {}),
         ("text.results", "perplexity", {"interval": "interval"}),
-        ("questions.results", "accuracy", {"against": "{questions.results}"}),
-        ("questions.results", "by_subject.physics", {}),
         ("change.results", "pass_rate.change", {"p_value": "test.p_value"}),
         ("grpo.metrics", "anything/at/all", {}),
     ],

@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 from gradus.descriptions import description_of
 from gradus.tasks import TASKS
-from trainer.evaluate.choice_eval import Choices
 from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.perplexity import Perplexity
 from trainer.evaluate.refusal_eval import Declines
@@ -29,7 +28,6 @@ from trainer.pipeline.stages import REFERENCE, CompareStage, EvalStage, GateStag
 FORMS = {
     None: Evaluation,
     "perplexity": Perplexity,
-    "choices": Choices,
     "calls": Calls,
     "declines": Declines,
 }

@@ -208,7 +208,7 @@ class EvalStage(OptionStage):
     sisters."""
 
     GOES_ON = True
-    FILES = ("model", "tasks", "perplexity", "choices", "calls", "declines")
+    FILES = ("model", "tasks", "perplexity", "calls", "declines")
     LEAVES = {
         "folder": "",
         "results": "results.json",
@@ -217,7 +217,6 @@ class EvalStage(OptionStage):
     }
     UNGRADED: ClassVar = {
         "perplexity": "eval-perplexity",
-        "choices": "eval-choices",
         "calls": "eval-tools",
         "declines": "eval-refusals",
     }
@@ -228,8 +227,6 @@ class EvalStage(OptionStage):
     model: str
     tasks: str | None = None
     perplexity: str | None = None
-    choices: str | None = None
-    """Multiple-choice questions."""
     calls: str | None = None
     """Trajectories, whose turns the model is asked for."""
     declines: str | None = None
