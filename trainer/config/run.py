@@ -377,11 +377,6 @@ class TurnsConfig(Section):
     credit: Literal["turn", "chain"] = "turn"
     """turn: each answer has the advantage of its own reward over those of the same turn in its
     group. chain: all answers of a sample have the advantage of its last reward."""
-    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor of a reward for each turn before it."""
-    as_tool: bool = False
-    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is
-    rewarded for its last message. Its chat template has to render calls."""
     window: Count | None = None
     """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with
     a smaller one."""
@@ -393,9 +388,6 @@ class TaskSampling(Section):
     refill: Annotated[int, Field(ge=0, le=16)] = 0
     """Further rounds of generation per step, at most, in which other tasks replace groups whose
     completions all earned the same."""
-    by_difficulty: bool = False
-    """Tasks are drawn by weight, most often those with a mean reward near 0.5, in place of one pass
-    after another."""
 
 
 class EvaluationConfig(Section):
