@@ -430,12 +430,6 @@ class StopWhen(StopOnKl):
     the reward rose."""
 
 
-class LoggingConfig(Section):
-    progress: bool = True
-    completions: bool = True
-    """Write completions.jsonl."""
-
-
 class RunConfig(Section):
     """Keys of every stage of training."""
 
@@ -450,7 +444,6 @@ class RunConfig(Section):
     on_out_of_memory: Literal["halve", "stop"] = "halve"
     """halve: fewer samples at a time and as many more accumulated, so that an update still sees as
     many."""
-    logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     output_dir: Path
     """The run folder. Starting again with the same one resumes from its last checkpoint."""
@@ -480,16 +473,6 @@ class RunConfig(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _has_a_reference_to_move(self) -> RunConfig:
-        if self.options.get("sync_ref_model") and self.lora is not None:
-            raise ValueError(
-                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with"
-                " lora the reference is the model without its adapter, and there is nothing to"
-                " move"
-            )
-        return self
-
 
 def _bits(model: ModelConfig) -> str:
     return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
@@ -505,7 +488,7 @@ OWN_NAMES = {
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
-    "disable_tqdm": "set `logging.progress`",
+    "disable_tqdm": "leave it out: a bar is drawn on a terminal only",
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
     ),

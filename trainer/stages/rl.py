@@ -160,11 +160,6 @@ class Rl(Stage[TrainConfig, Tasks]):
         made = self.rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_turns(self.config, made)
         refuse_wrong_refill(self.config, made)
-        if made.sync_ref_model and made.beta == 0:
-            raise Misuse(
-                f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no"
-                " reference"
-            )
         rules = self.config.stop_when
         if made.beta == 0 and (rules.kl or rules.kl_warning):
             raise Misuse(
@@ -254,7 +249,6 @@ class Rl(Stage[TrainConfig, Tasks]):
                 model=config.model,
                 lora=config.lora,
                 on_out_of_memory=config.on_out_of_memory,
-                logging=config.logging,
                 seed=config.seed,
                 output_dir=folder,
                 data=rows,
@@ -306,7 +300,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(
             lambda record: "All reward functions returned None" not in record.getMessage()
         )
-        file = CompletionsFile(run.folder.completions) if config.logging.completions else None
+        file = CompletionsFile(run.folder.completions)
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [
             open_reward_model(model, run.device) for model in config.reward.models
@@ -349,9 +343,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
-            trainer.files = (
-                (run.folder.completions, run.folder.turns) if config.logging.completions else None
-            )
+            trainer.files = (run.folder.completions, run.folder.turns)
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         if config.stop_when != StopWhen():
             trainer.add_callback(
