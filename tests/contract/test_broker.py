@@ -1553,10 +1553,6 @@ async def test_an_announcement_of_another_release_does_not_hide_the_others(
 # ----------------------------------------------------------------------------------------- opening
 
 
-async def test_no_url_opens_a_queue_in_this_process() -> None:
-    assert isinstance(open_broker(None), MemoryBroker)
-
-
 async def test_a_redis_url_opens_streams_with_the_given_terms() -> None:
     broker = open_broker("rediss://example.test:6380/2", BrokerSettings(lease_s=4))
     assert isinstance(broker, StreamsBroker)
