@@ -44,7 +44,6 @@ from services.dashboard.run import FollowedRun
 from services.dashboard.runs import Runs
 from services.dashboard.views import detail_of, examples_of, group_of, summary_of, wanted_group
 from services.http_server import is_loopback, listener, serve_on, url_of
-from services.json_logging import json_lines
 
 MAX_FORM_BYTES = 4096
 WRONG_TOKEN_S = 0.5
@@ -61,10 +60,10 @@ async def serve(
     allow_anonymous: bool = False,
     compare: Compare | None = None,
     queues: Queues | None = None,
-    stop: asyncio.Event | None = None,
+    stop: asyncio.Event,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
+    """Serve until `stop` is set; signals are the caller's.
 
     Readers need `token`. `compare` computes what changed between two evaluations. With `queues`,
     the page shows and changes them. `on_ready` is called with the URL once it is listening. Raises
@@ -85,8 +84,7 @@ async def serve(
     )
     if on_ready is not None:
         on_ready(url_of(found))
-    with json_lines():
-        await serve_on(config, found, stop, watch.end_streams)
+    await serve_on(config, found, stop, watch.end_streams)
 
 
 def create_app(
