@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
+from typing import Generic, TypeVar
 
 from gradus.descriptions import GraderInfo
 from services.broker import (
@@ -41,8 +42,9 @@ from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
 
-MAX_RESULTS = 100_000
+MAX_KEPT = 100_000
 """Results kept; beyond it the oldest are dropped before their time to live."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -105,7 +107,8 @@ class _FairQueue:
         return max(self._now.get(fair_share.priority, 0), self._last.get(fair_share, 0)) + 1
 
     def join(self, entry: _Entry, fair_share: FairShare) -> None:
-        entry.priority, entry.virtual_time = fair_share.priority, self.next_virtual_time(fair_share)
+        entry.priority = fair_share.priority
+        entry.virtual_time = self.next_virtual_time(fair_share)
         if len(self._last) > MAX_FAIR_SHARES:
             self._last = {
                 one: time
@@ -131,15 +134,6 @@ class _FairQueue:
             and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]
         ):
             self.join(entry, fair_share)
-
-    def reset_if_empty(self) -> None:
-        if not self.entries:
-            self._heaps, self._now, self._last, self._n_claimed = (
-                {one: [] for one in Priority},
-                {},
-                {},
-                0,
-            )
 
     def backlog(self, fair_share: FairShare) -> int:
         """Jobs of this fair share that are queued, and those that it cancelled since the queue was
@@ -222,7 +216,8 @@ class _Queue:
     def _hand_out(self, entry: _Entry, worker: str) -> Claim:
         self.remove(entry)
         entry.starts += 1
-        entry.worker, entry.leased_until = worker, time.monotonic() + self.settings.lease_s
+        entry.worker = worker
+        entry.leased_until = time.monotonic() + self.settings.lease_s
         self.leases[entry.serial] = entry
         return Claim(entry.job, f"{entry.serial} {entry.starts}", entry.starts)
 
@@ -257,32 +252,31 @@ class _Queue:
                 await self.changed.wait()
 
 
-class _ResultCache:
-    """Results with one time to live, oldest first."""
+class _Expiring(Generic[T]):
+    """Values by key, each for its time to live."""
 
-    def __init__(self, ttl_s: float) -> None:
-        self._ttl_s = ttl_s
-        self._results: dict[str, tuple[str, float]] = {}
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[T, float]] = {}
 
-    def put(self, job_id: str, result: str) -> None:
-        self.drop(job_id)
-        self._results[job_id] = (result, time.monotonic() + self._ttl_s)
-        self._drop_old()
+    def put(self, key: str, value: T, ttl_s: float) -> None:
+        self.drop(key)
+        self._kept[key] = (value, time.monotonic() + ttl_s)
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if len(self._kept) <= MAX_KEPT and self.find([oldest]):
+                break
+            del self._kept[oldest]
 
-    def get(self, job_id: str) -> str | None:
-        self._drop_old()
-        return self._results.get(job_id, (None, 0.0))[0]
-
-    def _drop_old(self) -> None:
+    def find(self, keys: Iterable[str]) -> dict[str, T]:
         now = time.monotonic()
-        while self._results:
-            oldest, (_, until) = next(iter(self._results.items()))
-            if until > now and len(self._results) <= MAX_RESULTS:
-                return
-            del self._results[oldest]
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        return {key: value for key, (value, until) in found.items() if until > now}
 
-    def drop(self, job_id: str) -> None:
-        self._results.pop(job_id, None)
+    def all(self) -> dict[str, T]:
+        return self.find(list(self._kept))
+
+    def drop(self, key: str) -> None:
+        self._kept.pop(key, None)
 
 
 class MemoryBroker:
@@ -294,10 +288,10 @@ class MemoryBroker:
         self.lease_s = self._settings.lease_s
         self._queues: dict[str, _Queue] = {}
         self._entries: dict[str, _Entry] = {}
-        self._cached = _ResultCache(self._settings.result_ttl_s)
-        self._uncached = _ResultCache(self._settings.uncached_ttl_s)
-        self._workers: dict[str, tuple[GraderInfo, float]] = {}
-        self._notes: dict[str, tuple[str, float]] = {}
+        self._cached = _Expiring[str]()
+        self._uncached = _Expiring[str]()
+        self._notes = _Expiring[str]()
+        self._workers = _Expiring[GraderInfo]()
         self._waiters = ResultWaiters()
         self._serials = count(1)
 
@@ -314,18 +308,21 @@ class MemoryBroker:
     ) -> dict[str, str]:
         if not jobs:
             return {}
-        answered = {job.id: text for job in jobs if (text := self._cached.get(job.id)) is not None}
+        answered = self._cached.find(job.id for job in jobs)
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
-        queue = self._queue(grader := grader_of(jobs))
-        bound, depth = self._settings.max_depth, len(queue) + len(new)
+        grader = grader_of(jobs)
+        queue = self._queue(grader)
+        bound = self._settings.max_depth
+        depth = len(queue) + len(new)
         may_pass = (
             queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART
             and depth <= 2 * bound
         )
         if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
             raise QueueFull(grader, self._settings.retry_after_s)
-        queue.queued.reset_if_empty()
+        if not queue.queued.entries:
+            queue.queued = _FairQueue()  # virtual times start anew
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
             self._uncached.drop(job_id)  # it may have been revoked before
             self._entries[job_id].wishes += 1
@@ -349,24 +346,14 @@ class MemoryBroker:
             self._waiters.deliver(job_id, result)
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        caches = (self._uncached, self._cached)
-        return {
-            job_id: text
-            for cache in caches
-            for job_id in job_ids
-            if (text := cache.get(job_id)) is not None
-        }
+        return self._uncached.find(job_ids) | self._cached.find(job_ids)
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
-        now = time.monotonic()
-        self._notes = {other: note for other, note in self._notes.items() if note[1] > now}
-        if replace or key not in self._notes:
-            self._notes[key] = (text, now + ttl_s)
+        if replace or not self._notes.find([key]):
+            self._notes.put(key, text, ttl_s)
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
-        now = time.monotonic()
-        found = {key: self._notes[key] for key in keys if key in self._notes}
-        return {key: text for key, (text, until) in found.items() if until > now}
+        return self._notes.find(keys)
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         queue = self._queue(grader)
@@ -392,14 +379,11 @@ class MemoryBroker:
         ]
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        found = [
-            entry for job_id in job_ids if (entry := self._entries.get(job_id)) and entry.wishes
-        ]
-        found = [
-            one for one in found if one.job.grader == grader and (not run or one.runs == {run})
-        ]
+        known = [self._entries[job_id] for job_id in job_ids if job_id in self._entries]
+        wanted = [one for one in known if one.wishes and one.job.grader == grader]
+        found = [one for one in wanted if not run or one.runs == {run}]
         for entry in found:
-            self._uncached.put(entry.job.id, CANCELLED)
+            self._uncached.put(entry.job.id, CANCELLED, self._settings.uncached_ttl_s)
             self._waiters.deliver(entry.job.id, CANCELLED)
             entry.wishes = 1
             await self.cancel(grader, [entry.job.id])
@@ -436,7 +420,8 @@ class MemoryBroker:
     async def finish(
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
     ) -> bool:
-        job, queue = claim.job, self._queue(claim.job.grader)
+        job = claim.job
+        queue = self._queue(job.grader)
         entry = self._entries.get(job.id)
         if entry is None or entry.serial != claim.token.split(" ")[0]:
             return False
@@ -446,7 +431,10 @@ class MemoryBroker:
         del self._entries[job.id]
         if dead_letter:
             queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
-        (self._cached if cache else self._uncached).put(job.id, result)
+        if cache:
+            self._cached.put(job.id, result, self._settings.result_ttl_s)
+        else:
+            self._uncached.put(job.id, result, self._settings.uncached_ttl_s)
         self._waiters.deliver(job.id, result)
         return True
 
@@ -475,7 +463,8 @@ class MemoryBroker:
         return list(self._queue(grader).dead_letters)
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
-        letters, unwanted = self._queue(grader).dead_letters, set(job_ids)
+        letters = self._queue(grader).dead_letters
+        unwanted = set(job_ids)
         kept = [letter for letter in letters if letter.job.id not in unwanted]
         letters.clear()
         letters.extend(kept)
@@ -489,16 +478,10 @@ class MemoryBroker:
         queue.changed.set()
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        self._workers[worker] = (info, time.monotonic() + ttl_s)
-        if ttl_s <= 0:
-            del self._workers[worker]
+        self._workers.put(worker, info, ttl_s)
 
     async def graders(self) -> list[GraderInfo]:
-        now = time.monotonic()
-        self._workers = {
-            worker: (info, until) for worker, (info, until) in self._workers.items() if until > now
-        }
-        return summarize_workers((worker, info) for worker, (info, _) in self._workers.items())
+        return summarize_workers(self._workers.all().items())
 
     async def close(self) -> None:
         self._waiters.fail("the broker was closed while a client waited")
