@@ -374,8 +374,11 @@ async def test_what_comes_after_its_deadline_is_a_fault_and_is_not_graded(place:
     assert grader.calls["right late"] == 0
 
 
-async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again() -> None:
-    broker, grader = MemoryBroker(BrokerSettings(lease_s=0.2)), TinyGrader()
+async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again(
+    redis_url: str,
+) -> None:
+    place, grader = Place(redis_url), TinyGrader()
+    broker = place.open(BrokerSettings(lease_s=0.2))
     killer, good = job("right killer"), job("right")
     await broker.submit([killer])
     for n in range(MAX_DELIVERIES):
@@ -390,6 +393,7 @@ async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again() -
     assert (fault.fault.kind, fault.fault.retryable) == (FaultKind.WORKER, False)
     assert grader.calls["right killer"] == 0
     assert [letter.job for letter in await broker.dead_letters("ocaml")] == [killer]
+    await broker.close()
 
 
 @pytest.mark.parametrize("payload", ["{}", "[]", "no json", '{"submission": {"id": "x"}}'])
