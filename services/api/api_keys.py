@@ -127,11 +127,10 @@ def keys_in(text: str, where: str) -> list[ApiKey]:
     return found
 
 
-def key_ring(key_hashes: Iterable[str], keys: str, keys_file: Path | None) -> KeyRing:
+def key_ring(keys: str, keys_file: Path | None) -> KeyRing:
     """All keys that the settings name. Raises Misuse, also for a file that is named and holds
     none."""
-    ring = [ApiKey(f"hash-{key_hash[:8]}", key_hash) for key_hash in key_hashes]
-    ring += keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
+    ring = keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
     if keys_file is not None:
         where = f"GRADUS_API_KEYS_FILE ({keys_file})"
         try:

@@ -23,6 +23,8 @@ MAX_ERRORS = 20
 """Mistakes listed in one answer; the rest is counted."""
 MAX_NAME_CHARS = 64
 """A field's name is the caller's text: no more of it than this is repeated."""
+RETRY_AFTER_S = 5
+"""What a 503 advises; a 429 advises what the broker says."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in the log of a request whose client left before the response; nginx has the same
 number."""
@@ -96,12 +98,17 @@ def problem(
     )
 
 
+def unavailable(detail: str) -> Response:
+    """The response of a service that cannot answer now."""
+    return problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)})
+
+
 def client_closed_request() -> Response:
     """The response to a client that has disconnected; only the log shows it."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
-def install(app: FastAPI, retry_after_s: int) -> None:
+def install(app: FastAPI) -> None:
     """Make every expected failure of a route a problem; `AccessLogMiddleware` answers the
     unexpected ones."""
 
@@ -115,17 +122,7 @@ def install(app: FastAPI, retry_after_s: int) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        headers = dict(error.headers or {})
-        if error.status_code == 405:
-            # From the document: Starlette names the methods of the first route that has the path
-            # only.
-            template = getattr(request.scope.get("route"), "path", "")
-            methods = request.app.openapi()["paths"].get(template, {})
-            headers["allow"] = ", ".join(sorted(map(str.upper, methods))) or headers.get(
-                "Allow", ""
-            )
-            headers.pop("Allow", None)
-        return problem(error.status_code, str(error.detail), headers=headers)
+        return problem(error.status_code, str(error.detail), headers=error.headers)
 
     @app.exception_handler(QueueFull)
     async def full(request: Request, error: QueueFull) -> Response:
@@ -135,7 +132,7 @@ def install(app: FastAPI, retry_after_s: int) -> None:
 
     @app.exception_handler(QueueFault)
     async def away(request: Request, error: QueueFault) -> Response:
-        return problem(503, error.message, headers={"retry-after": str(retry_after_s)})
+        return unavailable(error.message)
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:

@@ -14,7 +14,7 @@ from fastapi import Request
 
 from gradus.errors import TooLarge
 from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api.problems import Refused, refused_fields
+from services.api.problems import RETRY_AFTER_S, Refused, refused_fields
 from services.api.settings import ApiSettings
 
 LARGE_BYTES = 256 * 1024
@@ -28,16 +28,15 @@ T = TypeVar("T")
 class BytesInFlight:
     """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
 
-    def __init__(self, limit: int, retry_after_s: float) -> None:
+    def __init__(self, limit: int) -> None:
         self.held = 0
         self._limit = limit
-        self._retry_after_s = retry_after_s
 
     def hold(self, n_bytes: int) -> None:
         """Raises Refused (429) when the bound would be passed."""
         if self.held + n_bytes > self._limit:
             message = f"requests of more than {self._limit} bytes are in flight; try again later"
-            raise Refused(429, message, retry_after_s=self._retry_after_s)
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
         self.held += n_bytes
 
 

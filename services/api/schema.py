@@ -134,35 +134,12 @@ PARAMETERS: list[dict[str, Any]] = [
         ),
         "schema": {"type": "string", "enum": PRIORITIES, "default": "training"},
     },
-    *(
-        {
-            "name": name.lower(),
-            "in": "header",
-            "deprecated": True,
-            "description": (
-                f"Old name of `Gradus-{name}`, for one release. Ignored where it holds something"
-                " else."
-            ),
-            "schema": {"type": "string"},
-        }
-        for name in ("Run", "Priority")
-    ),
 ]
 GRADE_BODY: dict[str, Any] = {
     "parameters": PARAMETERS,
     "requestBody": {"required": True, "content": {"application/json": {}}},
 }
 """What the body is depends on the graders that are known when the document is written."""
-CALLBACK = {
-    "name": "Gradus-Callback",
-    "in": "header",
-    "description": (
-        "URL that the results are sent to, signed; its origin must be one that the operator allows."
-    ),
-    "schema": {"type": "string"},
-}
-JOB_BODY = GRADE_BODY | {"parameters": [*PARAMETERS, CALLBACK]}
-
 DESCRIPTION = _shown(
     GraderDescription,
     {

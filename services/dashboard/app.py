@@ -40,7 +40,6 @@ from services.dashboard.runs import Runs
 from services.dashboard.samples import samples_of
 from services.dashboard.views import detail_of, group_of, summary_of
 from services.http_server import is_loopback, listener, serve_on, url_of
-from services.json_logging import json_lines
 
 WRONG_TOKEN_S = 0.5
 """Seconds before the response to a wrong token."""
@@ -56,10 +55,10 @@ async def serve(
     allow_anonymous: bool = False,
     compare: Compare | None = None,
     queues: Queues | None = None,
-    stop: asyncio.Event | None = None,
+    stop: asyncio.Event,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
+    """Serve until `stop` is set; signals are the caller's.
 
     Readers need `token`. `compare` computes what changed between two evaluations. With `queues`,
     the page shows and changes them. `on_ready` is called with the URL once it is listening. Raises
@@ -80,8 +79,7 @@ async def serve(
     )
     if on_ready is not None:
         on_ready(url_of(found))
-    with json_lines():
-        await serve_on(config, found, stop)
+    await serve_on(config, found, stop)
 
 
 def create_app(

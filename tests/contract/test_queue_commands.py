@@ -48,8 +48,10 @@ def with_broker(url: str, act: Callable[[StreamsBroker], Any]) -> Any:
 
 def letter() -> Job:
     made = RawSubmission.model_validate(submission("a"))
-    payload = JobPayload(submission=made, rubric="ocaml/graduated@1", deadline=time.time() - 1)
-    return Job("ocaml:killer", "ocaml", payload.encode())
+    payload = JobPayload(
+        submission=made, rubric="ocaml/graduated@1", deadline=time.time() - 1, grader=INFO.grader
+    )
+    return Job("ocaml:killer", "ocaml", payload.model_dump_json())
 
 
 async def _bury(broker: StreamsBroker) -> None:

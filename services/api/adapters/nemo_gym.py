@@ -70,7 +70,7 @@ async def verify(grader: str, request: Request) -> Response:
             "_ng_failure_judge_error": result.fault.message,
         }
         return JSONResponse(row | {"reward": 0.0} | failure)
-    return refused_faults(request, [result]) or Response(status_code=503)
+    return refused_faults([result]) or Response(status_code=503)
 
 
 @router.post("/aggregate_metrics")

@@ -105,7 +105,6 @@ class StreamsBroker(StreamOperations):
         *,
         prefix: str = "gradus:",
         patience_s: float = 5.0,
-        waiters: ResultWaiters | None = None,
     ) -> None:
         """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its
         own timeout.
@@ -118,8 +117,8 @@ class StreamsBroker(StreamOperations):
         self.memory = RedisMemory(self._redis)
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
-        self.pending: dict[str, _Pending] = {}
-        self._waiters = waiters or ResultWaiters()
+        self._pending: dict[str, _Pending] = {}
+        self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._consumers: dict[tuple[str, str], _Consumer] = {}
@@ -152,7 +151,7 @@ class StreamsBroker(StreamOperations):
         parts = list(chunks(wanted.values()))
         await self._open()
         for job in wanted.values():  # before Redis knows them: the result may come before the reply
-            self.pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
+            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
@@ -165,7 +164,7 @@ class StreamsBroker(StreamOperations):
                 bound = -1
             for part in parts:
                 answered.update(await self._queue(part, fair_share, bound))
-                for pending in filter(None, (self.pending.get(job.id) for job in part)):
+                for pending in filter(None, (self._pending.get(job.id) for job in part)):
                     pending.queued = True
         except QueueFull:
             await self.cancel(grader, wanted)
@@ -206,10 +205,10 @@ class StreamsBroker(StreamOperations):
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; returns the ids without wishes left in this process."""
         unwanted = []
-        for pending in filter(None, map(self.pending.get, dict.fromkeys(job_ids))):
+        for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
             pending.wishes -= 1
             if pending.wishes <= 0:
-                del self.pending[pending.job.id]
+                del self._pending[pending.job.id]
                 unwanted.append(pending.job.id)
         return unwanted
 
@@ -221,11 +220,11 @@ class StreamsBroker(StreamOperations):
             )
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        return self._waiters.wait(job_ids, timeout_s, self.deliver_stored)
+        return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
 
-    async def deliver_stored(self, job_ids: list[str]) -> None:
+    async def _deliver_stored(self, job_ids: list[str]) -> None:
         await self._open()
-        await self._look_up([job_id for job_id in job_ids if job_id not in self.pending])
+        await self._look_up([job_id for job_id in job_ids if job_id not in self._pending])
 
     async def _open(self) -> None:
         """Create the inbox before a job can name it."""
@@ -259,7 +258,7 @@ class StreamsBroker(StreamOperations):
                     n_read += len(entries)
                 # A read takes 0.1 ms: the waiting coroutines run first, and of many results some
                 # come together.
-                await asyncio.sleep(0.01 if len(self.pending) > 16 else 0)
+                await asyncio.sleep(0.01 if len(self._pending) > 16 else 0)
                 if n_read >= READ_RESULTS:
                     await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
                     n_read = 0
@@ -280,13 +279,13 @@ class StreamsBroker(StreamOperations):
                 scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS
             )
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
-        self.pending = {
-            job_id: pending for job_id, pending in self.pending.items() if pending.since > too_old
+        self._pending = {
+            job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old
         }
-        queued = [job_id for job_id, pending in self.pending.items() if pending.queued]
+        queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
         lost: dict[tuple[str, FairShare], list[Job]] = {}
-        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self.pending.keys()]):
-            if pending := self.pending.get(job_id):
+        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self._pending.keys()]):
+            if pending := self._pending.get(job_id):
                 lost.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
         for (_, fair_share), jobs in lost.items():
             for chunk in chunks(jobs):
@@ -308,7 +307,7 @@ class StreamsBroker(StreamOperations):
         return lost
 
     def _deliver(self, job_id: str, result: str) -> None:
-        self.pending.pop(job_id, None)
+        self._pending.pop(job_id, None)
         self._waiters.deliver(job_id, result)
 
     def _consumer(self, grader: str, worker: str) -> _Consumer:
