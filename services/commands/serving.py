@@ -142,16 +142,6 @@ def vllm(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 8001,
     device: Annotated[str, typer.Option(help="Device: auto, cuda or cpu")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's"),
-    ] = "auto",
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Most tokens of prompt and completion together", show_default="the model's"
-        ),
-    ] = None,
     lora_rank: Annotated[
         int | None, typer.Option(min=1, help="Highest rank of LoRA adapters to serve")
     ] = None,
@@ -185,8 +175,6 @@ def vllm(
         host=host,
         port=port,
         device=device,
-        dtype=dtype,
-        max_model_len=max_model_len,
         lora_rank=lora_rank,
         sync=sync,
         exposed=exposed,

@@ -24,10 +24,14 @@ from typing import Any
 import httpx
 
 from gradus.errors import InternalFault, Misuse, QueueFault
-from gradus.weight_transfer import BACKENDS, DEFAULT_BACKEND, SHARED_CARD, memory_share
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEVICES = ("auto", "cuda", "cpu")
+BACKENDS = ("file", "nccl")
+"""How the server takes new weights; every run can send the first."""
+SHARED_CARD = 0.35
+"""Share of its memory that a vLLM server takes of a machine's only card, where the trainer needs
+the rest."""
 POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
 STOP_S = 30.0
@@ -53,13 +57,9 @@ class VllmServerOptions:
     host: str = "127.0.0.1"
     port: int = 8001
     device: str = "auto"
-    dtype: str = "auto"
-    max_model_len: int | None = None
     lora_rank: int | None = None
     """The largest rank of adapters; None: no adapters."""
-    sync: str = DEFAULT_BACKEND
-    """How the server takes new weights: `file`, which every run can send, or `nccl` between CUDA
-    cards."""
+    sync: str = BACKENDS[0]
     exposed: bool = False
     """Other hosts are kept off its port by other means."""
     start_s: float = 600.0
@@ -75,29 +75,30 @@ class VllmServerOptions:
 def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[str]:
     """How vLLM is started. Its module and not its script: the script looks for a package that its
     CPU build lacks."""
-    dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
-    command += ["--host", options.host, "--port", str(options.port), "--dtype", dtype]
+    command += ["--host", options.host, "--port", str(options.port)]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
     # without it, vLLM samples with the model's own top_k and repetition_penalty where a request is
     # silent
     command += ["--generation-config", "vllm"]
     command += ["--weight-transfer-config", json.dumps({"backend": options.sync})]
-    if options.max_model_len is not None:
-        command += ["--max-model-len", str(options.max_model_len)]
     if options.lora_rank is not None:
         # the adapter in use, the one before it, and one that is being loaded
         command += ["--enable-lora", "--max-lora-rank", str(options.lora_rank), "--max-loras", "3"]
     if device == "cpu":
-        command += ["--enforce-eager", "--gpu-memory-utilization", "0.3"]
+        command += ["--dtype", "float32", "--enforce-eager", "--gpu-memory-utilization", "0.3"]
         command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
-    elif (
-        share := memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ)
-    ) is not None:
-        command += ["--gpu-memory-utilization", str(share)]
+    elif _shares_card(cards):
+        command += ["--gpu-memory-utilization", str(SHARED_CARD)]
     return [*command, *options.extra]
+
+
+def _shares_card(cards: int) -> bool:
+    """Whether the trainer needs the card as well: it is the only one that this process sees, and
+    not one that a person gave the server alone (CUDA_VISIBLE_DEVICES)."""
+    return cards == 1 and "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 def environment_of() -> dict[str, str]:
@@ -108,8 +109,13 @@ def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
     """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault
     when it is unfit."""
     _refuse_unusable(options)
-    device, cards = _device(options), _cards()
-    if memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ) is not None:
+    import torch
+
+    cards = torch.cuda.device_count()
+    device = options.device
+    if device == "auto":
+        device = "cuda" if cards else "cpu"
+    if device == "cuda" and _shares_card(cards):
         say(
             "gradus: this machine has one card, which a trainer needs too: vLLM takes"
             f" {SHARED_CARD:.0%} of its memory (--gpu-memory-utilization takes more)"
@@ -156,21 +162,6 @@ def _dies_with_us() -> Callable[[], Any] | None:
     return partial(
         ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM)
     )  # looked up before the fork
-
-
-def _device(options: VllmServerOptions) -> str:
-    if options.device != "auto":
-        return options.device
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _cards() -> int:
-    """CUDA cards that this process sees."""
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def _pass_signals_on(server: subprocess.Popen[bytes]) -> None:
