@@ -154,10 +154,6 @@ def vllm(
             "--trust-network", help="Listen on a public address; the network must keep others away"
         ),
     ] = False,
-    start_timeout: Annotated[
-        float,
-        typer.Option("--start-timeout-s", min=1, help="Seconds until the server must be healthy"),
-    ] = 600.0,
 ) -> None:
     """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
 
@@ -178,10 +174,9 @@ def vllm(
         lora_rank=lora_rank,
         sync=sync,
         exposed=exposed,
-        start_s=start_timeout,
         extra=tuple(context.args),
     )
-    raise typer.Exit(serve(wish, log_line))
+    serve(wish, log_line)
 
 
 def worker(
