@@ -16,11 +16,9 @@ WIDTH = 14
 class Screen:
     """Writes to standard error; standard output is for what programs read."""
 
-    def __init__(self, name: str, stages: int) -> None:
+    def __init__(self, name: str) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._name = name
-        self._stages = stages
-        self._number = 0
 
     def say(self, text: str) -> None:
         self._console.print(f"{self._name}: {text}", markup=False)
@@ -29,10 +27,7 @@ class Screen:
         self._console.print(f"        {text}", markup=False, style="dim")
 
     def line(self, name: str, text: str) -> None:
-        """A stage with its number; the check of all settings has none."""
-        self._number += name != "check"
-        place = f"{self._number}/{self._stages}" if name != "check" else ""
-        self._console.print(f"  {place:>5} {name:<{WIDTH}} {text}", markup=False)
+        self._console.print(f"  {name:<{WIDTH}} {text}", markup=False)
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[Callable[[str], None]]:
@@ -53,10 +48,6 @@ class Screen:
 def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours} h {minutes:02} min"
-        if hours
-        else f"{minutes} min {rest:02} s"
-        if minutes
-        else f"{rest} s"
-    )
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

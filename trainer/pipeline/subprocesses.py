@@ -137,11 +137,10 @@ def _end_with_parent() -> None:
 class Embedded:
     """A service of the pipeline's own."""
 
-    def __init__(self, log: Path, holding: int, graders: Sequence[str], slots: int | None) -> None:
+    def __init__(self, log: Path, holding: int, graders: Sequence[str]) -> None:
         self._log = log
         self._holding = holding
         self._options = ["--graders", ",".join(graders)] if graders else []
-        self._options += ["--slots", str(slots)] if slots is not None else []
         self._child: Child | None = None
         self._url = ""
 
