@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -33,7 +34,6 @@ from gradus.resources import configs
 from trainer.evaluate.comparison import compare
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import read_evaluation
-from trainer.pipeline.console import duration
 from trainer.pipeline.subprocesses import GRADUS, Child, without_settings
 from trainer.runs.folder import RunFolder, free_name, read_lines
 from trainer.runs.signals import handled_by, held_back
@@ -172,7 +172,7 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     graded = len(trained) - trained.count(None) + measured
     steps = sum("learning_rate" in line for line in read_lines(files.metrics))
     faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
-    took = duration(time.monotonic() - started)
+    took = timedelta(seconds=round(time.monotonic() - started))
     console.print(f"{graded:,} submissions graded, {faults}; {steps} GRPO steps; {took} in all.")
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -26,7 +27,6 @@ from trainer.evaluate.held_out import AFTER, BEFORE
 from trainer.evaluate.intervals import Rate, mean_over_runs
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import figures_path, read_evaluation
-from trainer.pipeline.console import duration
 from trainer.pipeline.subprocesses import GRADUS
 from trainer.runs.folder import RunFolder, read_lines
 
@@ -64,7 +64,7 @@ def main(seeds: Sequence[int], quick: bool) -> int:
             folder = RUN / f"seed-{seed}"
             write_report(folder / "turns", folder / "report.html")
         console.print(*tables_of({seed: measured_of(RUN / f"seed-{seed}") for seed in seeds}))
-        took = duration(time.monotonic() - started)
+        took = timedelta(seconds=round(time.monotonic() - started))
         console.print(f"{took} in all; reports are in seed-*/report.html.")
         console.save_text(str(RUN / "comparison.txt"))
         return EXIT_DONE

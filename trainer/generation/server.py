@@ -12,8 +12,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +185,7 @@ class VllmServer:
                 said = await self._asked(
                     http, "POST", path, asked, timeout_s=self._request_s, setting=REQUEST_SETTING
                 )
-            with self._named(path):
-                done(key, group_of(said, prompt, n, bounds))
+            done(key, group_of(said, prompt, n, bounds))
 
         async def all_of_them() -> list[BaseException | None]:
             async with self._client() as http:
@@ -208,8 +207,7 @@ class VllmServer:
             "prompt_logprobs": 0,
         }
         said = self._ask("POST", "/v1/completions", body, timeout_s=self._request_s)
-        with self._named("/v1/completions"):
-            return logprobs_of(said, ids_T)
+        return logprobs_of(said, ids_T)
 
     # ---------------------------------------------------------------------------------------- HTTP
 
@@ -273,11 +271,3 @@ class VllmServer:
                 said
             )  # 404: a server that was started again knows no adapter any more
         raise GenerationStopped(said)
-
-    @contextmanager
-    def _named(self, path: str) -> Iterator[None]:
-        """Trouble with an answer names who gave it."""
-        try:
-            yield
-        except TransientServerError as trouble:
-            raise TransientServerError(f"{self.url}{path}: {trouble}") from None

@@ -8,18 +8,19 @@ settings or inputs have changed runs anew with all after it. The options are the
 from __future__ import annotations
 
 import shlex
-import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gradus.console import log_line
 from gradus.errors import Misuse
 from trainer.config.run import nearest
 from trainer.config.stages import load_stage
-from trainer.pipeline.console import Screen
 from trainer.pipeline.digests import Digests, Inputs, fingerprint
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
@@ -80,29 +81,29 @@ def main(
         raise Misuse(
             f"--from {start}: there is no such stage{nearest(start, list(pipeline.stages))}"
         )
-    screen = Screen(pipeline.name)
     folder = PipelineFolder(pipeline.folder)
-    signals = Signals(screen.say)
+    signals = Signals(log_line)
     if dry_run:
-        Run(pipeline, path, start, screen, signals, folder).describe(check_command)
+        Run(pipeline, path, start, signals, folder).describe(check_command)
         return EXIT_DONE
-    with signals.listening(), folder.locked(screen.say) as lock:
-        run = Run(pipeline, path, start, screen, signals, folder)
+    with signals.listening(), folder.locked(log_line) as lock:
+        run = Run(pipeline, path, start, signals, folder)
         try:
             with closing(Embedded(folder.log("service"), lock, pipeline.graders)) as service:
                 run.check(overrides, check_command, lock)
                 for name, todo, inputs in run.todo():
                     if todo is Todo.NOTHING:
-                        screen.line(name, todo)
+                        log_line(stage_line(name, todo))
                     else:
                         run.stage(name, todo, inputs, service, lock)
         except StageEnded as ended:
-            screen.say(str(ended))
+            log_line(f"{pipeline.name}: {ended}")
             return ended.exit_status
         except StopRequested as stopped:
-            screen.say(f"{stopped}. The same command resumes from here.")
+            log_line(f"{pipeline.name}: {stopped}. The same command resumes from here.")
             return stopped.exit_status
-    screen.say(f"all {len(pipeline.stages)} stages are done; everything is in {pipeline.folder}")
+    stages = len(pipeline.stages)
+    log_line(f"{pipeline.name}: all {stages} stages are done; everything is in {pipeline.folder}")
     return EXIT_DONE
 
 
@@ -115,7 +116,6 @@ class Run:
     """The pipeline's file."""
     start: str | None
     """The stage that runs anew, with all after it."""
-    screen: Screen
     signals: Signals
     folder: PipelineFolder
 
@@ -185,39 +185,39 @@ class Run:
             gates = stage.model_dump(mode="json", exclude={"kind"})
             wish = {"name": f"{self.pipeline.name}/{name}", **gates, "lineage": self._lineage()}
             write_json(stage.wish(folder), wish)
-        command = self.words(name, lambda: service.url(self.signals, self.screen.note))
+        command = self.words(name, lambda: service.url(self.signals, log_line))
+        log_line(stage_line(name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}"))
+        started = time.monotonic()
         try:
-            with self.screen.stage(
-                name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}"
-            ) as on_line:
-                try:
-                    child = Child(command, log, lock)
-                except OSError as error:
-                    raise Misuse(
-                        f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
-                    ) from None
-                status = child.wait(self.signals, on_line)
-                refused = isinstance(stage, GateStage) and status == EXIT_REFUSED
-                done = status == 0 and not self.missing(name)
-                if refused:
-                    entry.status = Status.REFUSED
-                else:
-                    entry.status = Status.DONE if done else Status.FAILED
-        finally:  # a stage that a signal stopped stays as one that was running
-            self.save()
+            child = Child(command, log, lock)
+        except OSError as error:
+            raise Misuse(
+                f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
+            ) from None
+        status = child.wait(self.signals)  # a stage that a signal stops stays as one that runs
+        missing = self.missing(name)
+        refused = isinstance(stage, GateStage) and status == EXIT_REFUSED
+        if refused:
+            entry.status = Status.REFUSED
+        elif status == 0 and not missing:
+            entry.status = Status.DONE
+        else:
+            entry.status = Status.FAILED
+        self.save()
+        log_line(stage_line("", str(timedelta(seconds=round(time.monotonic() - started)))))
         if isinstance(stage, GateStage):
-            print(child.said().rstrip(), file=sys.stderr)
+            log_line(child.said().rstrip())
         if refused:
             raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
-        if status == 0 and not done:
-            left_out = ", ".join(self.missing(name))
-            raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
-        if not done:
+        if status != 0:
             known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
             raise StageEnded(
                 f"{name} ended with status {status}; the end of {log}:\n{child.tail(TAIL_LINES)}",
                 known,
             )
+        if missing:
+            left_out = ", ".join(missing)
+            raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
 
     def _begun(self, name: str, todo: Todo, inputs: Inputs) -> Entry:
         """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
@@ -277,9 +277,9 @@ class Run:
             "--dry-run",
             *(f"--set={text}" for text in overrides),
         ]
-        with self.screen.stage("check", "all settings") as on_line:
-            child = Child(command, self.folder.log("check"), lock)
-            status = child.wait(self.signals, on_line)
+        log_line(stage_line("check", "all settings"))
+        child = Child(command, self.folder.log("check"), lock)
+        status = child.wait(self.signals)
         if status != 0:
             said = child.said()
             mistakes = said[max(0, said.find("gradus: ")) :].rstrip()
@@ -291,10 +291,10 @@ class Run:
         self._refuse_mistakes(check_command)
         for name, todo, _ in self.todo():
             words = self.words(name, lambda: LATER)
-            self.screen.line(name, todo)
-            self.screen.note(
-                shlex.join(["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words)
-            )
+            if _is_ours(words):
+                words = ["gradus", *words[len(GRADUS) :]]
+            log_line(stage_line(name, todo))
+            log_line(f"    {shlex.join(words)}")
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
@@ -309,6 +309,10 @@ class Run:
                 mistakes += [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
         if mistakes:
             raise Misuse("\n".join(mistakes))
+
+
+def stage_line(name: str, text: str) -> str:
+    return f"  {name:<14} {text}"
 
 
 def _is_ours(words: Sequence[str]) -> bool:
