@@ -138,16 +138,6 @@ def vllm(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 8001,
     device: Annotated[str, typer.Option(help="Device: auto, cuda or cpu")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's"),
-    ] = "auto",
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Most tokens of prompt and completion together", show_default="the model's"
-        ),
-    ] = None,
     lora_rank: Annotated[
         int | None, typer.Option(min=1, help="Highest rank of LoRA adapters to serve")
     ] = None,
@@ -160,10 +150,6 @@ def vllm(
             "--trust-network", help="Listen on a public address; the network must keep others away"
         ),
     ] = False,
-    start_timeout: Annotated[
-        float,
-        typer.Option("--start-timeout-s", min=1, help="Seconds until the server must be healthy"),
-    ] = 600.0,
 ) -> None:
     """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
 
@@ -181,15 +167,12 @@ def vllm(
         host=host,
         port=port,
         device=device,
-        dtype=dtype,
-        max_model_len=max_model_len,
         lora_rank=lora_rank,
         sync=sync,
         exposed=exposed,
-        start_s=start_timeout,
         extra=tuple(context.args),
     )
-    raise typer.Exit(serve(wish, log_line))
+    serve(wish, log_line)
 
 
 def worker(

@@ -18,7 +18,7 @@ from trainer.evaluate.comparison import compare
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.pipeline.gates import Gate, judge
 from trainer.pipeline.plan import load_pipeline
-from trainer.pipeline.stages import EvalStage, GateStage, TrainStage
+from trainer.pipeline.stages import CommandStage, EvalStage, GateStage, TrainStage
 from trainer.pipeline.stages import Stage as PipelineStage
 
 FOLDER = configs() / "pipelines"
@@ -84,7 +84,7 @@ def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
         path.write_text(json.dumps({name: 1.0 for name in RUN_METRICS}) + "\n")
         return path
     path = folder / "figures.json"
-    if isinstance(stage, EvalStage) and stage.tasks is None:
+    if isinstance(stage, CommandStage):
         path.write_text(json.dumps({"format": CERTAIN, "selection": CERTAIN, "accuracy": CERTAIN}))
         return path
     first, last = perfect(grader, "before"), perfect(grader, "after")

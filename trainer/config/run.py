@@ -340,16 +340,13 @@ class GenerationConfig(Section):
     """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm
     MODEL`."""
     url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
-    sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
-    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them
-    from `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for
-    CUDA, with vllm installed beside the trainer. auto: lora for LoRA without modules_to_save where
-    the server can, else file."""
+    sync: Literal["auto", "file", "lora", "nccl"] = "auto"
+    """How the server gets new weights. file: it reads them from `folder`. lora: it loads
+    each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed beside the
+    trainer. auto: lora for LoRA without modules_to_save where the server can, else file."""
     folder: Path | None = None
     """Where weights are written, for file and lora under the same path for the server. None: in the
     run folder."""
-    serve_weights_at: str = "127.0.0.1:0"
-    """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
     verify_sync: Literal["first", "always", "never"] = "first"
     """After which syncs trainer and server are asked for the probabilities of the same tokens. With
     ZeRO-3 or FSDP it has to be never."""

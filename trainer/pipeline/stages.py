@@ -204,77 +204,31 @@ class OptionStage(Stage):
 
 
 class EvalStage(OptionStage):
-    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity` or one of its
-    sisters."""
+    """`gradus eval MODEL TASKS`."""
 
     GOES_ON = True
-    FILES = ("model", "tasks", "perplexity", "calls", "declines")
+    FILES = ("model", "tasks")
     LEAVES = {
         "folder": "",
         "results": "results.json",
         "completions": "completions.jsonl",
         "report": "report.html",
     }
-    UNGRADED: ClassVar = {
-        "perplexity": "eval-perplexity",
-        "calls": "eval-tools",
-        "declines": "eval-refusals",
-    }
-    """Commands that measure without a grader, by the field with their data."""
+    WORDS = ("eval", "<model>", "<tasks>", "--grader", "<grader>", "--out", "<folder>")
     TAKEN = ("out", "url", "model", "grader", "fresh")
 
     kind: Literal["eval"]
     model: str
-    tasks: str | None = None
-    perplexity: str | None = None
-    calls: str | None = None
-    """Trajectories, whose turns the model is asked for."""
-    declines: str | None = None
-    """Asks of which some cannot be done."""
+    tasks: str
     grader: str = "ocaml"
-
-    @model_validator(mode="after")
-    def _measures_one_thing(self) -> EvalStage:
-        if sum(getattr(self, name) is not None for name in ("tasks", *self.UNGRADED)) != 1:
-            raise ValueError(f"give one of tasks, {', '.join(self.UNGRADED)}")
-        return self
-
-    @property
-    def ungraded(self) -> str | None:
-        """What is measured without a grader; None for tasks."""
-        return next((name for name in self.UNGRADED if getattr(self, name) is not None), None)
 
     @property
     def wants_service(self) -> bool:
-        return self.tasks is not None
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return (
-            {"results": folder / f"{self.ungraded}.json"}
-            if self.ungraded
-            else super().outputs(folder)
-        )
+        return True
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        to = ["--out", str(folder), *self.further()]
-        if self.ungraded:
-            return [self.UNGRADED[self.ungraded], self.model, getattr(self, self.ungraded), *to]
-        graded = ["--url", service] if service is not None else []
-        return ["eval", self.model, str(self.tasks), "--grader", self.grader, *graded, *to]
-
-
-class SampleStage(OptionStage):
-    """`gradus sample MODEL PROMPTS`: completions without grades."""
-
-    GOES_ON = True
-    FILES = ("model", "prompts")
-    LEAVES = {"completions": "completions.jsonl"}
-    WORDS = ("sample", "<model>", "<prompts>", "--out", "<completions>")
-    TAKEN = ("out", "model", "fresh")
-
-    kind: Literal["sample"]
-    model: str
-    prompts: str
+        words = super().command(folder, service)
+        return words if service is None else [*words, "--url", service]
 
 
 class PairsStage(OptionStage):
@@ -390,14 +344,7 @@ class CommandStage(Stage):
 
 
 AnyStage = Annotated[
-    TrainStage
-    | EvalStage
-    | SampleStage
-    | PairsStage
-    | CompareStage
-    | MergeStage
-    | GateStage
-    | CommandStage,
+    TrainStage | EvalStage | PairsStage | CompareStage | MergeStage | GateStage | CommandStage,
     Field(discriminator="kind"),
 ]
 

@@ -12,7 +12,7 @@ from tests.e2e.reference_users.autotune import write_rows
 from tests.e2e.reference_users.ocamler_grpo import SERVICE
 from tests.e2e.reference_users.user import ROOT, User
 from tests.tiny_models import make_model
-from trainer.models.merge import CONVERTERS
+from trainer.models.merge import CONVERTER
 
 LM_EVAL = ROOT / "tests" / "cases" / "lm_eval"
 WINDOW = 32768
@@ -27,7 +27,7 @@ gates:
 
 
 def has_converter() -> bool:
-    return "LLAMA_CPP_DIR" in os.environ or any(map(shutil.which, CONVERTERS))
+    return "LLAMA_CPP_DIR" in os.environ or shutil.which(CONVERTER, os.F_OK) is not None
 
 
 def prepare(folder: Path) -> None:
