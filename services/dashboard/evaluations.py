@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Stage
-from services.dashboard.files import ConfinedDirectory, Json, parsed
+from services.dashboard.files import ConfinedDirectory, Identity, Json, identity_of, parsed
 from services.dashboard.groups import texts_in
 from services.dashboard.series import finite
 
@@ -56,38 +54,36 @@ class Evaluations:
     def __init__(self, confined: ConfinedDirectory, folder: Path) -> None:
         self._confined = confined
         self._folder = folder
-        self._seen: dict[str, tuple[int, ...]] = {}
-        self._found: dict[str, Evaluation] = {}
-        self.unreadable: set[str] = set()
-        """Paths below the folder."""
+        self._seen: dict[Path, Identity | None] = {}
+        self._found: dict[Path, Evaluation | None] = {}
+        """None for those that cannot be read."""
 
     def look(self) -> bool:
         """Read the files that are new or changed; whether there are any, or some are gone."""
-        there: dict[str, tuple[int, ...]] = {}
-        for path in figure_files(self._folder):
-            with suppress(OSError):
-                status = os.stat(path)
-                identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-                there[path.relative_to(self._folder).as_posix()] = identity
-        gone = self._seen.keys() - there.keys()
-        changed = [name for name, seen in there.items() if self._seen.get(name) != seen]
-        for name in [*gone, *changed]:
-            self._seen.pop(name, None)
-            self._found.pop(name, None)
-            self.unreadable.discard(name)
-        for name in changed:
-            self._seen[name] = there[name]
-            evaluation = read_evaluation(self._confined, self._folder / name)
-            if evaluation is None:
-                self.unreadable.add(name)
+        there = {path: identity_of(path) for path in figure_files(self._folder)}
+        if there == self._seen:
+            return False
+        known = {path for path in there if self._seen.get(path) == there[path]}
+        before = self._found
+        self._found = {}
+        for path in there:
+            if path in known:
+                self._found[path] = before[path]
             else:
-                self._found[name] = evaluation
-        return bool(gone or changed)
+                self._found[path] = read_evaluation(self._confined, path)
+        self._seen = there
+        return True
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Paths below the folder."""
+        broken = [path for path, found in self._found.items() if found is None]
+        return sorted(path.relative_to(self._folder).as_posix() for path in broken)
 
     def in_order(self) -> list[Evaluation]:
         """Return them by step, the one without a step last."""
         return sorted(
-            self._found.values(),
+            (one for one in self._found.values() if one is not None),
             key=lambda one: (one.step is None, one.step or 0, one.created, one.name),
         )
 

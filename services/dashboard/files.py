@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 Json = dict[str, Any]
+Identity = tuple[int, int, int]
+"""Inode, size and date in nanoseconds."""
 
 CHUNK_BYTES = 1 << 20
 """Read at a time: some 30 ms of parsing, which others who are served in this process wait for."""
@@ -70,6 +72,15 @@ class ConfinedDirectory:
             return file.read(most)
 
 
+def identity_of(path: Path) -> Identity | None:
+    """Return what changes when a file is written to or replaced; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 class Line(NamedTuple):
     start: int
     """Byte offset in the file."""
@@ -96,55 +107,45 @@ class JsonlTail:
 
     def __init__(self, confined: ConfinedDirectory, path: Path) -> None:
         self.path = path
-        self.changed_at = 0.0
-        """When it was last written to, by its own date; 0 while it is not there."""
         self._confined = confined
         self._forget()
 
     def _forget(self) -> None:
         self.unreadable = 0
+        self.changed_at = 0.0
+        """When it was last written to, by its own date; 0 while it is not there."""
         self._offset = 0
-        self._identity: tuple[int, int] | None = None
-        self._seen: tuple[int, ...] | None = None
+        self._inode: int | None = None
+        self._seen: Identity | None = None
 
     def look(self) -> TailUpdate:
-        """What is new since the last look, at most a chunk of it."""
-        try:
-            now = os.stat(self.path)
-            seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
-            if seen == self._seen:
-                return TailUpdate()
-            file = self._confined.open(self.path)
-        except OSError:
-            file = None
-        if file is None:
-            was_there = self._identity is not None
+        """Return what is new since the last look, at most a chunk of it."""
+        seen = identity_of(self.path)
+        if seen == self._seen:
+            return TailUpdate()
+        file = None if seen is None else self._confined.open(self.path)
+        if seen is None or file is None:
+            was_there = self._inode is not None
             self._forget()
-            self.changed_at = 0.0
             return TailUpdate(from_start=was_there)
-        self.changed_at = now.st_mtime
-        with file:
-            return self._look_into(file, seen)
-
-    def _look_into(self, file: BinaryIO, seen: tuple[int, ...]) -> TailUpdate:
-        status = os.fstat(file.fileno())
-        identity = (status.st_dev, status.st_ino)
-        is_continued = identity == self._identity and status.st_size >= self._offset
-        from_start = self._identity is not None and not is_continued
-        if from_start:
+        inode, size, written_ns = seen
+        is_another = self._inode not in (None, inode) or size < self._offset
+        if is_another:
             self._forget()
-        self._identity = identity
+        self._inode = inode
+        self.changed_at = written_ns / 1e9
         before = self._offset
         lines = []
-        for start, line in self._next_lines(file):
-            record = parsed(line)
-            if record is not None:
-                lines.append(Line(start, start + len(line), record))
-            elif line.strip():
-                self.unreadable += 1
-        more = self._offset > before and self._offset < status.st_size
+        with file:
+            for start, line in self._next_lines(file):
+                record = parsed(line)
+                if record is not None:
+                    lines.append(Line(start, start + len(line), record))
+                elif line.strip():
+                    self.unreadable += 1
+        more = before < self._offset < size
         self._seen = None if more else seen
-        return TailUpdate(from_start, lines, more)
+        return TailUpdate(is_another, lines, more)
 
     def _next_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Whole lines with their offsets; moves the offset behind the last of them."""

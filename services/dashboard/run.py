@@ -4,10 +4,8 @@ state."""
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -15,7 +13,14 @@ from typing import Any
 
 from gradus.folder_lock import is_abandoned
 from services.dashboard.evaluations import MAX_CHARS, Evaluations, bounded
-from services.dashboard.files import ConfinedDirectory, Json, JsonlTail, parsed
+from services.dashboard.files import (
+    ConfinedDirectory,
+    Identity,
+    Json,
+    JsonlTail,
+    identity_of,
+    parsed,
+)
 from services.dashboard.groups import Groups
 from services.dashboard.series import StepLog, finite
 
@@ -81,8 +86,8 @@ class FollowedRun:
         self.confined = confined
         self.completions_path = path / "completions.jsonl"
         self._followed = [JsonlTail(confined, path / name) for name in FOLLOWED]
-        self._small: dict[str, tuple[int, int, int]] = {}
-        """Inode, size and date in nanoseconds of each of SMALL_FILES that is there."""
+        self._small: dict[str, Identity] = {}
+        """Those of SMALL_FILES that are there."""
 
     def look(self) -> tuple[bool, bool]:
         """Read on, at most a chunk of each file; whether anything changed, and whether there is
@@ -100,11 +105,8 @@ class FollowedRun:
 
     def _look_at_small_files(self) -> bool:
         """Read them all if one is new, changed or gone; returns whether that is so."""
-        seen = {}
-        for name in SMALL_FILES:
-            with suppress(OSError):
-                status = os.stat(self.path / name)
-                seen[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        identities = {name: identity_of(self.path / name) for name in SMALL_FILES}
+        seen = {name: identity for name, identity in identities.items() if identity is not None}
         if seen == self._small:
             return False
         self._small = seen
@@ -237,7 +239,7 @@ class FollowedRun:
         for file in self._followed:
             if file.unreadable:
                 found.append(f"{file.path.name}: {file.unreadable} of its lines could not be read.")
-        broken = sorted(self.evaluations.unreadable)
+        broken = self.evaluations.unreadable
         return found + [f"{name}: it could not be read and is left out." for name in broken]
 
     def settings(self) -> list[tuple[str, str]]:

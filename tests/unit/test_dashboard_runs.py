@@ -430,7 +430,7 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
         change()
         assert look(runs) == ["a"]
     [run] = runs.all()
-    assert run.evaluations.unreadable == {"eval/before.json"}
+    assert run.evaluations.unreadable == ["eval/before.json"]
 
 
 @pytest.mark.parametrize(
