@@ -56,7 +56,7 @@ class AccessLogMiddleware:
         except asyncio.CancelledError:
             # The server stops, and this request took longer than its grace period: no defect.
             if not statuses:
-                answer = unavailable("the service is stopping: ask again")
+                answer = unavailable("the service is stopping: ask again", retry_after_s=1)
                 await answer(scope, receive, noting)
         seconds = time.monotonic() - started_at
         fields: dict[str, str | int] = {

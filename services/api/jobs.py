@@ -175,9 +175,10 @@ def _with_faults(
 
 def _status_of(group_id: str, group: _Group, found: dict[str, Graded | Faulted]) -> JobStatus:
     is_done = len(found) == len(group.items)
+    unfinished = JobState.RUNNING if found else JobState.QUEUED
     return JobStatus(
         id=group_id,
-        status=JobState.DONE if is_done else JobState.RUNNING if found else JobState.QUEUED,
+        status=JobState.DONE if is_done else unfinished,
         done=len(found),
         total=len(group.items),
         results=tuple(found[one] for one, _ in group.items) if is_done else None,

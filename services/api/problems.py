@@ -9,6 +9,7 @@ from http.client import responses
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -75,10 +76,8 @@ def shown(path: tuple[int | str, ...]) -> str:
     """The path of a field, with names cut and made printable: they are the caller's text."""
     parts = [str(part) for part in path]
     cut = [part if len(part) <= MAX_NAME_CHARS else part[:MAX_NAME_CHARS] + "…" for part in parts]
-    return (
-        ".".join("".join(char if char.isprintable() else "�" for char in part) for part in cut)
-        or "body"
-    )
+    named = ".".join(cut) or "body"
+    return "".join(char if char.isprintable() else "�" for char in named)
 
 
 def problem(
@@ -98,9 +97,9 @@ def problem(
     )
 
 
-def unavailable(detail: str) -> Response:
+def unavailable(detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
     """The response of a service that cannot answer now."""
-    return problem(503, detail, headers={"retry-after": str(RETRY_AFTER_S)})
+    return problem(503, detail, headers={"retry-after": str(retry_after_s)})
 
 
 def client_closed_request() -> Response:
@@ -122,7 +121,15 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return problem(error.status_code, str(error.detail), headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            # Starlette names the methods of the first route that has the path only.
+            allowed: set[str] = set()
+            for route in app.routes:
+                if isinstance(route, APIRoute) and route.path == request.scope["route"].path:
+                    allowed |= route.methods
+            headers["Allow"] = ", ".join(sorted(allowed))
+        return problem(error.status_code, str(error.detail), headers=headers)
 
     @app.exception_handler(QueueFull)
     async def full(request: Request, error: QueueFull) -> Response:

@@ -66,13 +66,15 @@ async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInF
         raise Refused(415, "send the request as `Content-Type: application/json`")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refused(415, "send the request without Content-Encoding")
-    limit, told = settings.max_body_bytes, request.headers.get("content-length", "")
+    limit = settings.max_body_bytes
+    told = request.headers.get("content-length", "")
     too_large = TooLarge(
         f"the body is larger than {limit} bytes; send the submissions in several requests"
     )
     if told.isdecimal() and int(told) > limit:
         raise too_large
-    body, chunks = Body(in_flight), bytearray()
+    body = Body(in_flight)
+    chunks = bytearray()
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             # Counted while it comes: a chunked body tells no length, and a told length may be a

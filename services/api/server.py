@@ -46,7 +46,7 @@ async def serve(
     max_connections = raise_open_files() - RESERVED_FILES
     app = create_app(broker, settings)
     api: Api = app.state.api
-    if api.allowed_hosts is None and is_loopback(host) and not api.keys.ring().keys:
+    if api.allowed_hosts is None and is_loopback(host) and not api.keys.current():
         # A page that a browser here loaded under another name could send requests (DNS rebinding).
         api.allowed_hosts = is_loopback
     protocol = partial(
@@ -109,7 +109,7 @@ def _nemo_gym(
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:
     """Raises Misuse for a service without keys that other machines could reach."""
-    if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
+    if settings.read_keys() or settings.allow_anonymous or is_loopback(host):
         return
     raise Misuse(
         f"refusing to serve on {host or 'every address'} without API keys: every client could run"

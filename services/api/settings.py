@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gradus.contract import GraderName
-from services.api.api_keys import KeyRing, key_ring
+from services.api.api_keys import ApiKey, read_keys
 
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
@@ -120,6 +120,6 @@ class ApiSettings(BaseSettings):
                 raise ValueError(f"the environment variable {name} is no setting{hint}")
         return values
 
-    def key_ring(self) -> KeyRing:
+    def read_keys(self) -> list[ApiKey]:
         """The keys that these settings name. Raises Misuse for one that cannot be used."""
-        return key_ring(self.keys, self.keys_file)
+        return read_keys(self.keys, self.keys_file)

@@ -21,7 +21,7 @@ class Api:
         self.spans = spans("gradus-api")
         self.broker = broker
         self.settings = settings
-        self.keys = WatchedKeys(settings.key_ring, settings.keys_file)
+        self.keys = WatchedKeys(settings.read_keys, settings.keys_file)
         self.quotas = Quotas()
         self.allowed_hosts: Callable[[str], bool] | None = None
         """Whether a name may stand in `Host`; None: any name may."""

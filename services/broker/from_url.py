@@ -26,8 +26,8 @@ def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
             raise Misuse(
                 f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}"
             ) from None
-        if not url:
-            raise Misuse(f"{file}: the file must contain a broker URL")
+        if len(url.split()) != 1:
+            raise Misuse(f"{file}: the file must contain one broker URL")
     scheme = urlsplit(url).scheme
     if scheme not in ("redis", "rediss", "redis+sentinel"):
         raise Misuse(

@@ -77,8 +77,10 @@ def serve(
     from services.broker.from_url import open_broker
     from services.event_loop import run, stopped_by_signals
     from services.json_logging import log_json_lines
+    from services.open_files import raise_open_files
 
     log_json_lines()
+    raise_open_files()  # before a grader starts
     terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
     given: dict[str, Any] = {"adapters": adapters, "tasks": tasks, "nemo_gym_ports": nemo_gym_port}
     try:

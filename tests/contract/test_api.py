@@ -743,8 +743,10 @@ async def test_wrong_paths_and_methods_are_problems(method: str, path: str, stat
         is_problem(await client.request(method, path), status)
 
 
-async def test_a_wrong_method_is_told_the_right_one_and_is_no_label() -> None:
+async def test_a_wrong_method_is_told_every_right_one_and_is_no_label() -> None:
     async with service() as (client, _):
+        allowed = (await client.put("/v1/jobs/ocaml")).headers.get_list("allow")
+        assert allowed == ["DELETE, GET, POST"]
         assert (await client.get(GRADE)).headers.get_list("allow") == ["POST"]
         await client.request("EVIL", GRADE)
         assert "EVIL" not in (await client.get("/metrics")).text

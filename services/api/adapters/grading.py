@@ -59,7 +59,8 @@ async def begin(
     api: Api = app.state.api
     known = await api.registry.find_known(grader)
     check_scope(key, grader)
-    rows, reads_prompt = app.state.tasks.by_id(grader), known.description.reads_prompt
+    rows = app.state.tasks.by_id(grader)
+    reads_prompt = known.description.reads_prompt
     submissions = [
         {
             "id": str(number),

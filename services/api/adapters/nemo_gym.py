@@ -110,7 +110,8 @@ def _described(responses: list[dict[str, Any]]) -> dict[str, float]:
     found = {}
     for name, values in columns.items():
         found[f"mean/{name}"] = statistics.fmean(values)
-        found[f"max/{name}"], found[f"min/{name}"] = max(values), min(values)
+        found[f"max/{name}"] = max(values)
+        found[f"min/{name}"] = min(values)
         found[f"median/{name}"] = statistics.median(values)
         found[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
     return found

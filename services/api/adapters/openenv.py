@@ -72,7 +72,9 @@ class _Session:
 
     def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
         if data.get("task") is not None:
-            self._task, self._prompt, shown = data["task"], str(data.get("prompt") or ""), {}
+            self._task = data["task"]
+            self._prompt = str(data.get("prompt") or "")
+            shown = {}
         else:
             files: TaskFiles = self._socket.app.state.tasks
             names = list(files.splits.get(self._grader, {}))

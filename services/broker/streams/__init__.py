@@ -143,10 +143,8 @@ class StreamsBroker(StreamOperations):
         """
         if not jobs:
             return {}
-        grader, bound = (
-            grader_of(jobs),
-            0 if await self.memory.is_full() else self._settings.max_depth,
-        )
+        grader = grader_of(jobs)
+        bound = 0 if await self.memory.is_full() else self._settings.max_depth
         wanted = {job.id: job for job in jobs}
         parts = list(chunks(wanted.values()))
         await self._open()
@@ -155,11 +153,9 @@ class StreamsBroker(StreamOperations):
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
-                keys, limits = (
-                    self._redis.keys(layout.QUEUE, grader),
-                    self._limits(grader, fair_share, bound),
-                )
-                if await self._redis.run(scripts.ADMIT, keys, *limits, *wanted) == "full":
+                keys = self._redis.keys(layout.QUEUE, grader)
+                args = (*self._limits(grader, fair_share, bound), *wanted)
+                if await self._redis.run(scripts.ADMIT, keys, *args) == "full":
                     raise QueueFull(grader, self._settings.retry_after_s)
                 bound = -1
             for part in parts:
@@ -187,7 +183,8 @@ class StreamsBroker(StreamOperations):
         try:
             answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
         except NoMemory:
-            answered, self.memory.next_look = "full", 0.0
+            answered = "full"
+            self.memory.next_look = 0.0
         if answered == "full":
             raise QueueFull(grader, self._settings.retry_after_s)
         return fields(answered)
@@ -234,7 +231,8 @@ class StreamsBroker(StreamOperations):
                 self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
 
     async def _listen(self) -> None:
-        sweep_at, n_read = 0.0, 0
+        sweep_at = 0.0
+        n_read = 0
         while True:
             try:
                 if time.monotonic() >= sweep_at:
@@ -333,7 +331,9 @@ class StreamsBroker(StreamOperations):
 
     async def _take(self, consumer: _Consumer, limit: int, until: float) -> list[Any]:
         """Jobs as take.lua replies; may return none before `until`."""
-        held, now, wake_at = consumer.starts_held(), time.monotonic(), until
+        held = consumer.starts_held()
+        now = time.monotonic()
+        wake_at = until
         if MAX_DELIVERIES not in held:
             if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
                 # A sweep looks at every worker: at every call, a thousand workers would use a tenth
@@ -401,12 +401,10 @@ class StreamsBroker(StreamOperations):
                 claim: claim.token.split(" ", 2) for claim in claims if claim.job.grader == grader
             }
             leases = [text for claim, token in mine.items() for text in (claim.job.id, *token)]
-            stream, bounds = (
-                self._redis.key("jobs", grader),
-                (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS),
-            )
+            stream = self._redis.key("jobs", grader)
+            args = (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS, *leases)
             try:
-                given_up = await self._redis.run(scripts.RENEW, [stream], *bounds, *leases)
+                given_up = await self._redis.run(scripts.RENEW, [stream], *args)
             except NoGroup:
                 continue  # nothing is left to renew; `claim` creates the group again
             for claim, (entry, _, worker) in mine.items():
@@ -420,20 +418,17 @@ class StreamsBroker(StreamOperations):
     async def finish(
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
     ) -> bool:
-        job, key, settings = claim.job, self._redis.key, self._settings
-        stored, ttl_s = (
-            ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
-        )
+        job = claim.job
+        key = self._redis.key
+        settings = self._settings
         keys = [
             key("jobs", job.grader),
-            key(stored, job.id),
+            key("result" if cache else "uncached", job.id),
             key("dead", job.grader),
             key("job", job.id),
         ]
-        letter = (
-            settings.max_dead_letters if dead_letter else 0,
-            job.payload if dead_letter else "",
-        )
+        ttl_s = settings.result_ttl_s if cache else settings.uncached_ttl_s
+        letter = (settings.max_dead_letters, job.payload) if dead_letter else (0, "")
         args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), *letter)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._finishes.append((keys, args, outcome))
@@ -474,14 +469,10 @@ class StreamsBroker(StreamOperations):
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
-        later, token = (
-            (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM),
-            claim.token.split(" ", 2),
-        )
-        with suppress(
-            NoGroup
-        ):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *token, *bounds, *later)
+        later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
+        args = (layout.GROUP, *claim.token.split(" ", 2), *bounds, *later)
+        with suppress(NoGroup):  # the producers find that the job is lost and submit it again
+            await self._redis.run(scripts.RELEASE, keys, *args)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
