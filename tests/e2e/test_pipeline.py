@@ -333,11 +333,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a stage that comes later": (
         {"stages": {"b": STAGE | {"inputs": ["{a.folder}"]}, "a": STAGE}},
-        "stages.b: {a.folder}: a comes later",
+        "stages.b: {a.folder}: there is no earlier stage a",
     ),
     "a stage that is not there": (
         {"stages": {"first": STAGE, "b": STAGE | {"inputs": ["{frist.folder}"]}}},
-        "there is no stage frist; did you mean first?",
+        "there is no earlier stage frist; did you mean first?",
     ),
     "an output outside of the folder": (
         {"stages": {"a": STAGE | {"leaves": {"x": "../../x"}}}},
@@ -349,7 +349,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an evaluation's folder": (
         {"stages": {"a": {"kind": "eval", "model": "m", "tasks": "t", "options": {"out": "/"}}}},
-        "options.out: is the pipeline's to say",
+        "stages.a.options: out: is the pipeline's to say",
     ),
     "a config that is not there": (
         {"stages": {"a": {"kind": "train", "config": "no/such.yaml"}}},

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
@@ -40,17 +41,14 @@ WARM_START, TURNS, SINGLE = "warm start", "several turns", "single turns"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One model on the held-out tasks: shares of its chains that passed, with intervals over
-    tasks."""
+    """One model on the held-out tasks: shares of its chains that passed."""
 
     tokens: int
     """Tokens of its own that it was trained on by GRPO."""
-    first: Rate
+    first: float
     """Passed in the first turn."""
-    last: Rate
+    last: float
     """Passed in any turn."""
-    broken: int
-    """Chains that ended with a fault: they count as not passed."""
 
 
 def main(seeds: Sequence[int], quick: bool) -> int:
@@ -63,7 +61,7 @@ def main(seeds: Sequence[int], quick: bool) -> int:
         for seed in seeds:
             folder = RUN / f"seed-{seed}"
             write_report(folder / "turns", folder / "report.html")
-        console.print(*tables_of({seed: measured_of(RUN / f"seed-{seed}") for seed in seeds}))
+        console.print(table_of({seed: measured_of(RUN / f"seed-{seed}") for seed in seeds}))
         took = timedelta(seconds=round(time.monotonic() - started))
         console.print(f"{took} in all; reports are in seed-*/report.html.")
         console.save_text(str(RUN / "comparison.txt"))
@@ -150,31 +148,26 @@ def _measured(run: Path, name: str) -> Measured:
     tokens = 0
     if name == AFTER:
         tokens = sum(line["tokens"] for line in read_lines(RunFolder(run).turns))
-    return Measured(tokens, turns.green_by[1], turns.green_by[turns.asked], turns.broken)
+    return Measured(tokens, turns.green_by[1].value, turns.green_by[turns.asked].value)
 
 
-def tables_of(measured: dict[int, dict[str, Measured]]) -> list[Table]:
-    """The figures of each seed with intervals over tasks, and those of all seeds with intervals
-    over seeds."""
-    columns = ("passed in turn 1", "passed by the last turn", "gain in points")
-    single = Table("seed", "model", "model tokens", *columns, "broken chains")
-    over = Table(f"{len(measured)} seeds", *columns)
+def table_of(measured: dict[int, dict[str, Measured]]) -> Table:
+    """The figures of all models, with intervals over seeds."""
+    columns = ("model tokens", "passed in turn 1", "passed by the last turn", "gain in points")
+    table = Table(f"{len(measured)} seeds", *columns)
     values: dict[str, list[tuple[float, float, float]]] = {}
-    for seed, models in measured.items():
-        for name, one in models.items():
-            gain = one.last.value - one.first.value
-            shown = (_text(one.first), _text(one.last), f"{100 * gain:+.1f}")
-            single.add_row(str(seed), name, f"{one.tokens:,}", *shown, f"{one.broken}")
-            values.setdefault(name, []).append((one.first.value, one.last.value, gain))
-    for name, seeds in values.items():
-        first, last, gained = (mean_over_runs(column) for column in zip(*seeds, strict=True))
-        over.add_row(name, _text(first), _text(last), _points(gained))
+    for name in (WARM_START, TURNS, SINGLE):
+        models = [found[name] for found in measured.values()]
+        values[name] = [(one.first, one.last, one.last - one.first) for one in models]
+        first, last, gain = map(mean_over_runs, zip(*values[name], strict=True))
+        tokens = fmean(one.tokens for one in models)
+        table.add_row(name, f"{tokens:,.0f}", _text(first), _text(last), _points(gain))
     apart = []
-    for turns, single_turns in zip(values[TURNS], values[SINGLE], strict=True):
-        apart.append([a - b for a, b in zip(turns, single_turns, strict=True)])
-    differences = (mean_over_runs(column) for column in zip(*apart, strict=True))
-    over.add_row(f"{TURNS} minus {SINGLE}, points", *map(_points, differences))
-    return [single, over]
+    for turns, single in zip(values[TURNS], values[SINGLE], strict=True):
+        apart.append([a - b for a, b in zip(turns, single, strict=True)])
+    differences = map(mean_over_runs, zip(*apart, strict=True))
+    table.add_row(f"{TURNS} minus {SINGLE}, points", "", *map(_points, differences))
+    return table
 
 
 def _text(rate: Rate | None) -> str:

@@ -55,14 +55,10 @@ class Pipeline(Section):
                 )
             for other, output in references(stage.model_dump()):
                 if output not in left.get(other, ()):
-                    why = f"there is no stage {other}{nearest(other, list(self.stages))}"
+                    why = f"there is no earlier stage {other}{nearest(other, list(left))}"
                     if other in left:
-                        why = (
-                            f"{other} leaves no {output}; it leaves"
-                            f" {', '.join(sorted(left[other]))}"
-                        )
-                    elif other in self.stages:
-                        why = f"{other} comes later"
+                        leaves = ", ".join(sorted(left[other]))
+                        why = f"{other} leaves no {output}; it leaves {leaves}"
                     raise ValueError(f"stages.{name}: {{{other}.{output}}}: {why}")
             left[name] = {*stage.outputs(Path(name))}
         return self
