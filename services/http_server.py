@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 
@@ -41,19 +38,11 @@ def url_of(found: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve_on(
-    config: uvicorn.Config,
-    found: socket.socket,
-    stop: asyncio.Event | None,
-    on_shutdown: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
-
-    `on_shutdown` is called before requests under way are waited for; it must end endless streams.
-    """
-    server = _Server(config, on_shutdown, handles_signals=stop is None)
+async def serve_on(config: uvicorn.Config, found: socket.socket, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set."""
+    server = _Server(config)
     serving = asyncio.create_task(server.serve([found]))
-    stopping = asyncio.create_task((stop or asyncio.Event()).wait())
+    stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -63,28 +52,8 @@ async def serve_on(
 
 
 class _Server(uvicorn.Server):
-    """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller
-    can clean up."""
+    """Leaves signals to the caller; uvicorn's own raises them again before the caller can clean
+    up."""
 
-    def __init__(
-        self, config: uvicorn.Config, on_shutdown: Callable[[], None], *, handles_signals: bool
-    ) -> None:
-        super().__init__(config)
-        self._on_shutdown = on_shutdown
-        self._handles_signals = (
-            handles_signals and threading.current_thread() is threading.main_thread()
-        )
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_shutdown()
-        await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        numbers = (signal.SIGTERM, signal.SIGINT) if self._handles_signals else ()
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def capture_signals(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -86,8 +86,6 @@ class VllmLike(Answering):
     )
     weight_version: str | None = None
     adapters: list[str] = field(default_factory=list)
-    checksums: dict[str, str] = field(default_factory=dict)
-    """A checksum of each parameter of the weights, by name."""
     engine_ready: bool = False
     paused: bool = False
     updating: bool = False
@@ -107,9 +105,6 @@ class VllmLike(Answering):
             "/version": lambda: {"version": self.version},
             "/server_info": lambda: {"vllm_config": self.settings},
             "/v1/models": lambda: {"data": [{"id": name} for name in ["base", *self.adapters]]},
-            "/weight_checker": lambda: {
-                "checksums": {f"dp0:pp0:pcp0:tp0:{k}": v for k, v in self.checksums.items()}
-            },
             "/weight_info": lambda: {"weight_version": self.weight_version or "default"},
         }
         if path in known:

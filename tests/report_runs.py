@@ -8,12 +8,17 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
+from gradus.wings import write_page
+from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.plan import Mode
+from trainer.evaluate.report import comparisons
 from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
 from trainer.rewards.judge import Record, outcome_of
 
@@ -127,6 +132,7 @@ def _write(
         "duration_s": 1.5,
         "machine": MACHINE,
         "measurements": figures,
+        "grader_description": description_of("ocaml"),
     }
     made = Evaluation(**{**given, **changed})
     write_outcome(run, made, records)
@@ -216,6 +222,12 @@ def tiny_run(run: Path) -> Path:
     evaluation(run, "before", before, completion="let f x = x - 1")
     evaluation(run, "after", after)
     return run
+
+
+def comparison_page(found: Comparison, before: Path, after: Path, out: Path) -> Path:
+    """Write the page of a comparison as `gradus compare --html` does."""
+    write_page(out, [before, after], partial(comparisons, first=found))
+    return out
 
 
 def hostile_run(run: Path) -> Path:

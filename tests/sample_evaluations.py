@@ -21,6 +21,7 @@ from report_runs import (
 )
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
 from trainer.evaluate.breakdowns import Turns, turns_of
 from trainer.evaluate.plan import Mode
@@ -120,6 +121,7 @@ def evaluation_of(
         "served": True,
         "asked_as": "chat",
         "top_p": 1.0,
+        "grader_description": description_of("ocaml"),
     }
     return Evaluation(**{**given, **changed})
 

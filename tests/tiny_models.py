@@ -98,8 +98,7 @@ def trainer_of(
     from trainer.config.device import Device, with_device_defaults
     from trainer.models.adapters import lora_config, settle, validate_lora_targets
     from trainer.models.loading import load_model, load_tokenizer
-    from trainer.stages.online import TRAINERS
-    from trainer.stages.rl import Rl
+    from trainer.stages.rl import TRAINERS, Rl
 
     settings = model or ModelConfig(name=str(folder), device="cpu")
     if lora is not None:

@@ -88,14 +88,13 @@ def tiny_trainer(
 
     from trainer.rewards.completion_log import CompletionsFile
     from trainer.runs.checkpoints import SaveAtRoundEnd
-    from trainer.stages.online import GradusTrainer
+    from trainer.stages.grpo import GradusTrainer
+    from trainer.stages.online import noting
     from trainer.stages.rl import Rl
     from trainer.stages.turns import TurnsTrainer
 
-    loaded, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(model),
-        AutoTokenizer.from_pretrained(model),
-    )
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     # An untrained model ends one answer in 300; with more tokens that end one, most of them end.
     loaded.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 160)]
     tokenizer.padding_side = "left"
@@ -118,15 +117,19 @@ def tiny_trainer(
         **options,
     }
     asked = judge(kill_at, verdict)
+    parts: dict[str, Any]
     if turns is None:
-        build, parts = GradusTrainer, {"reward_funcs": [asked.function]}
+        build = GradusTrainer
+        parts = {"reward_funcs": [noting(asked.rewards, asked.name, [])]}
     else:
         rollout = Rollout(turns, asked, "")
-        build, parts = TurnsTrainer, {"reward_funcs": [rollout.function], "rollout_func": rollout}
-    rows = [
-        {"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name}
-        for name in tasks
-    ]
+        build = TurnsTrainer
+        rewards = noting(rollout.rewards, asked.name, [])
+        parts = {"reward_funcs": [rewards], "rollout_func": rollout}
+    rows = []
+    for name in tasks:
+        asks = [{"role": "user", "content": f"add {name}"}]
+        rows.append({"prompt": asks, "prompt_id": name})
     made = build(
         model=loaded,
         args=GRPOConfig(output_dir=str(output), **given),
@@ -144,61 +147,6 @@ def tiny_trainer(
         made.files = (output / "completions.jsonl", output / "turns.jsonl")
     made.add_callback(SaveAtRoundEnd(made.steps_in_round()))
     return made
-
-
-def tool_trainer(model: Path, output: Path) -> Any:
-    """One step of GRPO on two prompts with TRL's template of Qwen3 and the tool `check`."""
-    from collections import Counter
-    from functools import partial
-
-    import trl
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig
-
-    from trainer.rewards.completion_log import CompletionsFile
-    from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
-    from trainer.stages.rl import Rl
-    from trainer.stages.turns import ToolTrainer
-
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen3.jinja").read_text()
-    refuse_without_calls(tokenizer)
-    output.mkdir(parents=True, exist_ok=True)
-    file, calls = CompletionsFile(output / "completions.jsonl"), Counter[str]()
-    asked = judge(verdict=lambda one: verdict_of(one, passed=one.completion == "right"))
-    asked.record = file.take
-
-    class Kept(ToolTrainer):
-        """Keeps what the loss gets."""
-
-        def _compute_loss(self, model: Any, inputs: Any) -> Any:
-            self.seen_inputs.append(inputs)
-            return super()._compute_loss(model, inputs)
-
-    given = {**Rl.DEFAULTS, "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8}
-    given |= {
-        "max_completion_length": 400,
-        "max_tool_calling_iterations": 2,
-        "use_cpu": True,
-        "bf16": False,
-        "seed": 1,
-    }
-    trainer = Kept(
-        model=AutoModelForCausalLM.from_pretrained(model),
-        args=GRPOConfig(output_dir=str(output), save_strategy="no", disable_tqdm=True, **given),
-        train_dataset=Dataset.from_list(
-            [
-                {"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name}
-                for name in TASKS[:2]
-            ]
-        ),
-        processing_class=tokenizer,
-        reward_funcs=[asked.function],
-        environment_factory=partial(CheckEnvironment, asked, calls),
-    )
-    trainer.calls, trainer.completions_file, trainer.seen_inputs = calls, file, []
-    return trainer
 
 
 def train(model: Path, output: Path, kill_at: int | None = None) -> None:

@@ -215,7 +215,8 @@ class StoryCorpus:
     words = ("held", "known", "THROUGH")
 
     def __init__(self) -> None:
-        self._sprints, self._exceptions = load_sprints(), load_exceptions()
+        self._sprints = load_sprints()
+        self._exceptions = load_exceptions()
 
     def submissions(self) -> list[Submission]:
         return list(submissions_of(self._sprints))

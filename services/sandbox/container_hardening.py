@@ -15,8 +15,6 @@ from pathlib import Path
 from gradus.errors import SandboxFault
 
 VARIABLE = "GRADUS_REQUIRE_HARDENING"
-OLD_VARIABLE = "GRADUS_CONFINED"
-"""Accepted for one release. Where a deployment sets it, it replaces what the image requires."""
 NO_LIMIT_BYTES = 1 << 60
 """Control groups of version 1 report a missing memory limit as a number from here on."""
 _DEFAULT_ROUTE = "00000000"
@@ -42,7 +40,8 @@ class ContainerState:
         found: tuple[list[str], str, list[str]] = ([], "", [])
         for line in self._text("proc/self/mountinfo").splitlines():
             place, _, system = line.partition(" - ")
-            fields, of_system = place.split(), system.split()
+            fields = place.split()
+            of_system = system.split()
             if len(fields) > 5 and len(of_system) > 2 and fields[4] == point:
                 found = fields[5].split(","), of_system[0], of_system[2].split(",")
         return found
@@ -125,7 +124,7 @@ def missing_protections(asked: str, state: ContainerState | None = None) -> list
 def require_container_hardening() -> None:
     """Raises SandboxFault that names each protection required by GRADUS_REQUIRE_HARDENING that the
     container lacks."""
-    if missing := missing_protections(os.environ.get(OLD_VARIABLE, os.environ.get(VARIABLE, ""))):
+    if missing := missing_protections(os.environ.get(VARIABLE, "")):
         lines = "\n".join(f"  - {line}" for line in missing)
         raise SandboxFault(
             f"the container does not hold, so this worker refuses to serve:\n{lines}",

@@ -53,7 +53,8 @@ def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_fro
     all_of_them = grade_in_order(Noting(), asked, "ocaml/graduated@1", slots=2)
     results = [result for result in all_of_them if result.status == "graded"]
     assert len(results) == len(asked)
-    burners, honest = results[::2], results[1::2]
+    burners = results[::2]
+    honest = results[1::2]
     assert [result.id for result in honest if not result.passed] == []
     assert [verdict for verdict in verdicts[: len(honest)] if verdict.startswith("burns")] == []
     assert [

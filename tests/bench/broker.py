@@ -73,7 +73,7 @@ def jobs(number: int, cpu_ms: float = 0) -> list[Job]:
                 rubric=RUBRIC,
                 grader=INFO.grader,
                 deadline=until,
-            ).encode(),
+            ).model_dump_json(),
         )
         for one in made
     ]

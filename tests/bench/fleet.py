@@ -57,8 +57,9 @@ def jobs(number: int, job_s: float) -> list[Job]:
             submission={**submission, "task": {"tests": "let () = assert true"}},
             rubric=RUBRIC,
             deadline=time.time() + 3600,
+            grader=INFO.grader,
         )
-        made.append(Job(f"{INFO.name}:{batch}-{n}", INFO.name, payload.encode()))
+        made.append(Job(f"{INFO.name}:{batch}-{n}", INFO.name, payload.model_dump_json()))
     return made
 
 

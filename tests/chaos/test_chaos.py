@@ -300,19 +300,6 @@ async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
     assert killer in [submission_in(letter) for letter in await letters(patient_cluster)]
 
 
-async def test_supervised_workers_survive_poison_with_the_shipped_lease(tmp_path: Path) -> None:
-    """Nothing but the supervisors starts the dead again; the lease alone would take minutes."""
-    with Cluster(tmp_path, apis=1, workers=2, lease_s=600, supervised=True).standing() as cluster:
-        history = History()
-        innocents, killer = works(30, ms=20), poison()
-        asker = Asker(history, cluster.urls, patience_s=SOON_S, deadline_s=SOON_S)
-        await asker.ask([*innocents[:15], killer, *innocents[15:]])
-        assert (history.breaches, history.lost()) == ([], [])
-        assert runs(cluster, [killer]) == {killer: MAX_DELIVERIES}
-        assert history.counts["innocents whose workers died three times"] == 0
-        await asyncio.to_thread(cluster.wait_until_whole)
-
-
 async def letters(cluster: Cluster) -> list[Job]:
     broker = open_broker(cluster.redis.url)
     buried = [letter.job for letter in await broker.dead_letters("ocaml")]

@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from gradus.cli import RENAMED, application, renamed
 from gradus.contract import RESULT, Faulted, Graded
-from services.api.api_keys import key_ring
+from services.api.api_keys import find_key, read_keys
 from services.doctor import grader_checks, signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
@@ -409,7 +409,7 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
     assert said.status == 0
     secret = said.err.split()[-1]
     assert secret not in said.out
-    key = key_ring((), said.out, None).find(secret)
+    key = find_key(read_keys(said.out, None), secret)
     assert key is not None
     assert (key.name, sorted(key.graders)) == ("trainer", ["ocaml", "rust"])
     assert gradus("keys", "new", "trainer").err.split()[-1] != secret
@@ -417,14 +417,14 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
 
 def test_a_new_key_has_the_limits_that_are_asked_for(gradus: Cli) -> None:
     limits = ["--operator", "--training-only", "--per-minute", "60", "--expires", "2099-12-31"]
-    [key] = key_ring((), gradus("keys", "new", "ada", *limits).out, None).keys
+    [key] = read_keys(gradus("keys", "new", "ada", *limits).out, None)
     assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (
         True,
         True,
         60,
         date(2099, 12, 31),
     )
-    [key] = key_ring((), gradus("keys", "new", "ada").out, None).keys
+    [key] = read_keys(gradus("keys", "new", "ada").out, None)
     assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (
         False,
         False,

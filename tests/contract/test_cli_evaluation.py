@@ -184,12 +184,12 @@ def test_evaluations_of_other_tasks_are_not_compared(
 def test_the_key_comes_from_the_environment_alone(
     gradus: Cli, tasks: Path, tmp_path: Path, rows: list[Json], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_KEY", "hush")
     monkeypatch.setenv("OPENAI_API_KEY", "for somebody else")
     with OpenAiLike(solving(rows, 1)).serving() as like:
         common = ("sample", tasks, "--endpoint", like.url, "--limit", "1", "--out")
         assert gradus(*common, tmp_path / "a.jsonl").status == 0
-        assert gradus(*common, tmp_path / "b.jsonl", "--set", "api_key_env=MY_KEY").status == 0
+        monkeypatch.setenv("GRADUS_ENDPOINT_API_KEY", "hush")
+        assert gradus(*common, tmp_path / "b.jsonl").status == 0
         assert [headers.get("authorization") for _, _, headers in like.requests] == [
             None,
             "Bearer hush",

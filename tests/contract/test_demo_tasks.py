@@ -28,7 +28,7 @@ def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
         a = str(row["id"]).rpartition("-")[2]
         answers = [
             row["solution"],
-            *(text.replace("{a}", a) for text in [language.mistakes.get(kind)] if text),
+            *(text.replace("{a}", a) for text in [language["mistakes"].get(kind)] if text),
         ]
         task = {"tests": row["tests"], "signature": row["signature"]}
         asked = [{"id": kind, "completion": answer, "task": task} for answer in answers]

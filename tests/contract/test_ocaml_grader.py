@@ -10,7 +10,9 @@ import re
 import signal
 import string
 import struct
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from tests.bench.ocaml import descendants
 from tests.verdict_cases import OnlyCold, WrittenCase, written_cases
 
 RUBRIC = "ocaml/graduated@1"
+SOON_S = 60.0
 
 
 def grade(grader: OcamlGrader, completion: str, task: dict[str, Any], **more: Any) -> Graded:
@@ -350,18 +353,21 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
         asked.append(question[:1])
         return ask(box, question, wall_s)
 
+    def judged_in_a_shared_child(answer: str) -> Graded:
+        """The verdict by the child that compiled the answer before, once that child had room."""
+        give_up_at = time.monotonic() + SOON_S
+        while time.monotonic() < give_up_at:
+            verdict_of(ocaml_grader, "let f x = x + 1")
+            asked.clear()
+            result = verdict_of(ocaml_grader, answer)
+            if asked[0] == b"k":
+                return result
+        pytest.fail("no child took a second answer")
+
     monkeypatch.setattr(RestartingBox, "ask", noted)
     verdict_of(ocaml_grader, "let f x = x + 1")  # compiles the tests, which are kept
     for answer in ONE_AFTER_ANOTHER:
-        for _ in range(
-            9
-        ):  # on a busy machine the answer before may use the time in which its child takes another
-            verdict_of(ocaml_grader, "let f x = x + 1")
-            asked.clear()
-            together = verdict_of(ocaml_grader, answer)
-            if asked[0] == b"k":
-                break
-        assert asked[0] == b"k"  # the child that compiled the answer before
+        together = judged_in_a_shared_child(answer)
         grade(ocaml_grader, "let f x = x + 1", {**INC, "module": "other"})
         asked.clear()
         alone = verdict_of(ocaml_grader, answer)
@@ -370,31 +376,44 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
         assert together.model_dump(exclude=timing) == alone.model_dump(exclude=timing)
 
 
-def test_a_compiler_child_that_ends_while_it_waits_costs_a_fault_and_no_verdict(
-    ocaml_grader: OcamlGrader,
-) -> None:
-    def compilers() -> set[int]:
-        return {
-            pid
-            for pid in descendants(os.getpid())
-            if Path(f"/proc/{pid}/comm").read_text() == "front\n"
-        }
+def compilers() -> set[int]:
+    """Compile servers of this process and their children."""
+    found = set()
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text() == "front\n":
+                found.add(pid)
+    return found
 
-    others = compilers()
-    grader = OcamlGrader(sandbox=ocaml_grader.sandbox)
-    verdict_of(grader, "let f x = x + 1")
-    server = compilers() - others
-    for _ in range(
-        9
-    ):  # on a busy machine an answer may use the time in which its child takes another
+
+def waiting_child(grader: OcamlGrader, servers: set[int]) -> int:
+    """A compiler child that waits for a further answer."""
+    give_up_at = time.monotonic() + SOON_S
+    while time.monotonic() < give_up_at:
         verdict_of(grader, "let f x = x + 1")
-        if waiting := compilers() - others - server:
-            break
-    os.kill(waiting.pop(), signal.SIGKILL)
-    with pytest.raises(SandboxFault):
-        verdict_of(grader, "let f x = x")
-    assert not verdict_of(grader, "let f x = x").passed
-    assert verdict_of(grader, "let f x = x + 1").passed
+        if grader.warm._staying:
+            [child] = compilers() - servers
+            return child
+    pytest.fail("no child waits")
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "while the next one comes"])
+@pytest.mark.parametrize("task", [INC, {**INC, "module": "other"}], ids=["same", "another"])
+def test_a_compiler_child_that_dies_while_it_waits_costs_a_fault_at_most_and_no_verdict(
+    ocaml_grader: OcamlGrader, task: dict[str, Any], is_noticed: bool
+) -> None:
+    """Whether its server sees its death before or after the next question comes."""
+    grader = OcamlGrader(sandbox=ocaml_grader.sandbox)
+    with closing(grader.warm):
+        verdict_of(grader, "let f x = x + 1")  # compiles the tests, and so its child does not wait
+        child = waiting_child(grader, compilers())
+        os.kill(child, signal.SIGKILL)
+        while is_noticed and Path(f"/proc/{child}").exists():
+            time.sleep(0.001)
+        with suppress(SandboxFault):
+            assert not grade(grader, "let f x = x", task).passed
+        assert verdict_of(grader, "let f x = x + 1").passed
+        assert not grade(grader, "let f x = x", task).passed
 
 
 # ---------------------------------------------------------------------- results as such

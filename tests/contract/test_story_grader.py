@@ -179,10 +179,12 @@ class Rounded:
     a pass."""
 
     def __init__(self, encoder: Encoder, seed: int) -> None:
-        self._encoder, self._seed = encoder, seed
+        self._encoder = encoder
+        self._seed = seed
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        found, random = self._encoder.embed(texts), np.random.default_rng(self._seed)
+        found = self._encoder.embed(texts)
+        random = np.random.default_rng(self._seed)
         kinds = list(dict.fromkeys(texts))  # the same text has the same vector
         noise = random.normal(0, 2e-7, (len(kinds), found.vectors.shape[1])).astype(np.float32)
         return found._replace(vectors=found.vectors + noise[[kinds.index(text) for text in texts]])
@@ -198,7 +200,8 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     said = "\n".join(
         f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads
     )
-    limits, gate = story_grader.config.limits, story_grader.config.gate.gate
+    limits = story_grader.config.limits
+    gate = story_grader.config.gate.gate
     answer = read(said, limits.characters, limits.lines)
     roles = [
         judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role

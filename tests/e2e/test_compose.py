@@ -453,8 +453,8 @@ def test_a_grader_of_code_is_attacked_in_its_own_build_as_the_user_that_it_runs_
     )
     assert f"self_test.sh {name.removeprefix('grader-')} " in found[proof][1]
     assert ("USER", SERVICES[name]["user"]) in found[:proof]
-    assert ("ARG", "PROOF=auto") in found[:proof]
-    assert SERVICES[name]["build"]["args"]["PROOF"] == "${GRADUS_PROOF:-auto}"
+    assert ("ARG", "SELF_TEST=auto") in found[:proof]
+    assert SERVICES[name]["build"]["args"]["SELF_TEST"] == "${GRADUS_IMAGE_SELF_TEST:-auto}"
     assert not [word for word, _ in found[proof + 1 :] if word in ("RUN", "COPY")], (
         "what comes later was not proven"
     )

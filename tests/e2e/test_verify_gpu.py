@@ -37,16 +37,10 @@ def test_the_checks_pass_with_a_tiny_model_on_the_cpu_and_are_written_down(tmp_p
     )
     figures = {name: check["figures"] for name, check in found["checks"].items()}
     assert 0 < figures["precision"]["mean_nats"] < 0.05
-    assert figures["resume"]["adapter_difference"] == 0
     for name in ("lora", "resume", "full"):
         assert figures[name]["steps"] == 6
         assert figures[name]["generated_tokens_per_s"] > 0
         assert figures[name]["peak_memory_gib"] > 0.1
-    page = (tmp_path / "out" / "verify.html").read_text()
-    assert all(
-        word in page
-        for word in ("precision", "generated_tokens_per_s", found["machine"]["versions"]["trl"])
-    )
 
 
 def test_checks_that_do_not_end_in_time_have_failed(tmp_path: Path) -> None:

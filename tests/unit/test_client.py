@@ -450,7 +450,7 @@ async def test_misuse_found_by_the_service_raises_with_its_detail() -> None:
 
 
 async def test_a_refused_key_raises() -> None:
-    with Service(key_hashes=("0" * 64,)).running() as here:
+    with Service(keys=f"one sha256:{'0' * 64} *").running() as here:
         with pytest.raises(Misuse, match="Authorization: Bearer"):
             await RewardClient(here.url, api_key="wrong").grade("ocaml", [submission("a")])
         with pytest.raises(Misuse, match="Authorization: Bearer"):

@@ -352,7 +352,7 @@ def said_with_calls(body: Json) -> Reply:
 
 def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, Calls, list[Json]]:
     with OpenAiLike(answer).serving() as like:
-        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        server = Server(like.url, attempts=2, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
         status = main(SamplingOptions(**{**given, **changed}), data, out)
         return (

@@ -91,7 +91,7 @@ def judge(service: Service, timeout_s: float = 15.0) -> ServiceJudge:
 def run(
     at: OpenAiLike, tasks: Path, out: Path, service: Service, grader: str = "ocaml", **changed: Any
 ) -> int:
-    server = Server(at.url, attempts=2, first_pause_s=0.01, concurrency=4)
+    server = Server(at.url, attempts=2, concurrency=4)
     given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8}
     return main(SamplingOptions(**{**given, **changed}), tasks, grader, judge(service), out)
 
@@ -491,20 +491,13 @@ def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
 def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
     given = (
         "top_p=0.9",
-        "stop=END",
         "body={top_k: 20, seed: null}",
         "chat=false",
         "concurrency=3",
         "timeout_s=5",
     )
     asked = SamplingOptions.of((*given, "seed=7"), "m", "http://h/v1", samples=2)
-    assert (asked.top_p, asked.stop, asked.chat, asked.seed, asked.samples) == (
-        0.9,
-        ("END",),
-        False,
-        7,
-        2,
-    )
+    assert (asked.top_p, asked.chat, asked.seed, asked.samples) == (0.9, False, 7, 2)
     assert asked.body == {"top_k": 20, "seed": None}
     assert asked.server == Server("http://h/v1", concurrency=3, timeout_s=5.0)
     for wrong, message in (

@@ -121,7 +121,7 @@ def measured(
     answer: Any, data: Path, out: Path, **changed: Any
 ) -> tuple[int, Declines, OpenAiLike]:
     with OpenAiLike(answer).serving() as like:
-        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        server = Server(like.url, attempts=2, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
         status = main(SamplingOptions(**{**given, **changed}), data, out)
         return status, Declines.model_validate_json((out / "declines.json").read_text()), like

@@ -158,11 +158,6 @@ def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) ->
 def test_what_was_never_written_says_why() -> None:
     from trainer.evaluate.plan import ErrorKind
 
-    found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late", 4))
-    assert (found["status"], found["reward"], found["fault"], found["attempts"]) == (
-        "generation_error",
-        None,
-        None,
-        4,
-    )
+    found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late"))
+    assert (found["status"], found["reward"], found["fault"]) == ("generation_error", None, None)
     assert found["error"] == {"kind": "timeout", "message": "late"}

@@ -260,7 +260,7 @@ def run(
     **changed: Any,
 ) -> tuple[int, OpenAiLike]:
     with OpenAiLike(answer).serving() as like:
-        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        server = Server(like.url, attempts=2, concurrency=4)
         given: dict[str, Any] = {
             "model": None,
             "server": server,

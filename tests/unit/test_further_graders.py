@@ -4,7 +4,6 @@ the whole reward."""
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,7 +59,7 @@ class Further:
     ) -> list[float | None]:
         async def asked() -> list[float | None]:
             self.grader.send_ahead(ahead)
-            return await self.grader.function(
+            return await self.grader.rewards(
                 prompts=["the prompt"] * len(completions),
                 completions=list(completions),
                 prompt_id=["a"] * len(completions),
@@ -70,12 +69,6 @@ class Further:
             )
 
         return asyncio.run(asked())
-
-
-def test_trl_sees_an_async_function_with_the_name_of_its_metrics(url: str) -> None:
-    function = Further(url).grader.function
-    assert inspect.iscoroutinefunction(function)
-    assert function.__name__ == "strict"
 
 
 def test_verdicts_are_floats_in_order_by_the_rubric_that_was_named_and_faults_are_none(

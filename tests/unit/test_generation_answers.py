@@ -216,62 +216,6 @@ def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_up
     assert difference(logprobs_of_model(ours, ids), served).mean > bound
 
 
-def as_vllm_holds(model: Any, rows: int) -> dict[str, str]:
-    """Sums as vLLM gives them of a Qwen model: fused projections, a padded vocabulary; written down
-    apart from ours."""
-    import hashlib
-
-    import torch
-
-    found = {}
-    tensors = dict(model.named_parameters())
-    for name, tensor in tensors.items():
-        if any(part in name for part in ("k_proj", "v_proj", "up_proj")):
-            continue
-        whole, data = name, [tensor]
-        if "q_proj" in name:
-            data = [tensors[name.replace("q_proj", one)] for one in ("q_proj", "k_proj", "v_proj")]
-            whole = name.replace("q_proj", "qkv_proj")
-        elif "gate_proj" in name:
-            data, whole = (
-                [tensor, tensors[name.replace("gate", "up")]],
-                name.replace("gate_proj", "gate_up_proj"),
-            )
-        elif "embed_tokens" in name or "lm_head" in name:
-            data = [tensor, torch.zeros(rows - len(tensor), tensor.shape[1])]
-        packed = torch.cat(data).to(torch.bfloat16).view(torch.uint8)
-        found[whole.replace("o_proj.", "o_proj.base_layer.")] = hashlib.sha256(
-            packed.detach().numpy()
-        ).hexdigest()
-    return found
-
-
-def test_sums_are_those_of_the_parameters_that_vllm_fuses_and_pads(model: Any) -> None:
-    import torch
-
-    from trainer.generation.parity import NOTHING, checksums, unlike
-
-    served = as_vllm_holds(model, rows=64)
-    own = checksums(model.named_parameters(), torch.bfloat16)
-    assert {name.replace(".base_layer", "") for name in served} == set(own)
-    assert unlike(own, served) == []
-    name = "model.layers.0.self_attn.qkv_proj.weight"
-    spoiled = served | {name: "other", "model.norm.weight": "other"}
-    assert unlike(own, spoiled) == ["model.norm.weight"], (
-        "no other layer shows how the server lays out this matrix"
-    )
-    second = {
-        one.replace("layers.0", "layers.1"): digest
-        for one, digest in own.items()
-        if "layers.0" in one
-    }
-    assert unlike(own | second, spoiled | second) == [
-        "model.layers.0.self_attn.qkv_proj.weight",
-        "model.norm.weight",
-    ]
-    assert unlike(own | second, served | second | {name: NOTHING}) == [], "packed away on a CPU"
-
-
 # ---------------------------------------------------------------------------------------- versions
 
 

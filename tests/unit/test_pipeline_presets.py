@@ -18,7 +18,7 @@ from trainer.evaluate.comparison import compare
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.pipeline.gates import Gate, judge
 from trainer.pipeline.plan import load_pipeline
-from trainer.pipeline.stages import EvalStage, GateStage, TrainStage
+from trainer.pipeline.stages import CommandStage, EvalStage, GateStage, TrainStage
 from trainer.pipeline.stages import Stage as PipelineStage
 
 FOLDER = configs() / "pipelines"
@@ -84,14 +84,13 @@ def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
         path.write_text(json.dumps({name: 1.0 for name in RUN_METRICS}) + "\n")
         return path
     path = folder / "figures.json"
-    if isinstance(stage, EvalStage) and stage.tasks is None:
+    is_comparison = isinstance(stage, CommandStage) and stage.run[1] == "compare"
+    if isinstance(stage, CommandStage) and not is_comparison:
         path.write_text(json.dumps({"format": CERTAIN, "selection": CERTAIN, "accuracy": CERTAIN}))
         return path
     first, last = perfect(grader, "before"), perfect(grader, "after")
     path.write_text(
-        (last if isinstance(stage, EvalStage) else compare(first, last)).model_dump_json(
-            by_alias=True
-        )
+        (compare(first, last) if is_comparison else last).model_dump_json(by_alias=True)
     )
     return path
 

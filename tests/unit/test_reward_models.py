@@ -324,7 +324,7 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
 ) -> None:
     import torch
 
-    from trainer.stages.online import GradusTrainer
+    from trainer.stages.grpo import GradusTrainer
 
     original = GradusTrainer.training_step
     seen = set()

@@ -113,7 +113,8 @@ def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(
 
     stops: list[str] = []
     judge = Judge(RewardConfig(grader="ocaml"), lambda *given: None, grade)  # type: ignore[arg-type, return-value]
-    trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge, stops)])
+    trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge.rewards, "gradus", stops)])
+    assert trainer.reward_func_names == ["gradus"]
     trainer.stops = stops
     with pytest.raises(GradingStopped, match="none of 8 samples"):
         trainer._generate_and_score_completions(ROWS)

@@ -93,7 +93,7 @@ class Asking:
             "--set",
             metavar="NAME=VALUE",
             help=(
-                "Set one of seed, top_p, stop, body, chat, system, template, api_key_env,"
+                "Set one of seed, top_p, body, chat, system, template,"
                 " concurrency, timeout_s, attempts, batch_size, config, slots (docs/evaluation.md);"
                 " may be repeated"
             ),
@@ -228,27 +228,6 @@ def eval_perplexity(
     from trainer.evaluate.perplexity import main
 
     raise typer.Exit(main(model, file, _folder(out, model, file), window))
-
-
-def eval_choices(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Rows with question, choices, answer and perhaps subject"
-        ),
-    ],
-    out: Out = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions")] = None,
-) -> None:
-    """Measure a local model on multiple-choice questions, as in MMLU: accuracy with its interval.
-
-    \b
-    gradus eval-choices runs/my/final questions.jsonl
-    """
-    from trainer.evaluate.choice_eval import main
-
-    raise typer.Exit(main(model, file, _folder(out, model, file), limit))
 
 
 @asks_a_model

@@ -340,16 +340,13 @@ class GenerationConfig(Section):
     """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm
     MODEL`."""
     url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
-    sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
-    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them
-    from `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for
-    CUDA, with vllm installed beside the trainer. auto: lora for LoRA without modules_to_save where
-    the server can, else file."""
+    sync: Literal["auto", "file", "lora", "nccl"] = "auto"
+    """How the server gets new weights. file: it reads them from `folder`. lora: it loads
+    each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed beside the
+    trainer. auto: lora for LoRA without modules_to_save where the server can, else file."""
     folder: Path | None = None
     """Where weights are written, for file and lora under the same path for the server. None: in the
     run folder."""
-    serve_weights_at: str = "127.0.0.1:0"
-    """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
     verify_sync: Literal["first", "always", "never"] = "first"
     """After which syncs trainer and server are asked for the probabilities of the same tokens. With
     ZeRO-3 or FSDP it has to be never."""
@@ -377,11 +374,6 @@ class TurnsConfig(Section):
     credit: Literal["turn", "chain"] = "turn"
     """turn: each answer has the advantage of its own reward over those of the same turn in its
     group. chain: all answers of a sample have the advantage of its last reward."""
-    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor of a reward for each turn before it."""
-    as_tool: bool = False
-    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is
-    rewarded for its last message. Its chat template has to render calls."""
     window: Count | None = None
     """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with
     a smaller one."""
@@ -393,9 +385,6 @@ class TaskSampling(Section):
     refill: Annotated[int, Field(ge=0, le=16)] = 0
     """Further rounds of generation per step, at most, in which other tasks replace groups whose
     completions all earned the same."""
-    by_difficulty: bool = False
-    """Tasks are drawn by weight, most often those with a mean reward near 0.5, in place of one pass
-    after another."""
 
 
 class EvaluationConfig(Section):
@@ -438,12 +427,6 @@ class StopWhen(StopOnKl):
     the reward rose."""
 
 
-class LoggingConfig(Section):
-    progress: bool = True
-    completions: bool = True
-    """Write completions.jsonl."""
-
-
 class RunConfig(Section):
     """Keys of every stage of training."""
 
@@ -458,7 +441,6 @@ class RunConfig(Section):
     on_out_of_memory: Literal["halve", "stop"] = "halve"
     """halve: fewer samples at a time and as many more accumulated, so that an update still sees as
     many."""
-    logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     output_dir: Path
     """The run folder. Starting again with the same one resumes from its last checkpoint."""
@@ -488,16 +470,6 @@ class RunConfig(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _has_a_reference_to_move(self) -> RunConfig:
-        if self.options.get("sync_ref_model") and self.lora is not None:
-            raise ValueError(
-                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with"
-                " lora the reference is the model without its adapter, and there is nothing to"
-                " move"
-            )
-        return self
-
 
 def _bits(model: ModelConfig) -> str:
     return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
@@ -513,7 +485,7 @@ OWN_NAMES = {
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
-    "disable_tqdm": "set `logging.progress`",
+    "disable_tqdm": "leave it out: a bar is drawn on a terminal only",
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
     ),

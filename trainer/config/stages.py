@@ -80,15 +80,6 @@ class DpoStage(RowStage):
     stop_when: StopOnKl = StopOnKl()
     """Rules that end a run which has gone too far from its reference; none by default."""
 
-    @model_validator(mode="after")
-    def _keeps_one_of_two_references(self) -> DpoStage:
-        if self.dpo.get("sync_ref_model") and self.dpo.get("precompute_ref_log_probs"):
-            raise ValueError(
-                "dpo.sync_ref_model moves the reference, but precompute_ref_log_probs requires a"
-                " fixed one"
-            )
-        return self
-
 
 class RewardStage(RowStage):
     """A model that scores answers, from pairs of a better and a worse one: `gradus train

@@ -7,7 +7,6 @@ optional packages.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from gradus.doctor import Check, extra, is_installed, run_check
 from trainer.generation.responses import TESTED, tested_pairs
 from trainer.runs.provenance import version_of
 
-BF16_FROM, FP8_FROM = (8, 0), (8, 9)
-"""CUDA's compute capability."""
+BF16_FROM = (8, 0)
+FP8_FROM = (8, 9)
+"""CUDA's compute capabilities."""
 OPTIONAL = (
     (
         "bitsandbytes",
@@ -112,18 +112,16 @@ def cuda_device(torch: Any, index: int) -> dict[str, Any]:
 
 
 def _why_only_cpu(torch: Any) -> str:
-    if shutil.which("nvidia-smi") is not None and torch.version.cuda is None:
+    if shutil.which("nvidia-smi") is None:
+        return "fine for the demos, slow for real models"
+    if torch.version.cuda is None:
         return (
             "there is an NVIDIA driver, and this torch is a build for the CPU: install one for CUDA"
         )
-    if shutil.which("nvidia-smi") is not None:
-        return (
-            f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the"
-            " driver older than it?"
-        )
-    if sys.platform == "darwin":
-        return "this torch has no MPS: `make verify-mps` says why"
-    return "fine for the demos, slow for real models"
+    return (
+        f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the driver"
+        " older than it?"
+    )
 
 
 def chosen_dtypes() -> str:
@@ -149,7 +147,8 @@ def chosen_dtypes() -> str:
 def vllm_pair() -> Check:
     """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its
     own."""
-    trl, vllm = version_of("trl") or "?", version_of("vllm") or _in_own_environment()
+    trl = version_of("trl") or "?"
+    vllm = version_of("vllm") or _in_own_environment()
     tested = TESTED.get(trl, ())
     details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
     if vllm is None:

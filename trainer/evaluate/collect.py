@@ -182,7 +182,6 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
         **NO_VERDICT,
         "error": None,
         **{name: getattr(outcome, name, None) for name in MADE},
-        "attempts": outcome.attempts,
         "written_at": round(time.time(), 3),
     }
     if ask.turn > 1:
@@ -198,7 +197,7 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     return record
 
 
-MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
+MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s", "attempts")
 
 
 # ---------------------------------------------------------------------- later turns

@@ -61,9 +61,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             _ = example.task_for_grading  # raises for a bare prompt
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
-        turns = asked.turns or (
-            1 if config.turns is None or config.turns.as_tool else config.turns.max
-        )
+        turns = asked.turns or (1 if config.turns is None else config.turns.max)
         if turns > 1 and not self._served and count_processes() > 1:
             if asked.turns is not None:
                 raise Misuse(

@@ -41,10 +41,8 @@ class LocalModel:
     """Completions with the signs of a chat format in them, which mark calls of tools."""
 
     def __post_init__(self) -> None:
-        if self.plan.stop or self.plan.body:
-            raise Misuse(
-                "--stop and --body are for endpoints; a model in this process ends where it ends"
-            )
+        if self.plan.body:
+            raise Misuse("--set body=... is for endpoints")
 
     @cached_property
     def loaded(self) -> tuple[Any, Any]:

@@ -96,7 +96,6 @@ class EvalPlan(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_new_tokens: Annotated[int, Field(ge=1, le=1_000_000)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    stop: tuple[str, ...] = ()
     body: Annotated[dict[str, Any], AfterValidator(_sendable)] = {}
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     chat_template_kwargs: dict[str, Any] = {}
@@ -218,7 +217,6 @@ class GenerationError:
 
     kind: ErrorKind
     message: str
-    attempts: int = 1
 
 
 Outcome = GeneratedCompletion | GenerationError

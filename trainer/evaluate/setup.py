@@ -41,8 +41,6 @@ class AskSettings(BaseModel):
     seed: int = 0
     top_p: float = 1.0
     """Over 0, up to 1."""
-    stop: tuple[str, ...] = ()
-    """Texts that end a completion, for endpoints."""
     body: dict[str, Any] = {}
     """Further fields of requests to an endpoint, such as {top_k: 20}; null leaves one out."""
     chat: bool | None = None
@@ -52,8 +50,6 @@ class AskSettings(BaseModel):
     """System message, with `chat`."""
     template: str | None = None
     """What the model reads, with {prompt} in it."""
-    api_key_env: str = "GRADUS_ENDPOINT_API_KEY"
-    """Environment variable that holds the endpoint's key."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
     """Requests to the endpoint at one time."""
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 300.0
@@ -104,15 +100,13 @@ class SamplingOptions(AskSettings):
                 values[name] = read_scalar(text, one)
             except Misuse:
                 values[name] = text
-            if name == "stop" and not isinstance(values[name], list):
-                values[name] = [text]
         try:
             asked = cls(model=model, **options, **values)
         except ValidationError as error:
             raise Misuse(f"--set: {explain(error)}") from None
         if endpoint is None:
             return asked
-        key = os.environ.get(asked.api_key_env) or None
+        key = os.environ.get("GRADUS_ENDPOINT_API_KEY") or None
         server = Server(endpoint, key, asked.concurrency, asked.timeout_s, asked.attempts)
         return asked.model_copy(update={"server": server})
 
@@ -176,7 +170,7 @@ def plan_of(
         raise Misuse(
             "temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0"
         )
-    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns", "body")
+    same = ("greedy", "top_p", "max_new_tokens", "seed", "turns", "body")
     return make_plan(
         problems,
         prompt,

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from gradus.errors import Misuse
 from trainer.pipeline.stages import Stage, references
@@ -88,13 +87,8 @@ class Digests:
 def fingerprint(written: Stage, inputs: Inputs) -> str:
     """A stage's settings and what it reads, as one hash. Only contents count: files that were moved
     are no change."""
-    return sha256_of_json(
-        {"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())}
-    )
-
-
-def sha256_of_json(value: Any) -> str:
-    return _sha256(json.dumps(value, sort_keys=True))
+    counted = {"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())}
+    return _sha256(json.dumps(counted, sort_keys=True))
 
 
 def _of_all(files: Mapping[str, str]) -> str:

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.yaml_reader import read_mapping, read_scalar
-from trainer.config.run import Count, Section, nearest
-from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, flat, references, resolved
+from trainer.config.run import Section, nearest
+from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, references, resolved
 
 EMBEDDED = "embedded"
 RESERVED = ("logs", "earlier")
@@ -43,8 +43,6 @@ class Pipeline(Section):
     evaluations grade in their own process, and training asks where its config says."""
     graders: list[GraderName] = []
     """Graders of an embedded service; empty: all that start on this machine."""
-    slots: Count | None = None
-    """Slots of each grader of an embedded service."""
     stages: Annotated[dict[str, AnyStage], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -57,14 +55,10 @@ class Pipeline(Section):
                 )
             for other, output in references(stage.model_dump()):
                 if output not in left.get(other, ()):
-                    why = f"there is no stage {other}{nearest(other, list(self.stages))}"
+                    why = f"there is no earlier stage {other}{nearest(other, list(left))}"
                     if other in left:
-                        why = (
-                            f"{other} leaves no {output}; it leaves"
-                            f" {', '.join(sorted(left[other]))}"
-                        )
-                    elif other in self.stages:
-                        why = f"{other} comes later"
+                        leaves = ", ".join(sorted(left[other]))
+                        why = f"{other} leaves no {output}; it leaves {leaves}"
                     raise ValueError(f"stages.{name}: {{{other}.{output}}}: {why}")
             left[name] = {*stage.outputs(Path(name))}
         return self
@@ -93,10 +87,6 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     Raises Misuse with one line per mistake, naming the file or the override and the key.
     """
     tree = read_mapping(path)
-    written = tree.get("stages")
-    for stage in written.values() if isinstance(written, dict) else ():
-        if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
-            stage["set"] = flat(stage["set"], str(path))
     for override in overrides:
         _put(tree, override)
     try:

@@ -52,11 +52,6 @@ class Entry(BaseModel):
     """Hash of the stage's settings and of all its inputs."""
     inputs: dict[str, str | None] = {}
     """What it reads, with its hash; None for names on a hub."""
-    began: str
-    ended: str | None = None
-    exit_status: int | None = None
-    took_s: float = 0.0
-    """Seconds of all attempts together."""
     attempts: int = 1
 
 
@@ -65,8 +60,6 @@ class State(BaseModel):
 
     schema_: Literal["gradus/pipeline@1"] = Field(SCHEMA, alias="schema")
     name: str
-    checked: str | None = None
-    """The fingerprint of the settings that were checked as a whole."""
     stages: dict[str, Entry] = {}
     digests: dict[str, tuple[int, int, str]] = {}
 
@@ -115,7 +108,8 @@ class PipelineFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            give_up_at, told = time.monotonic() + leftover_s, False
+            give_up_at = time.monotonic() + leftover_s
+            told = False
             while not _is_taken(descriptor):
                 holder = os.pread(descriptor, 20, 0).decode(errors="replace")
                 if _is_alive(holder):

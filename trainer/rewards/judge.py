@@ -58,16 +58,6 @@ class Judge:
     _steps_over_budget: int = field(default=0, init=False)
     _early: dict[SamplingOptions, asyncio.Task[Result]] = field(default_factory=dict, init=False)
 
-    @property
-    def function(self) -> Callable[..., Awaitable[list[float | None]]]:
-        """The async reward function for TRL, which names its metrics after the function."""
-
-        async def rewards(**columns: Any) -> list[float | None]:
-            return await self.rewards(**columns)
-
-        rewards.__name__ = self.name
-        return rewards
-
     async def rewards(
         self,
         prompts: Sequence[Any],

@@ -25,7 +25,8 @@ from trainer.config.run import RunConfig, TrainConfig
 from trainer.config.stages import RowStage
 from trainer.data.rows import Sample, Split, load_rows, repeated
 from trainer.models.adapters import lora_config, settle, validate_lora_targets
-from trainer.models.loading import load_model, load_tokenizer, starting_point
+from trainer.models.fresh import starting_point
+from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
 from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all

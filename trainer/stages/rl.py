@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,8 +34,6 @@ from trainer.rewards.advice import start_hint
 from trainer.rewards.completion_log import CompletionsFile
 from trainer.rewards.judge import GradingStopped
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
-from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
-from trainer.rollouts.refusals import refuse_wrong_combinations
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.collapse import CollapseWatch
@@ -51,12 +48,13 @@ from trainer.runs.folder import (
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
-from trainer.stages.online import TRAINERS, noting
+from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
+from trainer.stages.online import GradusRlooTrainer, noting
 from trainer.stages.sft import Sft
-from trainer.stages.task_sampling import TaskRates, refuse_wrong_sampling
-from trainer.stages.turns import ToolTrainer, TurnsTrainer
+from trainer.stages.turns import TurnsTrainer, refuse_wrong_turns
 
 RlRun = RunContext[TrainConfig, Tasks]
+TRAINERS = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}
 
 
 class Rl(Stage[TrainConfig, Tasks]):
@@ -160,13 +158,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         batch."""
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
-        refuse_wrong_combinations(self.config, made)
-        refuse_wrong_sampling(self.config, made)
-        if made.sync_ref_model and made.beta == 0:
-            raise Misuse(
-                f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no"
-                " reference"
-            )
+        refuse_wrong_turns(self.config, made)
+        refuse_wrong_refill(self.config, made)
         rules = self.config.stop_when
         if made.beta == 0 and (rules.kl or rules.kl_warning):
             raise Misuse(
@@ -185,14 +178,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
         template = self.config.prompt.chat_template_kwargs or None
         weights = weights_of(self.config.reward)
-        turns = self.config.turns
-        calls = (
-            {"max_tool_calling_iterations": turns.max}
-            if turns is not None and turns.as_tool
-            else {}
-        )
         made = self.arguments(
-            options, output_dir, reward_weights=weights, chat_template_kwargs=template, **calls
+            options, output_dir, reward_weights=weights, chat_template_kwargs=template
         )
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
@@ -262,7 +249,6 @@ class Rl(Stage[TrainConfig, Tasks]):
                 model=config.model,
                 lora=config.lora,
                 on_out_of_memory=config.on_out_of_memory,
-                logging=config.logging,
                 seed=config.seed,
                 output_dir=folder,
                 data=rows,
@@ -314,7 +300,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(
             lambda record: "All reward functions returned None" not in record.getMessage()
         )
-        file = CompletionsFile(run.folder.completions) if config.logging.completions else None
+        file = CompletionsFile(run.folder.completions)
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [
             open_reward_model(model, run.device) for model in config.reward.models
@@ -323,21 +309,18 @@ class Rl(Stage[TrainConfig, Tasks]):
             config.reward, examples, config.prompt, file=file, grading=clock.grading
         ).all(self._models)
         stops: list[str] = []
-        rollout, calls = None, Counter[str]()
-        if config.turns is not None and config.turns.as_tool:
-            refuse_without_calls(tokenizer)
-            check = partial(CheckEnvironment, judges[0], calls)
-            build = partial(
-                ToolTrainer, reward_funcs=[noting(judges[0], stops)], environment_factory=check
-            )
-        elif config.turns is not None:
+        rollout = None
+        if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build = partial(
-                TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout
+                TurnsTrainer,
+                reward_funcs=[noting(rollout.rewards, judges[0].name, stops)],
+                rollout_func=rollout,
             )
         else:
             build = partial(
-                TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]
+                TRAINERS[config.stage],
+                reward_funcs=[noting(one.rewards, one.name, stops) for one in judges],
             )
         trainer = self.made(
             run,
@@ -353,21 +336,14 @@ class Rl(Stage[TrainConfig, Tasks]):
             processing_class=tokenizer,
         )
         graders = len(judges) - len(config.reward.models)
-        as_tool = config.turns is not None and config.turns.as_tool  # several calls of `generate`
-        trainer.asked_early = judges[:graders] if config.reward.early and not as_tool else ()
+        trainer.asked_early = judges[:graders] if config.reward.early else ()
         trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
-        trainer.calls = calls
         trainer.refill_rounds = config.task_sampling.refill
-        if config.task_sampling.by_difficulty:
-            trainer.rates = TaskRates()
-            trainer.add_callback(trainer.rates)
         if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
-            trainer.files = (
-                (run.folder.completions, run.folder.turns) if config.logging.completions else None
-            )
+            trainer.files = (run.folder.completions, run.folder.turns)
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         if config.stop_when != StopWhen():
             trainer.add_callback(

@@ -79,15 +79,16 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
             # all were seen to pass, but one of them, run again, may have ended the program
             "missing"
         )
+    reasons = []
+    for word, how in _BAD.items():
+        number_of_word = counted.count(word)
+        if number_of_word:
+            reasons.append(f"{number_of_word} of {len(counted)} tests {how}")
     return HarnessReport(
         started="start" in words_seen,
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
-        reasons=tuple(
-            f"{n} of {len(counted)} tests {how}"
-            for word, how in _BAD.items()
-            if (n := counted.count(word))
-        ),
+        reasons=tuple(reasons),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
         passed=tuple(

@@ -76,10 +76,8 @@ class GradingAttempt:
         """What every request to the front says of the task."""
         # Names that must not meet the answer's: with a signature they cannot, and compiled tests
         # can be used again.
-        alias, signature = (
-            "task" if self.task.signature is not None else secrets.token_hex(8),
-            self.task.signature,
-        )
+        alias = "task" if self.task.signature is not None else secrets.token_hex(8)
+        signature = self.task.signature
         said = {
             "module": self.task.module,
             "framework": self.framework,

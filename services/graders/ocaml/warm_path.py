@@ -127,20 +127,22 @@ class WarmPath:
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
         cpu_ms = self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
-        body, wall_s = encode_sections(sections), self._compile_wall_s + 4 * cpu_ms / 1e3
+        body = encode_sections(sections)
+        wall_s = self._compile_wall_s + 4 * cpu_ms / 1e3
         kind = attempt.task.module, attempt.task.signature, cpu_ms
-        same = (
-            staying := self._staying.pop(attempt.slot, None)
-        ) == kind and "tests" not in sections
-        turn = "" if staying is None else "k" if same else "x"
+        staying = self._staying.pop(attempt.slot, None)
+        turn = ""
+        if staying is not None:
+            turn = "k" if staying == kind and "tests" not in sections else "x"
         head = f"{turn}{cpu_ms} {self._config.compile.memory_mb} {len(body)}\n"
         ended, report, stays = self._ask(attempt, _COMPILER, head.encode() + body, wall_s)
         if stays:
             self._staying[attempt.slot] = kind
-        if same and ended != "exit 0" and not ended.startswith("cpu "):
-            return self._compile(
-                attempt, sections
-            )  # alone it shows whether it is this answer, or what came before
+        if turn and ended != "exit 0" and not ended.startswith("cpu "):
+            # It may be what came before, or the child died while it waited: what its box then said
+            # is no reply to this question. Alone in a new box the answer shows what it is.
+            self._boxes[attempt.slot, _COMPILER].close()
+            return self._compile(attempt, sections)
         return ended, report
 
     def _run(

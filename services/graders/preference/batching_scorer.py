@@ -114,7 +114,8 @@ class Scorer:
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
 
     def _score(self, one_pass: Sequence[_Wanted]) -> None:
-        self._pass_since, cpu_s = time.monotonic(), time.thread_time()
+        self._pass_since = time.monotonic()
+        cpu_s = time.thread_time()
         try:
             with boundary(InternalFault, "the reward model failed"):
                 scores = self._model.scores([wanted.ids for wanted in one_pass])

@@ -8,7 +8,7 @@ tokens of macros that other crates can call.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -143,24 +143,18 @@ class RustAnswer:
         made = []
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
-                code, message = _NAMED.get(why, token.text), self.located(path, why)
+                code = _NAMED.get(why, token.text)
+                message = self.located(path, why)
                 made.append(
                     Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message)
                 )
         return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-        yield from (
-            (token, why)
-            for token in found
-            if (why := FORBIDDEN.get(token.text)) and token.kind is Kind.NAME
-        )
+        yield from _find_names(found, FORBIDDEN)
         if self.has_exported_macros:
             for body in macro_bodies(found):
-                named = (token for token in body if token.kind is Kind.NAME)
-                yield from (
-                    (token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text))
-                )
+                yield from _find_names(body, FORBIDDEN_IN_MACROS)
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))
 
     @cached_property
@@ -181,6 +175,13 @@ class RustAnswer:
     def located(self, path: str, message: str) -> str:
         """`message` about a place in `path`; the usual file need not be named."""
         return message if path == self.entry else f"{path}: {message}"
+
+
+def _find_names(tokens: Iterable[Token], reasons: Mapping[str, str]) -> Iterator[tuple[Token, str]]:
+    """Yield the names among `tokens` that have a reason to be refused, with the reason."""
+    for token in tokens:
+        if token.kind is Kind.NAME and token.text in reasons:
+            yield token, reasons[token.text]
 
 
 def _may_fail_where_used(found: Sequence[Token]) -> bool:
@@ -215,12 +216,11 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
 
     form = extract(completion, task.FENCES, _SYNTAX, needed, Layout(entry, _PATH, "src/"))
     folders = {str(folder) for path in task.files for folder in PurePath(path).parents}
-    kept = {
-        path: text
-        for path, text in form.files.items()
-        if path not in folders
-        and not any(str(folder) in task.files for folder in PurePath(path).parents)
-    }
+    kept = {}
+    for path, text in form.files.items():
+        is_below_a_file = any(str(folder) in task.files for folder in PurePath(path).parents)
+        if path not in folders and not is_below_a_file:
+            kept[path] = text
     if len(kept) < len(form.files):
         form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))
     written = {entry: form.text, **form.files}

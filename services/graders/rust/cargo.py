@@ -97,22 +97,16 @@ class Project:
         )
         packages = {package["id"]: package for package in metadata["packages"]}
         nodes = metadata["resolve"]["nodes"]
-        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in nodes}
-        libraries = {
-            name: Library(
-                package["name"],
-                Path(target["src_path"]),
-                "proc-macro" in target["kind"],
-                needs[name],
-            )
-            for name, package in packages.items()
-            if name in needs
-            and (
-                target := next(
-                    (one for one in package["targets"] if _LIBRARY_KINDS & set(one["kind"])), None
-                )
-            )
-        }
+        needs = {}
+        for node in nodes:
+            needs[node["id"]] = {need["name"]: need["pkg"] for need in node["deps"]}
+        libraries = {}
+        for name, package in packages.items():
+            targets = [item for item in package["targets"] if _LIBRARY_KINDS & set(item["kind"])]
+            if name in needs and targets:
+                source = Path(targets[0]["src_path"])
+                is_macro = "proc-macro" in targets[0]["kind"]
+                libraries[name] = Library(package["name"], source, is_macro, needs[name])
         return needs[metadata["resolve"]["root"]], libraries
 
     @property

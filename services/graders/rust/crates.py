@@ -93,7 +93,8 @@ class Crate(Section):
     @property
     def dependency(self) -> str:
         """Its line in a Cargo.toml."""
-        version, features = f"={self.version.removeprefix('=')}", json.dumps(list(self.features))
+        version = f"={self.version.removeprefix('=')}"
+        features = json.dumps(list(self.features))
         default = "true" if self.default_features else "false"
         return (
             f'{self.name} = {{ version = "{version}", features = {features}, default-features ='
@@ -157,9 +158,8 @@ class Prebuilt:
         listed.
         """
         wanted = {_known_as(name): name for name in names}
-        found = {
-            key: value for name, value in self.externs.items() if (key := _known_as(name)) in wanted
-        }
+        known = {_known_as(name): value for name, value in self.externs.items()}
+        found = {key: value for key, value in known.items() if key in wanted}
         if lacking := [name for key, name in wanted.items() if key not in found]:
             listed = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
@@ -168,10 +168,8 @@ class Prebuilt:
                 retryable=False,
             )
         search = [f"-L{place}" for place in self.search] if found else []
-        return [
-            flag.replace(_ROOT, root)
-            for flag in (*search, *(f"--extern={found[key]}" for key in wanted))
-        ]
+        externs = [f"--extern={found[key]}" for key in wanted]
+        return [flag.replace(_ROOT, root) for flag in (*search, *externs)]
 
 
 def build(
@@ -315,7 +313,8 @@ _HIDDEN = (
 
 def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[Library, Source]]:
     """A library and those that it lets others use through itself."""
-    waiting, seen = [start], {start}
+    waiting = [start]
+    seen = {start}
     while waiting:
         library = libraries[waiting.pop()]
         source = Source(library.root_file, procedural=library.procedural)

@@ -351,7 +351,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             return None
         key = (task.crate, task.edition, task.signature, task.tests)
         with self._lock:
-            is_new, ahead = key not in self._ahead, self._ahead.pop(key, None)
+            is_new = key not in self._ahead
+            ahead = self._ahead.pop(key, None)
             is_second = ahead is None and not is_new
             self._ahead[key] = (
                 _TestsAhead() if is_second else ahead
@@ -522,9 +523,8 @@ def _misfit(
 ) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing
     of the tests."""
-    unfit = dict.fromkeys(
-        pin.name for error in compiled.errors if (pin := tests.pins.get(error.line))
-    )
+    pins = [tests.pins[error.line] for error in compiled.errors if error.line in tests.pins]
+    unfit = dict.fromkeys(pin.name for pin in pins)
     if compiled.came is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))
     why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]

@@ -77,7 +77,11 @@ class Runner:
 
     def cases(self, program: bytes, task: RustTask) -> RunResult:
         """Run the program once per case, until all are done or one run hits a limit."""
-        passed, cpu_s, limit, reasons, doubtful = 0, 0.0, None, [], False
+        passed = 0
+        cpu_s = 0.0
+        limit = None
+        reasons = []
+        doubtful = False
         for number, case in enumerate(task.cases, 1):
             outcome, limits = self._run(program, task, case.stdin)
             cpu_s += outcome.cpu_s

@@ -94,18 +94,18 @@ def _takes_for_granted(function: Function) -> bool:
     of_result = _implied_bounds(function.gives, free)
     takes_more = any(token.text in _CALLED for token in function.gives)
     implied = of_result.union(*(_implied_bounds(part, free) for part in function.takes))
-    return any(
-        short in due
-        and (
-            (takes_more and long in _lifetimes(function.gives))
-            or {(short, long), (long, short)} <= of_result
-            or any(
-                long in _lifetimes(part) and [one.text for one in part[:2]] != ["&", short]
-                for part in function.takes
-            )
-        )
-        for short, long in implied
-    )
+    for short, long in implied:
+        if short not in due:
+            continue
+        if takes_more and long in _lifetimes(function.gives):
+            return True
+        if {(short, long), (long, short)} <= of_result:
+            return True
+        for part in function.takes:
+            is_reference = [token.text for token in part[:2]] == ["&", short]
+            if long in _lifetimes(part) and not is_reference:
+                return True
+    return False
 
 
 def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str]]:

@@ -103,7 +103,7 @@ class RustToolchain:
     @cached_property
     def run_binds(self) -> tuple[str, ...]:
         """What a box that only runs sees: shared libraries; no compiler and no shell."""
-        tools = [tool for name in ("prlimit", "setpriv") if (tool := shutil.which(name))]
+        tools = filter(None, map(shutil.which, ("prlimit", "setpriv")))
         return ("/usr/lib", "/usr/lib64", *tools)
 
     @cached_property
@@ -139,7 +139,8 @@ class RustToolchain:
         common = ["-Cstrip=symbols"]
         if not self.links_directly:
             return (*common, f"-Clink-arg=-Wl,-rpath,{_STD}")
-        start, end = ("Scrt1.o", "crti.o", "crtbeginS.o"), ("crtendS.o", "crtn.o")
+        start = ("Scrt1.o", "crti.o", "crtbeginS.o")
+        end = ("crtendS.o", "crtn.o")
         places = {name: _c_file(name) for name in (*start, *end)}
         folders = sorted({str(Path(place).parent) for place in places.values()})
         command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]

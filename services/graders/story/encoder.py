@@ -239,7 +239,8 @@ class Encoder:
         """What the model gave for one pass, or the fault for each of its texts."""
         try:
             self._refuse_when_closed()
-            self._pass_since, cpu_s = time.monotonic(), time.thread_time()
+            self._pass_since = time.monotonic()
+            cpu_s = time.thread_time()
             with boundary(InternalFault, "the story model failed"):
                 vectors, inner = self._backend.encode(*padded([wanted.ids for wanted in one_pass]))
             if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):

@@ -71,7 +71,8 @@ LIFT, USUAL = 0.5, 0.2
 above USUAL."""
 HARMS = (0.5, 0.95)
 """Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
-STRAY, STRAY_COST = (0.3, 0.9), 0.5
+STRAY = (0.3, 0.9)
+STRAY_COST = 0.5
 """Chance that a benefit has nothing to do with its want: from which it costs, to where it costs
 STRAY_COST."""
 CLEARED = (0.5, 0.9)
@@ -158,7 +159,8 @@ class _SecondPass:
 def asked_by(task: StoryTask) -> TaskSpec:
     """What `task` asks for; in an order of its own, so that the order of the references cannot
     matter."""
-    references, context = tuple(sorted(task.references)), " ".join(_texts(task.team_context))
+    references = tuple(sorted(task.references))
+    context = " ".join(_texts(task.team_context))
     about = f"{task.sprint_goal} {context}"[:20_000]
     is_kept = len(about) + sum(map(len, references)) <= KEPT_TASK
     return _asked(references, about) if is_kept else _asked.__wrapped__(references, about)
@@ -236,7 +238,8 @@ def judged(
     embedded = encoder.embed(
         [story.want for story in stories] + [one.want for one in asked.references]
     )
-    own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
+    own = embedded.vectors[: len(stories)]
+    others = embedded.vectors[len(stories) :]
     hedged = [semantic_checks.is_hedged(story.want, asked.known) for story in stories]
     cosines = similarities(own, others)
     gated = gate(cosines) * np.array([[HEDGED if is_hedged else 1.0] for is_hedged in hedged])
@@ -294,7 +297,8 @@ def _read(
         return _Read([0.0] * len(pairs), ones, 0, ones, ones, 0.0)
     texts: list[tuple[str, str]] = []
     for pair in pairs:
-        story, wanted = stories[pair.story], asked.references[pair.reference].want
+        story = stories[pair.story]
+        wanted = asked.references[pair.reference].want
         texts += [(wanted, story.want), (story.want, wanted)]
     foreign = [
         at
@@ -310,7 +314,8 @@ def _read(
         for at in with_benefit
     ]
     chances, cpu_s = reader.chances(texts)
-    number, ramps = len(pairs), semantic_checks.ramps
+    number = len(pairs)
+    ramps = semantic_checks.ramps
     wants = chances[: 2 * number].reshape(number, 2, 3).mean(1)
     wants[[stories[pair.story].want == asked.references[pair.reference].want for pair in pairs]] = (
         1.0,
@@ -319,15 +324,16 @@ def _read(
     )
     roles, benefits = np.split(chances[2 * number :], [len(foreign)])
     denied = wants[:, CONTRADICTED] / (wants[:, SAME] + wants[:, CONTRADICTED])
-    lift, agreement = LIFT * (wants[:, SAME] - USUAL), 1 - ramps(denied, *DENIED)
-    harms, strays = benefits[:, CONTRADICTED], 1 - benefits[:, SAME] - benefits[:, CONTRADICTED]
-    doubted = [
-        (place, own, said)
-        for place, at in enumerate(with_benefit)
-        if (harms[place] > HARMS[0] or strays[place] > STRAY[0])
-        and (own := asked.references[pairs[at].reference].benefit)
-        and (said := stories[pairs[at].story].benefit)
-    ]
+    lift = LIFT * (wants[:, SAME] - USUAL)
+    agreement = 1 - ramps(denied, *DENIED)
+    harms = benefits[:, CONTRADICTED]
+    strays = 1 - benefits[:, SAME] - benefits[:, CONTRADICTED]
+    doubted = []
+    for place, at in enumerate(with_benefit):
+        own = asked.references[pairs[at].reference].benefit
+        said = stories[pairs[at].story].benefit
+        if own and said and (harms[place] > HARMS[0] or strays[place] > STRAY[0]):
+            doubted.append((place, own, said))
     if doubted:
         again, more_cpu_s = reader.chances([(own, said) for _, own, said in doubted])
         cpu_s += more_cpu_s
@@ -398,9 +404,10 @@ def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | 
     if len({story.want for story in stories}) == len(stories):
         return None
     roles = [frozenset(content(story.role)) for story in stories]
-    same = np.array(
-        [[float(role == reference.role) for reference in asked.references] for role in roles]
-    )
+    same = np.zeros((len(roles), len(asked.references)))
+    for row, role in enumerate(roles):
+        for column, reference in enumerate(asked.references):
+            same[row, column] = role == reference.role
     places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (
         same.size * min(same.shape)
     )
@@ -435,7 +442,8 @@ def _senses_of(
 
 def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
     """What the words alone do not clear."""
-    story, known = one.story, asked.known
+    story = one.story
+    known = asked.known
     benefit = story.benefit
     if (
         benefit is not None

@@ -68,7 +68,8 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
     def facts(
         self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = ""
     ) -> tuple[StoryFacts, float]:
-        task, limits = submission.task, self.config.limits
+        task = submission.task
+        limits = self.config.limits
         if len(task.references) > limits.references:
             message = (
                 f"it has {len(task.references)} references, and limits.references is"

@@ -45,7 +45,8 @@ def word_list(name: str) -> frozenset[str]:
 
 def _entries(name: str) -> list[str]:
     lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
-    return [entry for line in lines if (entry := line.partition("#")[0].strip().lower())]
+    entries = (line.partition("#")[0].strip().lower() for line in lines)
+    return [entry for entry in entries if entry]
 
 
 def tokens(text: str) -> tuple[str, ...]:

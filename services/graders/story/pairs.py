@@ -80,9 +80,10 @@ class PairModel:
         InternalFault when the model fails."""
         if not pairs:
             return np.zeros((0, 3)), 0.0
-        joined = [
-            _BETWEEN.join(text[:_MAX_CHARS].translate(_MARKS) for text in pair) for pair in pairs
-        ]
+        joined = []
+        for pair in pairs:
+            texts = [text[:_MAX_CHARS].translate(_MARKS) for text in pair]
+            joined.append(_BETWEEN.join(texts))
         found = self._encoder.embed(joined)
         return found.vectors.astype(np.float64), found.cpu_s
 
@@ -136,9 +137,8 @@ def open_pairs(
         InternalFault, f"{folder / 'config.json'} does not name the labels {', '.join(_LABELS)}"
     ):
         named = json.loads((folder / "config.json").read_text())["id2label"]
-        columns = [
-            next(int(at) for at, label in named.items() if label.lower() == one) for one in _LABELS
-        ]
+        column_by_label = {label.lower(): int(column) for column, label in named.items()}
+        columns = [column_by_label[label] for label in _LABELS]
     name = f"{Path(pairs).name} {file_sha256(graph)[:12]} {kind}"
     return PairModel(graph, folder / TOKENIZER, columns, name, threads, cache_mb)
 

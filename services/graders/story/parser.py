@@ -198,7 +198,8 @@ def visible(completion: str, characters: int) -> tuple[str, list[str]]:
         elif depth and completion[opened : tag.start()].strip():
             return "", [THINK_NESTED]
         else:  # a second one at once: models repeat the `<think>` that their prompt ended in
-            depth, opened = 1, tag.end()
+            depth = 1
+            opened = tag.end()
     if depth:
         return "", [THINK_UNCLOSED]
     flags = ["think:twice"] if closings > 1 else []
@@ -294,7 +295,8 @@ def _is_title(lines: Sequence[str], at: int, line: str) -> bool:
 def _bare(raw: str) -> tuple[str, bool]:
     """The line without bullets, numbers and emphasis, and whether it had a bullet or number."""
     marked = "*" in raw or "_" in raw or "`" in raw
-    line, bulleted = (_EMPHASIS.sub("", raw) if marked else raw).strip(), False
+    line = (_EMPHASIS.sub("", raw) if marked else raw).strip()
+    bulleted = False
     line = line.strip("|").strip()
     while match := _BULLET.match(line):
         line, bulleted = line[match.end() :].lstrip(), True
@@ -327,14 +329,16 @@ def read_story(text: str, line: int = 1) -> Story | Rejected:
         return Rejected(line, problem)
     flags = []
     if benefit is not None and not _says_something(benefit):
-        benefit, flags = None, ["story:empty_benefit"]
+        benefit = None
+        flags = ["story:empty_benefit"]
     return Story(text, role, want, benefit, line, tuple(flags))
 
 
 def _clauses(text: str) -> tuple[str, str, str | None] | None:
     early = None
     if first := _BENEFIT_FIRST.match(text):
-        early, text = first[1], first[2]
+        early = first[1]
+        text = first[2]
     opening = _ROLE_OPENING.match(text)
     if not opening:
         return None
@@ -342,7 +346,8 @@ def _clauses(text: str) -> tuple[str, str, str | None] | None:
     wish = _wish(rest)
     if wish is None:
         return None
-    role, said = rest[: wish.start()], rest[wish.end() :]
+    role = rest[: wish.start()]
+    said = rest[wish.end() :]
     want, benefit = _split_benefit(said)
     if benefit is None and early is not None:
         benefit = _BENEFIT.sub("", early, count=1)

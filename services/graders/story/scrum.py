@@ -46,7 +46,8 @@ def scrum_texts(
     said = text.splitlines() if len(text) <= max_characters else []
     lines = tuple(line.strip() for line in said if line.strip())[:max_lines]
     clean = tuple(line.lower().rstrip(_TRAILING + string.whitespace) for line in lines)
-    issues = tuple(issue for reference in references if (issue := reference.strip().strip('"')))
+    unquoted = [reference.strip().strip('"') for reference in references]
+    issues = tuple(issue for issue in unquoted if issue)
     return ScrumTexts(lines, clean, issues)
 
 
