@@ -87,7 +87,8 @@ class Queue:
 
     async def __call__(self, asked: Sequence[Job]) -> None:
         await self._broker.submit(asked)
-        answered = [job_id async for job_id, _ in self._broker.wait([job.id for job in asked], 300)]
+        wanted = [job.id for job in asked]
+        answered = [job_id async for job_id, _ in self._broker.wait(wanted, 300)]
         assert len(answered) == len(asked), "the queue lost a job"
 
     def load(self, number: int) -> list[Job]:
@@ -238,10 +239,10 @@ async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[s
             turns[name].append(await alone(cluster, way, 100))
     found = {}
     for name, way in ways.items():
-        unloaded = {
-            key: round(middle(key, [turn.get(key, 0) for turn in turns[name]]), 2)
-            for key in turns[name][0]
-        }
+        unloaded = {}
+        for key in turns[name][0]:
+            values = [turn.get(key, 0) for turn in turns[name]]
+            unloaded[key] = round(middle(key, values), 2)
         in_flight = await latencies(way, IN_FLIGHT, 8)
         batch = await costing(cluster, BATCH, partial(way, way.load(BATCH)))
         found[name] = {"unloaded": unloaded, "in_flight": in_flight, "batch": batch}

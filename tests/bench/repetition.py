@@ -36,7 +36,9 @@ def measured(name: str) -> dict[str, float]:
         NESTED if name == "rust" else {}
     )
     cpu_s(grader, name, "")
-    found = {what: min(cpu_s(grader, name, text) for _ in range(2)) for what, text in texts.items()}
+    found = {}
+    for what, text in texts.items():
+        found[what] = min(cpu_s(grader, name, text), cpu_s(grader, name, text))
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 

@@ -59,7 +59,7 @@ from services.graders.story.grader import StoryGrader
 from services.graders.story.model import DEFAULT_MODEL, SHIPPED, ExportedModel
 from services.graders.story.pairs import PairModel, open_pairs
 from services.local_grading import grade_in_order
-from tests.bench.ocaml import machine, ratios
+from tests.bench.ocaml import machine, median_of, ratios
 from tests.bench.story_answers import G, groups
 
 SLOTS = 64
@@ -101,9 +101,10 @@ class Reference:
         )
 
     def __call__(self, asked: Groups) -> Rewards:
-        return [
-            [self._reward(one.completion, one.task.references) for one in group] for group in asked
-        ]
+        rewards = []
+        for group in asked:
+            rewards.append([self._reward(one.completion, one.task.references) for one in group])
+        return rewards
 
     def _reward(self, completion: str, issues: Sequence[str]) -> float:
         lines = [
@@ -113,7 +114,7 @@ class Reference:
         ]
         clean = [line.lower().rstrip(string.punctuation.replace("'", "")) for line in lines]
         clauses = [
-            sum(clause in line for clause in ("as a", "i want", "so that")) / 3 for line in clean
+            (("as a" in line) + ("i want" in line) + ("so that" in line)) / 3 for line in clean
         ]
         usual = statistics.mean(len(issue.split()) for issue in issues)
         lengths = [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in clean]
@@ -223,11 +224,11 @@ class Floor:
     """Models on the different texts that each of them was asked for, and nothing else."""
 
     def __init__(self, *given: tuple[Backend | PairModel, Iterable[list[int]]]) -> None:
-        self._passes = [
-            (model, padded([one.ids for one in a_pass]))
-            for model, texts in given
-            for a_pass in make_batches([_Wanted("", ids) for ids in texts], MAX_PASS_TOKENS)
-        ]
+        self._passes = []
+        for model, texts in given:
+            wanted = [_Wanted("", ids) for ids in texts]
+            for a_pass in make_batches(wanted, MAX_PASS_TOKENS):
+                self._passes.append((model, padded([one.ids for one in a_pass])))
 
     def __call__(self, asked: Groups) -> Rewards:
         for model, (ids, mask) in self._passes:
@@ -381,10 +382,7 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
         "tokens": sum(map(len, exact.sentences.values())),
         "pairs": len(both.pairs),
         "pair_tokens": sum(map(len, both.pairs.values())),
-        "rows": {
-            name: {key: statistics.median(one[key] for one in each) for key in each[0]}
-            for name, each in samples.items()
-        },
+        "rows": {name: median_of(each) for name, each in samples.items()},
         "ratios": ratios(
             samples,
             [(name, _floor_of(name)) for name in ours] + [("reference", name) for name in ours],

@@ -94,7 +94,9 @@ def measured(part: str, end_at: float) -> dict[str, Any]:
     load = [round(min(loads), 1), round(max(loads), 1)]
     if not rounds:
         return {"problem": problem, "load": load}
-    us = {name: round(statistics.median(one[name] for one in rounds), 1) for name in rounds[0]}
+    us = {}
+    for name in rounds[0]:
+        us[name] = round(statistics.median(one[name] for one in rounds), 1)
     ratio = {"median": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)]}
     return {
         "cpu_us": us,

@@ -55,9 +55,10 @@ def executed(code: set[CodeType]) -> Iterator[None]:
 
 
 async def graded(grader: OcamlGrader, redis_url: str) -> set[str]:
-    """Files of ours with a function that is called while one completion is graded, by services that
-    run already."""
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    """Return files of ours with a function that is called while one completion is graded, by
+    services that run already."""
+    stop = asyncio.Event()
+    ready = asyncio.get_running_loop().create_future()
     code: set[CodeType] = set()
     brokers = [open_broker(redis_url), open_broker(redis_url)]
     with executed(code):

@@ -164,7 +164,8 @@ def test_a_file_is_graded_without_a_server(shell: dict[str, str], ocaml_grader: 
 def test_api_and_worker_meet_in_redis(
     shell: dict[str, str], redis_server: Callable[..., RedisServer], ocaml_grader: object
 ) -> None:
-    url, port = redis_server().url, free_port()
+    url = redis_server().url
+    port = free_port()
     serve, worker = (command.replace("redis://127.0.0.1:6379/0", url) for command in HERE[2:])
     with ExitStack() as services:
         services.enter_context(running(f"{serve} --port {port}", shell, answers(port, "/healthz")))
