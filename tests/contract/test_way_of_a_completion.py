@@ -70,7 +70,7 @@ async def graded(grader: OcamlGrader, redis_url: str) -> set[str]:
             ),
         ]
         config = RewardConfig(grader="ocaml", urls=[await ready])
-        judges = Judges(config, [Example("double", "Double it.", TASK)], PromptConfig())
+        judges = Judges(config, {"double": Example("double", "Double it.", TASK)}, PromptConfig())
         rewards_of = judges.of_tasks(client_of(config)).rewards
         for answer in ("2 * x", "x + x"):
             code.clear()  # the first makes connections and the slot's boxes

@@ -160,13 +160,6 @@ def test_an_absent_package_is_named_with_the_setting_that_needs_it(
     assert says in text
 
 
-def test_a_reference_that_follows_needs_a_reference(found: Callable[..., Findings]) -> None:
-    trouble, text = found(options={"sync_ref_model": True})["grpo options"]
-    assert trouble == "misuse"
-    assert "grpo.sync_ref_model needs beta above 0" in text
-    assert found(options={"sync_ref_model": True, "beta": 0.04})["grpo options"][0] is None
-
-
 def test_a_rule_to_stop_by_needs_what_it_looks_at(found: Callable[..., Findings]) -> None:
     trouble, text = found(stop_when={"kl": 0.5})["grpo options"]
     assert (trouble, "need grpo.beta above 0" in text) == ("misuse", True)
@@ -205,7 +198,7 @@ def test_prompts_that_leave_no_room_for_a_completion_are_refused_with_the_limit_
     )["model"]
     assert trouble is None
     assert text.endswith(
-        "prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens"
+        "prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens: t6, t7"
     )
 
 

@@ -51,7 +51,12 @@ class Further:
         config = RewardConfig(grader="ocaml", urls=[url], deadline_s=5, services=[told])
         self.metrics: dict[str, float] = {}
         self.file = CompletionsFile(file)
-        judges = Judges(config, EXAMPLES, Opened() if opened else PromptConfig(), file=self.file)
+        judges = Judges(
+            config,
+            {one.id: one for one in EXAMPLES},
+            Opened() if opened else PromptConfig(),
+            file=self.file,
+        )
         self.grader = judges.of_service(config.services[0], RewardClient(url, attempts=1))
 
     def step(

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from gradus.errors import Misuse
 from tests.fake_vllm import LOGPROB, VllmLike, slow
 from trainer.config.run import GenerationConfig
 from trainer.generation.responses import GenerationStopped
@@ -175,11 +174,6 @@ def test_sampling_is_what_the_trainer_says_and_what_is_ours_stays_ours(
     assert all(body["n"] == 2 and body["structured_outputs"] == {"regex": "a+"} for body in asked)
     assert all("seed" not in body for body in asked)
     assert run.compared == []
-
-
-def test_images_are_refused(start: Callable[..., Run]) -> None:
-    with pytest.raises(Misuse, match="for text"):
-        start().client.generate(PROMPTS, [{}], n=1, max_tokens=1)
 
 
 def test_the_first_sync_alone_is_proved_unless_every_one_is_asked_for(

@@ -72,7 +72,9 @@ def scored(grader: Any, prompts: Sequence[str], completions: Sequence[str]) -> l
     """What TRL gets of a reward model."""
     config = RewardConfig(models=[RewardModelConfig(path="judge", name="judge")])
     examples = [Example(f"t{number}", prompt, None) for number, prompt in enumerate(prompts)]
-    judge = Judges(config, examples, PromptConfig()).of_model(config.models[0], grader)
+    judge = Judges(config, {one.id: one for one in examples}, PromptConfig()).of_model(
+        config.models[0], grader
+    )
     columns = {
         "prompt_id": [one.id for one in examples],
         "trainer_state": SimpleNamespace(global_step=0),

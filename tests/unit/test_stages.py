@@ -312,7 +312,7 @@ def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
 ) -> None:
     import signal
 
-    from trainer.stages.sft import OurSftTrainer
+    from trainer.stages.rows import OurSftTrainer
 
     step = OurSftTrainer.training_step
 
@@ -341,10 +341,10 @@ def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
 # ---------------------------------------------------------------------- out of memory
 
 TRAINERS = {
-    "sft": "OurSftTrainer",
-    "dpo": "OurDpoTrainer",
-    "reward": "OurRewardTrainer",
-    "pretrain": "OurPretrainer",
+    "sft": "rows.OurSftTrainer",
+    "dpo": "rows.OurDpoTrainer",
+    "reward": "rows.OurRewardTrainer",
+    "pretrain": "pretrain.OurPretrainer",
 }
 
 
@@ -358,7 +358,8 @@ def run_out(
 
     import torch
 
-    trainer = getattr(importlib.import_module(f"trainer.stages.{name}"), TRAINERS[name])
+    module, _, trainer_name = TRAINERS[name].partition(".")
+    trainer = getattr(importlib.import_module(f"trainer.stages.{module}"), trainer_name)
     original = getattr(trainer, where)
 
     def fails(self: Any, *args: Any, **named: Any) -> Any:
@@ -436,7 +437,7 @@ def test_a_run_that_is_to_stop_when_memory_runs_out_stops(
 def test_other_errors_of_a_step_are_not_taken_for_memory(
     stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer.stages.sft import OurSftTrainer
+    from trainer.stages.rows import OurSftTrainer
 
     def fails(self: Any, *args: Any, **named: Any) -> Any:
         raise RuntimeError("the shapes do not fit")
@@ -512,8 +513,7 @@ def test_kernels_that_are_not_installed_are_asked_for_before_anything_is_trained
 
 def test_measuring_without_anything_to_measure_on_is_refused(stage: Callable[..., Path]) -> None:
     with pytest.raises(
-        Misuse,
-        match=r"sft.eval_strategy: there is nothing to measure on; give data.held_out a share",
+        Misuse, match=r"sft: .*`args.eval_strategy` .*didn't pass an `eval_dataset`"
     ):
         main(stage("sft", data={"dataset": "answers.jsonl"}, options={"eval_strategy": "steps"}))
 

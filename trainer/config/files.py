@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from gradus.errors import Misuse
 from gradus.yaml_reader import read_mapping, read_scalar
-from trainer.config.run import RunConfig, Section, TrainConfig, nearest
+from trainer.config.run import RunConfig, Section, TrainConfig, named, nearest
 
 C = TypeVar("C", bound=RunConfig)
 S = TypeVar("S", bound=Section)
@@ -42,8 +42,8 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     path = Path(path)
     tree = read_mapping(path)
     given = parse_overrides(overrides, kind, str(tree.get("stage", "")))
-    if isinstance(tree.get("model"), str):
-        tree["model"] = {"name": tree["model"]}
+    if "model" in tree:
+        tree["model"] = named(tree["model"])
     merged = _merged(tree, given)
     mistakes = []
     for section, class_name in kind.TRL_CLASSES.items():
@@ -56,11 +56,11 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
     for *section, key in PLACES:
         files = _inside(merged, section)
-        named = files.get(key) if isinstance(files, dict) else None
-        if isinstance(named, str):
-            files[key] = beside(named, path)
-        elif isinstance(named, list):
-            files[key] = [beside(str(name), path) for name in named]
+        names = files.get(key) if isinstance(files, dict) else None
+        if isinstance(names, str):
+            files[key] = beside(names, path)
+        elif isinstance(names, list):
+            files[key] = [beside(str(name), path) for name in names]
     try:
         config = kind.model_validate(merged)
     except ValidationError as error:

@@ -82,6 +82,11 @@ class ModelConfig(Section):
         return self
 
 
+def named(value: Any) -> Any:
+    """The settings of a model that is given by its name alone."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 class LoraSettings(Section):
     r: Count = 16
     alpha: Count = 32
@@ -144,11 +149,6 @@ class DataConfig(SplitSource):
     difficulty: by the column of that name, which holds numbers, or `easy`, `medium`, `hard`."""
 
 
-class FewShot(Section):
-    prompt: str
-    completion: str
-
-
 class PromptConfig(Section):
     style: Literal["plain", "chat"] = "plain"
     """plain: one text. chat: messages, through the tokenizer's chat template."""
@@ -163,8 +163,6 @@ class PromptConfig(Section):
     chat_template_kwargs: dict[str, Any] = {}
     """Further arguments of the chat template, such as `enable_thinking: false`; in training and in
     measurements."""
-    examples: list[FewShot] = []
-    """Shown before the task: as text when plain, as earlier turns when chat."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> PromptConfig:
@@ -435,7 +433,7 @@ class RunConfig(Section):
     SET_ELSEWHERE: ClassVar[Mapping[str, str]] = {}
     """Options of those that the trainer sets itself, and where a person sets them."""
 
-    model: ModelConfig
+    model: Annotated[ModelConfig, BeforeValidator(named)]
     lora: LoraSettings | None = None
     """None: all weights are trained."""
     on_out_of_memory: Literal["halve", "stop"] = "halve"
@@ -454,13 +452,6 @@ class RunConfig(Section):
     def options(self) -> dict[str, Any]:
         """What the stage's own section says."""
         return dict(getattr(self, self.options_name))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_a_bare_model_name(cls, value: Any) -> Any:
-        if isinstance(value, dict) and isinstance(value.get("model"), str):
-            return {**value, "model": {"name": value["model"]}}
-        return value
 
     @model_validator(mode="after")
     def _trains_adapters_on_quantized_weights(self) -> RunConfig:
@@ -567,37 +558,28 @@ class TrainConfig(RunConfig):
 
 
 NAMED_ELSEWHERE = {
-    **{
-        "batch_size": "per_device_train_batch_size",
-        "lr": "learning_rate",
-        "epochs": "num_train_epochs",
-    },
-    **{
-        "max_prompt_length": "data.max_prompt_tokens",
-        "dataset": "data.dataset",
-        "dataset_path": "data.dataset",
-    },
-    **{
-        "model_name": "model.name",
-        "load_4bit": "model.load_in_4bit",
-        "load_8bit": "model.load_in_8bit",
-    },
-    **{
-        "lora_r": "lora.r",
-        "lora_alpha": "lora.alpha",
-        "lora_dropout": "lora.dropout",
-        "use_lora": "lora.r",
-    },
-    **{"vllm_endpoint": "generation.url", "resume": "--resume"},
+    "batch_size": "per_device_train_batch_size",
+    "lr": "learning_rate",
+    "epochs": "num_train_epochs",
+    "max_prompt_length": "data.max_prompt_tokens",
+    "dataset": "data.dataset",
+    "dataset_path": "data.dataset",
+    "model_name": "model.name",
+    "load_4bit": "model.load_in_4bit",
+    "load_8bit": "model.load_in_8bit",
+    "lora_r": "lora.r",
+    "lora_alpha": "lora.alpha",
+    "lora_dropout": "lora.dropout",
+    "use_lora": "lora.r",
+    "vllm_endpoint": "generation.url",
+    "resume": "--resume",
 }
 """Names that other trainers and TRL's own scripts have for our settings."""
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error message about an unknown name."""
-    close = (
-        [NAMED_ELSEWHERE[name]]
-        if name in NAMED_ELSEWHERE
-        else difflib.get_close_matches(name, known, n=1)
-    )
+    close = difflib.get_close_matches(name, known, n=1)
+    if name in NAMED_ELSEWHERE:
+        close = [NAMED_ELSEWHERE[name]]
     return f"; did you mean {close[0]}?" if close else ""

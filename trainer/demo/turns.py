@@ -76,23 +76,20 @@ def _train(
 ) -> None:
     """Train over several turns, then with single ones, all seeds side by side. Raises DemoFailed if
     one fails."""
-    trained: dict[int, list[str]] = {}
-    for seed in seeds:
-        config = str(configs() / "train" / CONFIG)
-        trained[seed] = ["train", config, "--seed", str(seed), "--reward.urls", url]
+    train = ["train", str(configs() / "train" / CONFIG), "--reward.urls", url]
     commands = {}
-    for seed, train in trained.items():
+    for seed in seeds:
         out = ["--output_dir", str(run_dir / f"seed-{seed}" / "turns")]
-        commands[seed] = [*train, *more, *out]
+        commands[seed] = [*train, "--seed", str(seed), *more, *out]
     _run_all(TURNS, commands, run_dir / "logs", console)
-    for seed, train in trained.items():
+    for seed in seeds:
         turns = run_dir / f"seed-{seed}" / "turns"
         asked = _turns_of(turns, AFTER).asked
         start = ["--model.name", str(turns / "warm_start"), "--warm_start", "null"]
         one_turn = ["--turns.max", "1", "--evaluation.turns", str(asked)]
         steps = ["--max_steps", str(steps_of_single_turns(turns))]
         out = ["--output_dir", str(run_dir / f"seed-{seed}" / "single")]
-        commands[seed] = [*train, *start, *one_turn, *steps, *out]
+        commands[seed] = [*train, "--seed", str(seed), *start, *one_turn, *steps, *out]
     _run_all(SINGLE, commands, run_dir / "logs", console)
 
 

@@ -97,27 +97,25 @@ def make_models(folder: Path, device: str) -> None:
     """The policy in `folder/model` and the reward model in `folder/judge`; random, and the same
     each time."""
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+    )
     from transformers.utils.logging import disable_progress_bar
 
-    from trainer.models.fresh import untrained
-
     disable_progress_bar()
-    for name, sizes in (("model", QWEN_1_5B if device == "cuda" else TINY), ("judge", TINY)):
+    on_card = device == "cuda"
+    for name, sizes, kind in (
+        ("model", QWEN_1_5B if on_card else TINY, AutoModelForCausalLM),
+        ("judge", TINY, AutoModelForSequenceClassification),
+    ):
         tokenizer = _tokenizer(sizes["vocab_size"])
-        ends = {
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-            "bos_token_id": None,
-        }
-        config = AutoConfig.for_model("qwen2", **sizes, **ends)
-        if name == "model":
-            made = untrained(config, "bfloat16" if device == "cuda" else "float32", seed=1)
-        else:
-            config.num_labels = 1
-            torch.manual_seed(1)
-            made = AutoModelForSequenceClassification.from_config(config)
-        made.save_pretrained(folder / name)
+        tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        config = AutoConfig.for_model("qwen2", **sizes, **tokens, bos_token_id=None, num_labels=1)
+        torch.manual_seed(1)
+        dtype = torch.bfloat16 if on_card and name == "model" else torch.float32
+        kind.from_config(config, dtype=dtype).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
 
 

@@ -221,7 +221,8 @@ class HttpVllmGeneration(PreciseVllmGeneration):
 
     def _wants_adapter(self) -> bool:
         """Whether the change of the weights is a LoRA adapter that vLLM can serve as one."""
-        sync, model = self.served.config.sync, self.accelerator.unwrap_model(self.model)
+        sync = self.served.config.sync
+        model = self.accelerator.unwrap_model(self.model)
         plain = (
             is_peft_model(model)
             and not model.active_peft_config.modules_to_save

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from gradus.errors import Misuse
 from trainer.config.run import GenerationConfig
 from trainer.generation.parity import difference, mean_bound
 from trainer.generation.responses import (
@@ -254,8 +253,6 @@ class Client:
     ) -> dict[str, Any]:
         """`n` completions per prompt, as TRL wants them. Raises GenerationStopped after bounded
         tries."""
-        if features is not None:
-            raise Misuse("generation over HTTP is for text: this run has images")
         how = {**sampling, **(generation_kwargs or {}), "max_tokens": max_tokens}
         if structured_outputs_regex is not None:
             how["structured_outputs"] = {"regex": structured_outputs_regex}
@@ -264,12 +261,19 @@ class Client:
         bounds = Bounds(max_tokens, self._own.vocab_size)
         self._tried(partial(self._complete, prompts, n, how, bounds, groups), "complete prompts")
         self._served.metrics["generate_s"] = time.monotonic() - started
-        flat = [one for index in range(len(prompts)) for one in groups[index]]
+        completion_ids = []
+        logprobs_found = []
+        token_ids = []
+        for index in range(len(prompts)):
+            for one in groups[index]:
+                completion_ids.append(one.ids_T)
+                logprobs_found.append([[logprob] for logprob in one.logprobs_T])
+                token_ids.append([[token] for token in one.ids_T])
         return {
             "prompt_ids": [list(prompt) for prompt in prompts],
-            "completion_ids": [one.ids_T for one in flat],
-            "logprobs": [[[logprob] for logprob in one.logprobs_T] for one in flat],
-            "logprob_token_ids": [[[token] for token in one.ids_T] for one in flat],
+            "completion_ids": completion_ids,
+            "logprobs": logprobs_found,
+            "logprob_token_ids": token_ids,
         }
 
     def _complete(

@@ -47,7 +47,8 @@ class WeightsFolder:
 
     def _written(self, name: str, save: Callable[[Path], None]) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
-        half, target = self.path / f"{Path(name).stem}.partial", self.path / name
+        half = self.path / f"{Path(name).stem}.partial"
+        target = self.path / name
         save(half)
         half.rename(target)
         self._forget(KEPT)

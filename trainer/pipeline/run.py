@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gradus.console import log_line
 from gradus.errors import Misuse
@@ -24,7 +23,7 @@ from trainer.config.stages import load_stage
 from trainer.pipeline.digests import Digests, Inputs, fingerprint
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
-from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
+from trainer.pipeline.state import Entry, PipelineFolder, write_json
 from trainer.pipeline.subprocesses import GRADUS, Child, Embedded, Signals
 from trainer.runs.signals import StopRequested
 
@@ -46,12 +45,8 @@ CheckCommand = Callable[[Sequence[str]], None]
 """Raises Misuse when the command line does not understand these words."""
 
 
-class Todo(StrEnum):
-    """What is to be done about a stage."""
-
-    NOTHING = "done before"
-    GO_ON = "resumes"
-    RUN = "runs"
+Todo = Literal["done before", "resumes", "runs"]
+"""What is to be done about a stage."""
 
 
 class StageEnded(Exception):
@@ -86,13 +81,13 @@ def main(
     if dry_run:
         Run(pipeline, path, start, signals, folder).describe(check_command)
         return EXIT_DONE
-    with signals.listening(), folder.locked(log_line) as lock:
+    with folder.locked(log_line) as lock, signals.listening():
         run = Run(pipeline, path, start, signals, folder)
         try:
             with closing(Embedded(folder.log("service"), lock, pipeline.graders)) as service:
                 run.check(overrides, check_command, lock)
                 for name, todo, inputs in run.todo():
-                    if todo is Todo.NOTHING:
+                    if todo == "done before":
                         log_line(stage_line(name, todo))
                     else:
                         run.stage(name, todo, inputs, service, lock)
@@ -134,13 +129,13 @@ class Run:
             entry = self.state.stages.get(name)
             inputs = self.digests.inputs(written, stage, self.pipeline.places())
             anew = anew or name == self.start
-            todo = Todo.RUN
+            todo: Todo = "runs"
             if not anew and entry is not None and entry.fingerprint == fingerprint(written, inputs):
-                if entry.status is Status.DONE and not self.missing(name):
-                    todo = Todo.NOTHING
-                elif entry.status in (Status.RUNNING, Status.FAILED) and stage.GOES_ON:
-                    todo = Todo.GO_ON
-            anew = anew or todo is not Todo.NOTHING
+                if entry.status == "done" and not self.missing(name):
+                    todo = "done before"
+                elif entry.status != "done" and stage.GOES_ON:
+                    todo = "resumes"
+            anew = anew or todo != "done before"
             yield name, todo, inputs
 
     def missing(self, name: str) -> list[str]:
@@ -177,16 +172,16 @@ class Run:
         stage = self.ready[name]
         folder = self.folder.of(name)
         log = self.folder.log(name)
-        if todo is Todo.RUN:
+        if todo == "runs":
             self.folder.set_aside(name)
         folder.mkdir(parents=True, exist_ok=True)
-        entry = self._begun(name, todo, inputs)
+        entry = self._begun(name, inputs)
         if isinstance(stage, GateStage):
             gates = stage.model_dump(mode="json", exclude={"kind"})
             wish = {"name": f"{self.pipeline.name}/{name}", **gates, "lineage": self._lineage()}
             write_json(stage.wish(folder), wish)
         command = self.words(name, lambda: service.url(self.signals, log_line))
-        log_line(stage_line(name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}"))
+        log_line(stage_line(name, f"{stage.kind} {todo}"))
         started = time.monotonic()
         try:
             child = Child(command, log, lock)
@@ -196,19 +191,13 @@ class Run:
             ) from None
         status = child.wait(self.signals)  # a stage that a signal stops stays as one that runs
         missing = self.missing(name)
-        refused = isinstance(stage, GateStage) and status == EXIT_REFUSED
-        if refused:
-            entry.status = Status.REFUSED
-        elif status == 0 and not missing:
-            entry.status = Status.DONE
-        else:
-            entry.status = Status.FAILED
+        entry.status = "done" if status == 0 and not missing else "failed"
         self.save()
         log_line(stage_line("", str(timedelta(seconds=round(time.monotonic() - started)))))
         if isinstance(stage, GateStage):
             log_line(child.said().rstrip())
-        if refused:
-            raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
+            if status == EXIT_REFUSED:
+                raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
         if status != 0:
             known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
             raise StageEnded(
@@ -219,16 +208,14 @@ class Run:
             left_out = ", ".join(missing)
             raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
 
-    def _begun(self, name: str, todo: Todo, inputs: Inputs) -> Entry:
+    def _begun(self, name: str, inputs: Inputs) -> Entry:
         """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
-        before = self.state.stages.get(name) if todo is Todo.GO_ON else None
         names = list(self.ready)
         earlier = names[: names.index(name)]
         entry = Entry(
-            status=Status.RUNNING,
+            status="running",
             fingerprint=fingerprint(self.pipeline.stages[name], inputs),
             inputs=inputs,
-            attempts=before.attempts + 1 if before else 1,
         )
         kept = {one: known for one, known in self.state.stages.items() if one in earlier}
         self.state.stages = {**kept, name: entry}
@@ -239,7 +226,7 @@ class Run:
         """How a model came about, for the record of its promotion."""
         stages = {}
         for name, entry in self.state.stages.items():
-            if entry.status is Status.DONE:
+            if entry.status == "done":
                 stages[name] = {
                     "settings": self.pipeline.stages[name].model_dump(mode="json"),
                     "inputs": entry.inputs,

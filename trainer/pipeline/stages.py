@@ -237,18 +237,13 @@ class CommandStage(Stage):
     inputs: list[str] = []
     """Files and folders that it reads: when one changes, it runs again. A word of `run` that is the
     same as one of them is looked for in the same places."""
-    leaves: dict[str, str] = {}
+    leaves: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], str] = {}
     """What it leaves, by name; paths in the stage's folder."""
 
     @field_validator("leaves")
     @classmethod
     def _stays_in_its_folder(cls, value: dict[str, str]) -> dict[str, str]:
         for name, path in value.items():
-            if not re.fullmatch(r"[a-z0-9_]+", name):
-                raise ValueError(
-                    f"{name!r} is no name for what a stage leaves; write it in small letters,"
-                    " digits and _"
-                )
             if Path(path).is_absolute() or ".." in Path(path).parts:
                 raise ValueError(f"{name}: {path!r} is not in the stage's folder")
         return value

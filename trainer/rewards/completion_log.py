@@ -33,25 +33,22 @@ class CompletionsFile:
     def settle(self, advantages_B: Sequence[float]) -> None:
         """Write what is held with its advantages, in the order in which it was taken; None where
         the counts differ."""
-        fits = len(advantages_B) == len(self._held)
-        advantages: Sequence[float | None] = advantages_B if fits else [None] * len(self._held)
-        held, self._held = self._with_further(self._held), []
-        if held:
-            records = (
-                {**one, "advantage": advantage}
-                for one, advantage in zip(held, advantages, strict=True)
-            )
-            append_lines(self._file, records)
-
-    def _with_further(self, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        further, self._further = self._further, {}
-        whole = {name: records for name, records in further.items() if len(records) == len(held)}
-        if not whole:
-            return held
-        return [
-            {**one, "services": {name: records[place] for name, records in whole.items()}}
-            for place, one in enumerate(held)
-        ]
+        held = self._held
+        further = self._further
+        self._held = []
+        self._further = {}
+        lines = []
+        for place, record in enumerate(held):
+            line = {**record}
+            services = {
+                name: found[place] for name, found in further.items() if len(found) == len(held)
+            }
+            if services:
+                line["services"] = services
+            line["advantage"] = advantages_B[place] if len(advantages_B) == len(held) else None
+            lines.append(line)
+        if lines:
+            append_lines(self._file, lines)
 
 
 class AdvantageLoggingMixin:

@@ -87,7 +87,8 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
         return [left[index] for index in order[: missing * self.accelerator.num_processes]]
 
     def _groups_of(self, output: Mapping[str, Any]) -> list[Group]:
-        rows, size = len(output["advantages"]), self.num_generations
+        rows = len(output["advantages"])
+        size = self.num_generations
         named = {
             name: value for name, value in output.items() if torch.is_tensor(value) and value.dim()
         }
