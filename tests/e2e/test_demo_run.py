@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from trainer.demo import run as demo
-from trainer.demo.run import DemoFailed, Services, set_aside, terminable
+from trainer.demo.run import DemoFailed, Services, set_aside
 
 needs_tools = pytest.mark.skipif(
     any(shutil.which(tool) is None for tool in demo.NEEDED),
@@ -134,20 +134,13 @@ def test_what_does_not_get_ready_in_time_is_a_failure(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_the_demo_like_ctrl_c(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), terminable():
-        signal.raise_signal(number)
-    assert signal.getsignal(number) is before
-
-
 class RunningDemo:
     """`python -m trainer.demo.run` on one CPU, and so with one worker, when it says that it
     grades."""
 
     def __init__(self, folder: Path) -> None:
-        self.logs, self.temporary = folder / "demo" / "logs", folder / "temporary"
+        self.logs = folder / "demo" / "logs"
+        self.temporary = folder / "temporary"
         self.temporary.mkdir(parents=True)
         command = [
             sys.executable,

@@ -276,7 +276,8 @@ def test_two_runs_never_meet_in_one_folder(toy: Toy) -> None:
     begun = slow(toy, f"while test ! -e {toy.counts}/enough; do sleep 0.1; done")
     process = started(toy.file)
     wait_for(begun, process)
-    folder, told = PipelineFolder(toy.folder), []
+    folder = PipelineFolder(toy.folder)
+    told: list[str] = []
     with pytest.raises(Misuse, match="another run"), folder.locked(told.append, leftover_s=0.5):
         pass
     assert told == ["waiting for another run in this folder, or what one has started, to end"]
@@ -291,7 +292,8 @@ def test_a_run_waits_for_what_a_killed_one_had_started(toy: Toy) -> None:
     wait_for(begun, process)
     process.kill()
     process.communicate()
-    folder, told = PipelineFolder(toy.folder), []
+    folder = PipelineFolder(toy.folder)
+    told: list[str] = []
     with pytest.raises(Misuse, match="another run"), folder.locked(told.append, leftover_s=0.5):
         pass
     (toy.counts / "enough").touch()

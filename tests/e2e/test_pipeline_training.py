@@ -152,7 +152,8 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
 def test_a_training_goes_on_after_the_pipeline_was_killed_and_its_model_is_promoted(
     tmp_path: Path,
 ) -> None:
-    folder, file = tmp_path / "out", tmp_path / "pipeline.yaml"
+    folder = tmp_path / "out"
+    file = tmp_path / "pipeline.yaml"
     settings = {
         "max_steps": 40,
         "logging_steps": 1,

@@ -37,7 +37,6 @@ def test_json_holds_every_line_that_is_printed(gradus: Cli, rust_grader: RustGra
         "memory",
         "disk, runs",
         "device",
-        "dtype",
         "sandbox",
         "ocaml",
         "rust",

@@ -11,7 +11,6 @@ import pytest
 
 from trainer.generation.responses import (
     TESTED,
-    Bounds,
     GenerationStopped,
     TransientServerError,
     group_of,
@@ -20,7 +19,7 @@ from trainer.generation.responses import (
 )
 
 PROMPT = [5, 6]
-BOUNDS = Bounds(max_tokens=3, vocab_size=10)
+BOUNDS = {"max_tokens": 3, "vocab_size": 10}
 
 
 def choice(index: int, **changed: Any) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def choice(index: int, **changed: Any) -> dict[str, Any]:
 
 
 def test_completions_come_in_the_order_of_their_indices() -> None:
-    group = group_of({"choices": [choice(1), choice(0)]}, PROMPT, 2, BOUNDS)
+    group = group_of({"choices": [choice(1), choice(0)]}, PROMPT, 2, **BOUNDS)
     assert [one.ids_T for one in group] == [[0, 9], [1, 9]]
     assert group[0].logprobs_T == [-0.5, -1.0]
 
@@ -89,7 +88,7 @@ def test_completions_come_in_the_order_of_their_indices() -> None:
 )
 def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint: str) -> None:
     with pytest.raises(TransientServerError, match=complaint):
-        group_of(said, PROMPT, 2, BOUNDS)
+        group_of(said, PROMPT, 2, **BOUNDS)
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
@@ -100,7 +99,7 @@ def test_a_log_probability_that_json_should_not_know_is_trouble(word: str) -> No
         )
     )
     with pytest.raises(TransientServerError, match="no log-probability"):
-        group_of(said, PROMPT, 1, BOUNDS)
+        group_of(said, PROMPT, 1, **BOUNDS)
 
 
 def test_a_prompts_log_probabilities_are_those_of_its_own_tokens() -> None:

@@ -120,13 +120,13 @@ def test_held_out_completions_come_from_the_server_too(
 
     async def all_of() -> dict[Any, Any]:
         asks = asks_of(problems, plan)
-        return {
-            ask.key: found async for ask, found in source.write(asks, {ask.key for ask in asks})
-        }
+        keys = {ask.key for ask in asks}
+        return {ask.key: found async for ask, found in source.write(asks, keys)}
 
     found = asyncio.run(all_of())
     for mode in ("sampled", "greedy"):
-        written, refused = found[mode, "a", 0, 1], found[mode, "b", 0, 1]
+        written = found[mode, "a", 0, 1]
+        refused = found[mode, "b", 0, 1]
         assert isinstance(written, GeneratedCompletion)
         assert (written.text, written.finish_reason) == (
             tokenizer.decode([1, 2], skip_special_tokens=True),

@@ -105,13 +105,12 @@ def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path:
     for stage in pipeline.stages.values():
         for gate in stage.gates if isinstance(stage, GateStage) else ():
             asked += 1
-            places = {
-                key: str(
-                    left_by(pipeline.stages[text.strip("{}").partition(".")[0]], grader, tmp_path)
-                )
-                for key in ("of", "against")
-                if (text := getattr(gate, key)) is not None
-            }
+            places = {}
+            for key in ("of", "against"):
+                text = getattr(gate, key)
+                if text is not None:
+                    stage_name = text.strip("{}").partition(".")[0]
+                    places[key] = str(left_by(pipeline.stages[stage_name], grader, tmp_path))
             (found,) = judge([Gate.model_validate(gate.model_dump() | places)], 0.05)
             assert found.value is not None, f"{gate.name}: {found.why}"
     assert asked

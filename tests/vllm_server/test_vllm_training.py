@@ -222,7 +222,8 @@ def test_a_version_that_nobody_has_tried_is_refused(
 def killed_at(server: Server, relay: Relay, moments: list[tuple[str, int]]) -> threading.Event:
     """Kill the server when so many requests came to a path, each time, and start it again; set
     after the last."""
-    waiting, over = iter([*moments]), threading.Event()
+    waiting = iter([*moments])
+    over = threading.Event()
     now = next(waiting)
     guard = threading.Lock()
 

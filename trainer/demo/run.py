@@ -12,18 +12,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from shutil import rmtree, which
 from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -103,8 +104,12 @@ def run_demo(
     """Do `work` while Redis, the service and the workers run. Returns its status, or what made it
     stop."""
     try:
-        with terminable():
-            refuse_without_tools()
+        with handled_by(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+            if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if not which(tool)]:
+                raise DemoFailed(
+                    f"These programs are missing: {', '.join(missing)}. `make setup` installs all"
+                    " of them."
+                )
             aside = set_aside(run_dir)
             logs = run_dir / "logs"
             logs.mkdir(parents=True)
@@ -178,14 +183,6 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     return EXIT_FAULTED if faulted else EXIT_DONE
 
 
-def refuse_without_tools() -> None:
-    """Raises DemoFailed if a program is missing."""
-    if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]:
-        raise DemoFailed(
-            f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them."
-        )
-
-
 def set_aside(run_dir: Path) -> Path | None:
     """Move an earlier run to the next free `run_dir.N`; where to, or None when there was none."""
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
@@ -232,7 +229,7 @@ class Services:
         while self.running:
             self.running.pop().end()
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            rmtree(self.folder, ignore_errors=True)
 
     def start(self, workers: int) -> str:
         """Start everything and wait until it is ready; returns the service's address. Raises
@@ -295,15 +292,9 @@ def _live_workers(url: str) -> int:
     return sum(info.workers for info in graders if info.name == GRADER)
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo like Ctrl-C, so that it cleans up."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with handled_by(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
-        yield
+def stop(number: int, frame: FrameType | None) -> NoReturn:
+    """End the demo like Ctrl-C, so that it cleans up."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

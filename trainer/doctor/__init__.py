@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradus.doctor import Check, extra, is_installed, run_check
+from gradus.doctor import Check, extra, is_installed
 from trainer.generation.responses import TESTED, tested_pairs
 from trainer.runs.provenance import version_of
 
@@ -47,8 +47,6 @@ VLLM_ENVIRONMENT = Path(".venv-vllm")
 def signs(redis: str | None) -> Iterator[Check]:
     if is_installed("torch"):
         yield accelerator()
-        if is_installed("trl"):
-            yield run_check("dtype", chosen_dtypes)
     yield (train := extra("train", "trl", "`gradus train`"))
     if train.fine:
         yield vllm_pair()
@@ -121,26 +119,6 @@ def _why_only_cpu(torch: Any) -> str:
     return (
         f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the driver"
         " older than it?"
-    )
-
-
-def chosen_dtypes() -> str:
-    """The numbers in which training would compute, by the trainer's own choice."""
-    from trainer.config.device import choose_device, weights_dtype, with_device_defaults
-    from trainer.config.run import ModelConfig
-
-    device = choose_device(ModelConfig(name="any"))
-    arithmetic = (
-        "bf16 arithmetic"
-        if with_device_defaults({}, device, lambda text: None)["bf16"]
-        else "float32 arithmetic"
-    )
-    trained, frozen = (
-        weights_dtype(device, "auto", frozen=is_frozen) for is_frozen in (False, True)
-    )
-    return (
-        f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype,"
-        " bf16, fp16 change it)"
     )
 
 

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -66,22 +65,14 @@ MOST_NATS = 0.05
 near 16 is 0.06."""
 
 LORA: dict[str, Any] = {"lora": {"r": 16, "alpha": 32}}
-CHANGES: Mapping[str, dict[str, Any]] = {
-    "lora": LORA,
-    "full": {},
-    # vLLM in the trainer's process, asleep while the trainer updates
-    "colocate": {
-        **LORA,
-        "grpo": {
-            "use_vllm": True,
-            "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": 0.3,
-            "vllm_enable_sleep_mode": True,
-            "vllm_max_model_length": 512,
-        },
-    },
+COLOCATE: dict[str, Any] = {
+    "use_vllm": True,
+    "vllm_mode": "colocate",
+    "vllm_gpu_memory_utilization": 0.3,
+    "vllm_enable_sleep_mode": True,
+    "vllm_max_model_length": 512,
 }
-"""What the trainings differ in."""
+"""vLLM in the trainer's process, asleep while the trainer updates."""
 
 Figures = dict[str, Any]
 
@@ -165,10 +156,6 @@ def check_precision(folder: Path, device: str) -> Figures:
     return figures
 
 
-def check_training(folder: Path, device: str, name: str) -> Figures:
-    return _trained(folder, device, name, CHANGES[name])
-
-
 def check_resume(folder: Path, device: str) -> Figures:
     """A run that was killed by SIGKILL after a checkpoint, resumed."""
     config = _write_config(folder, device, "resume", LORA)
@@ -212,10 +199,12 @@ def check_server(folder: Path, device: str) -> Figures:
 
 CHECKS: Mapping[str, Callable[[Path, str], Figures]] = {
     "precision": check_precision,
-    "lora": partial(check_training, name="lora"),
+    "lora": lambda folder, device: _trained(folder, device, "lora", LORA),
     "resume": check_resume,
-    "full": partial(check_training, name="full"),
-    "colocate": partial(check_training, name="colocate"),
+    "full": lambda folder, device: _trained(folder, device, "full", {}),
+    "colocate": lambda folder, device: _trained(
+        folder, device, "colocate", {**LORA, "grpo": COLOCATE}
+    ),
     "server": check_server,
 }
 """In this order: what needs no vLLM comes first, so that a short budget spends itself on it."""

@@ -18,11 +18,8 @@ STEPS = 20
 
 def main() -> int:
     """Print what works; 0 when training can run on MPS, else 1 and why."""
-    try:
-        import torch
-    except ImportError:
-        print("MISS torch is not installed: pip install 'gradus-rl[train]'")
-        return EXIT_FAILS
+    import torch
+
     if not torch.backends.mps.is_available():
         built = "with" if torch.backends.mps.is_built() else "without"
         print(

@@ -19,7 +19,6 @@ from typing import Any, Literal
 from trainer.config.run import GenerationConfig
 from trainer.generation.parity import difference, mean_bound
 from trainer.generation.responses import (
-    Bounds,
     GenerationStopped,
     Sampled,
     TransientServerError,
@@ -258,8 +257,7 @@ class Client:
             how["structured_outputs"] = {"regex": structured_outputs_regex}
         started = time.monotonic()
         groups: dict[int, list[Sampled]] = {}
-        bounds = Bounds(max_tokens, self._own.vocab_size)
-        self._tried(partial(self._complete, prompts, n, how, bounds, groups), "complete prompts")
+        self._tried(partial(self._complete, prompts, n, how, groups), "complete prompts")
         self._served.metrics["generate_s"] = time.monotonic() - started
         completion_ids = []
         logprobs_found = []
@@ -281,7 +279,6 @@ class Client:
         prompts: Sequence[Sequence[int]],
         n: int,
         how: Mapping[str, Any],
-        bounds: Bounds,
         groups: dict[int, list[Sampled]],
     ) -> None:
         """Ask for the groups that are not there yet; keep them if the server held the weights of
@@ -304,7 +301,7 @@ class Client:
 
         missing = {index: prompt for index, prompt in enumerate(prompts) if index not in groups}
         try:
-            self._server.complete(self._model, missing, n, how, bounds, done)
+            self._server.complete(self._model, missing, n, how, self._own.vocab_size, done)
         finally:
             if new and self._is_current():
                 groups |= new

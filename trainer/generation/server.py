@@ -21,7 +21,6 @@ import httpx
 
 from trainer.config.run import GenerationConfig
 from trainer.generation.responses import (
-    Bounds,
     GenerationStopped,
     Sampled,
     TransientServerError,
@@ -159,7 +158,7 @@ class VllmServer:
         prompts: Mapping[int, Sequence[int]],
         n: int,
         how: Mapping[str, Any],
-        bounds: Bounds,
+        vocab_size: int,
         done: OnGroup,
     ) -> None:
         """`n` completions for each prompt; `done` gets the prompt's key and its group as soon as
@@ -185,7 +184,7 @@ class VllmServer:
                 said = await self._asked(
                     http, "POST", path, asked, timeout_s=self._request_s, setting=REQUEST_SETTING
                 )
-            done(key, group_of(said, prompt, n, bounds))
+            done(key, group_of(said, prompt, n, how["max_tokens"], vocab_size))
 
         async def all_of_them() -> list[BaseException | None]:
             async with self._client() as http:

@@ -17,14 +17,13 @@ from trainer.pipeline.stages import Stage, references
 
 Seen = dict[str, tuple[int, int, str]]
 Inputs = dict[str, str | None]
-SKIPPED = (".lock",)
 
 
 class Digests:
     """Remembers what it has read; `seen` can be kept and given again."""
 
     def __init__(self, seen: Seen | None = None) -> None:
-        self.seen: Seen = dict(seen or {})
+        self.seen: Seen = {} if seen is None else seen
 
     def of(self, path: Path) -> str:
         """Hash of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse if
@@ -67,7 +66,7 @@ class Digests:
         return {name: (self.shallow if name in runs else self.named)(name) for name in names}
 
     def _of_files(self, folder: Path, paths: Iterable[Path]) -> dict[str, str]:
-        files = sorted(path for path in paths if path.is_file() and path.name not in SKIPPED)
+        files = sorted(path for path in paths if path.is_file() and path.name != ".lock")
         return {str(path.relative_to(folder)): self._file(path) for path in files}
 
     def _file(self, path: Path) -> str:

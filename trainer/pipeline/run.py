@@ -22,7 +22,7 @@ from trainer.config.run import nearest
 from trainer.config.stages import load_stage
 from trainer.pipeline.digests import Digests, Inputs, fingerprint
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
-from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
+from trainer.pipeline.stages import GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, write_json
 from trainer.pipeline.subprocesses import GRADUS, Child, Embedded, Signals
 from trainer.runs.signals import StopRequested
@@ -156,13 +156,7 @@ class Run:
         if url == EMBEDDED:
             url = embedded()
         words = stage.command(self.folder.of(name), url)
-        if isinstance(stage, CommandStage) and words[0] != "gradus":
-            return words
-        return [*GRADUS, *(words[1:] if isinstance(stage, CommandStage) else words)]
-
-    def save(self) -> None:
-        self.state.digests = self.digests.seen
-        self.folder.write(self.state)
+        return words if words[0] != "gradus" else [*GRADUS, *words[1:]]
 
     # ----------------------------------------------------------------------------------- one stage
 
@@ -192,7 +186,7 @@ class Run:
         status = child.wait(self.signals)  # a stage that a signal stops stays as one that runs
         missing = self.missing(name)
         entry.status = "done" if status == 0 and not missing else "failed"
-        self.save()
+        self.folder.write(self.state)
         log_line(stage_line("", str(timedelta(seconds=round(time.monotonic() - started)))))
         if isinstance(stage, GateStage):
             log_line(child.said().rstrip())
@@ -219,7 +213,7 @@ class Run:
         )
         kept = {one: known for one, known in self.state.stages.items() if one in earlier}
         self.state.stages = {**kept, name: entry}
-        self.save()
+        self.folder.write(self.state)
         return entry
 
     def _lineage(self) -> dict[str, Any]:

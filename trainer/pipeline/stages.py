@@ -46,8 +46,7 @@ class Stage(Section):
         return {name: folder / path for name, path in self.LEAVES.items()}
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        """The command's words, without the program's; `service` is where grading is done, None:
-        there."""
+        """The command's words; `service` is where grading is done, None: there."""
         raise NotImplementedError
 
     @property
@@ -104,7 +103,7 @@ class TrainStage(Stage):
         return value
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["train", self.config, *self.overrides(folder, service)]
+        return ["gradus", "train", self.config, *self.overrides(folder, service)]
 
     def overrides(self, folder: Path, service: str | None) -> list[str]:
         """The options that change the config."""
@@ -186,7 +185,8 @@ class EvalStage(Stage):
     def command(self, folder: Path, service: str | None) -> list[str]:
         """With `samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the
         option again and again."""
-        words = ["eval", self.model, self.tasks, "--grader", self.grader, "--out", str(folder)]
+        words = ["gradus", "eval", self.model, self.tasks]
+        words += ["--grader", self.grader, "--out", str(folder)]
         if service is not None:
             words += ["--url", service]
         for name, value in self.options.items():
@@ -212,7 +212,13 @@ class GateStage(Stage):
     gates: Gates
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["gate", str(self.wish(folder)), "--out", str(self.outputs(folder)["record"])]
+        return [
+            "gradus",
+            "gate",
+            str(self.wish(folder)),
+            "--out",
+            str(self.outputs(folder)["record"]),
+        ]
 
     def wish(self, folder: Path) -> Path:
         """Where the pipeline writes what the command reads."""
