@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
@@ -115,6 +116,7 @@ def _write(
     given: dict[str, Any] = {
         "name": name,
         "created": f"2026-01-01T00:0{'before after'.find(name) % 10}:00+00:00",
+        "grader_description": description_of("ocaml"),
         "model": "fresh:qwen3",
         "tasks": "demo:ocaml/held-out",
         "tasks_sha256": "ab" * 32,

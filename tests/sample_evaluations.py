@@ -21,6 +21,7 @@ from report_runs import (
 )
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
 from trainer.evaluate.breakdowns import Turns, turns_of
 from trainer.evaluate.plan import Mode
@@ -121,7 +122,8 @@ def evaluation_of(
         "asked_as": "chat",
         "top_p": 1.0,
     }
-    return Evaluation(**{**given, **changed})
+    given |= changed
+    return Evaluation(grader_description=description_of(given["grader"]), **given)
 
 
 def _with_names(record: Record) -> Record:

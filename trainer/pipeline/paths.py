@@ -38,11 +38,7 @@ def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
     """What is wrong with the metrics of gates, one line each; `stages` are those of the pipeline's
     file."""
     for gate in gates.gates:
-        asked = [
-            (gate.of, path)
-            for path in (gate.metric, gate.p_value, gate.interval)
-            if path is not None
-        ]
+        asked = [(gate.of, path) for path in (gate.metric, gate.p_value) if path is not None]
         if gate.against is not None:
             asked.append((gate.against, gate.metric))
         for file, path in asked:
@@ -115,10 +111,5 @@ def _refuse_unusable(gate: Gate, end: Any) -> None:
     fields = _fields_of(end)
     if end not in (int, float) and "value" not in fields:
         raise NoFigure("no number stands there")
-    if (
-        gate.bound == "confidence"
-        and gate.p_value is None
-        and "low" not in fields
-        and gate.interval is None
-    ):
+    if gate.bound == "confidence" and gate.p_value is None and "low" not in fields:
         raise NoFigure("has no interval: say bound: value")
