@@ -120,6 +120,7 @@ def _write(
     given: dict[str, Any] = {
         "name": name,
         "created": f"2026-01-01T00:0{'before after'.find(name) % 10}:00+00:00",
+        "grader_description": description_of("ocaml"),
         "model": "fresh:qwen3",
         "tasks": "demo:ocaml/held-out",
         "tasks_sha256": "ab" * 32,

@@ -123,7 +123,8 @@ def evaluation_of(
         "top_p": 1.0,
         "grader_description": description_of("ocaml"),
     }
-    return Evaluation(**{**given, **changed})
+    given |= changed
+    return Evaluation(grader_description=description_of(given["grader"]), **given)
 
 
 def _with_names(record: Record) -> Record:

@@ -12,14 +12,14 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_runs import verdict
 
 from corpus.trajectories import Step, Trajectory
-from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
+from corpus.trajectory_formats import TOOLS, chat_row
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
 from trainer.evaluate.openai_client import Server
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.setup import SamplingOptions
 from trainer.evaluate.tool_call_eval import Calls, calls_of, cut_points, main
-from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony
+from trainer.evaluate.tool_calls import Call, calls_in, declared
 from trainer.rewards.judge import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
@@ -232,34 +232,6 @@ def test_arguments_deep_within_each_other_are_read_or_refused() -> None:
         assert found.problem in (None, "not JSON")
 
 
-def test_what_harmony_declares_is_read_from_the_prompt() -> None:
-    prompt = next(harmony_turns(TRAJECTORY))["prompt"]
-    ask = lambda given, value: (  # noqa: E731
-        calls_in("", [{"name": TOOL, "arguments": json.dumps(value)}], given)[0].problem
-    )  # noqa: E731
-    tools = declared_in_harmony(prompt)
-    assert set(tools) == {TOOL}
-    assert ask(tools, {"code": "x"}) is None
-    for wrong in ({}, {"code": 7}, {"code": "x", "how": 1}):
-        assert ask(tools, wrong) == "arguments"
-    more = declared_in_harmony(
-        prompt.replace("code: string,", "code: string,\nhow?: number,\nwhere: string[],")
-    )
-    assert ask(more, {"code": "x", "where": []}) is None
-    assert ask(more, {"code": "x", "where": ["a"], "how": 1.5}) is None
-    for wrong in (
-        {"code": "x"},
-        {"where": []},
-        {"code": "x", "where": [7]},
-        {"code": "x", "where": [], "how": "a"},
-    ):
-        assert ask(more, wrong) == "arguments"
-    with pytest.raises(ValueError, match="type is not read"):
-        declared_in_harmony(prompt.replace("code: string,", "code: string | number,"))
-    with pytest.raises(ValueError, match="declares no functions"):
-        declared_in_harmony("<|start|>user<|message|>hm<|end|>")
-
-
 # ----------------------------------------------------------------------------------------- figures
 
 
@@ -415,24 +387,12 @@ def test_a_server_that_answers_nonsense_has_malformed_calls_or_none(
     assert sum(found.malformed.values()) == found.calls == (3 if isinstance(calls, list) else 0)
 
 
-def test_harmony_is_asked_by_text(tmp_path: Path) -> None:
-    data = written(list(harmony_turns(TRAJECTORY)), tmp_path / "turns.jsonl")
-    status, found, asked = measured(lambda *_: HARMONY, data, tmp_path / "out")
-    assert status == 0
-    assert (found.trajectories, found.turns, found.calls) == (1, 3, 3)
-    assert found.selection is not None
-    assert found.selection.value == pytest.approx(2 / 3)
-    assert all(body["prompt"].endswith("<|start|>assistant") for body in asked)
-
-
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
         ([], "holds no rows"),
-        ([{"id": "a"}], "neither messages and tools"),
-        ([harmony_row(TRAJECTORY)], "--per-turn"),
+        ([{"id": "a"}], "role and content"),
         ([chat_row(TRAJECTORY)] * 2, "occurred before"),
-        ([chat_row(TRAJECTORY), *harmony_turns(TRAJECTORY)], "another form"),
         ([chat_row(TRAJECTORY) | {"tools": []}], "no list of tools"),
         ([chat_row(TRAJECTORY) | {"tools": "["}], "tools"),
         ([chat_row(TRAJECTORY) | {"tools": [{"function": {}}]}], "without a name"),
@@ -446,7 +406,6 @@ def test_harmony_is_asked_by_text(tmp_path: Path) -> None:
             ],
             "role and content",
         ),
-        ([{"id": "a", "prompt": "p", "completion": "c"}], "declares no functions"),
     ],
 )
 def test_rows_that_are_no_trajectories_are_refused_by_name(

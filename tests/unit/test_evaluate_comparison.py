@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from report_data import answer_in
 from report_runs import RIGHT, STUCK, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Faulted, Graded, Stage
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
 from gradus.whole_file import write_text
 from trainer.evaluate.comparison import Comparison, Turn, compare
@@ -53,6 +53,7 @@ def made(
             "tasks": "t.jsonl",
             "tasks_sha256": "ab" * 32,
             "grader": "ocaml",
+            "grader_description": description_of("ocaml"),
             "graders": ("ocaml@7",),
             "rubrics": ("ocaml/graduated@1",),
             "toolchains": ("ocaml 4.14.1",),
@@ -133,8 +134,6 @@ def test_one_completion_each_gives_exactly_these_figures() -> None:
         "tests": {"types": 0, "tests": 1, "passed": 1},
         "passed": {"types": 1, "tests": 0, "passed": 1},
     }
-    assert found.progression == {"types": (2, 1), "tests": (2, 2), "passed": (2, 3)}
-    assert found.causes == {"tests": (2, 2), "types:mismatch": (2, 1)}
     assert found.frozen == ("d",)
     assert [change.id for change in found.problems] == ["g", "b", "c", "d", "a", "e"]
     assert {name: group.tasks for name, group in found.groups["difficulty"].items()} == {
@@ -197,34 +196,6 @@ def test_another_stage_or_a_pass_is_never_frozen() -> None:
     almost = verdict(0.25, stage=Stage.COMPILE)
     assert compare(made({"a": (WRONG,)})[0], made({"a": (almost,)})[0]).frozen == ()
     assert compare(made({"a": (RIGHT,)})[0], made({"a": (RIGHT,)})[0]).frozen == ()
-
-
-def test_texts_of_both_sides_come_with_what_changed_and_styles_are_counted() -> None:
-    before, after = made(BEFORE, name="before"), made(AFTER, name="ref")
-    found = compare(before[0], after[0], records=(before[1], after[1]))
-    changed = {change.id: change for change in found.problems}
-    assert (changed["b"].before.completion, changed["b"].after.completion) == (
-        "let f x = before",
-        "let f x = ref",
-    )
-    assert changed["a"].before.completion is None
-    assert found.imperative is not None
-    assert (found.imperative.both, found.imperative.gained, found.imperative.neither) == (0, 6, 0)
-
-
-def test_figures_of_an_earlier_version_can_be_compared_without_stages() -> None:
-    def old(results: Results) -> Evaluation:
-        tree = json.loads(made(results)[0].model_dump_json(by_alias=True))
-        for measurement in tree["measurements"]:
-            del measurement["details"]
-            for problem in measurement["problems"]:
-                for name in ("stage", "cause", "difficulty"):
-                    del problem[name]
-        return Evaluation.model_validate(tree)
-
-    found = compare(old(BEFORE), old(AFTER))
-    assert found.turns["improved"] == 2
-    assert set(found.progression) == {"unknown", "passed"}
 
 
 # ---------------------------------------------------------------------------------------- refusals
@@ -308,7 +279,7 @@ def test_evaluations_of_a_training_run_can_be_compared(tmp_path: Path) -> None:
     changed = {
         change.id: change for change in Comparison.model_validate_json(out.read_text()).problems
     }
-    assert changed["b"].after.completion == "let f x = after"
+    assert changed["b"].after.passed == 1
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_runs import RIGHT, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Graded, Stage
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
 from gradus.languages import DECLINE_INSTRUCTION
 from gradus.resources import configs
@@ -62,6 +63,9 @@ def test_an_answer_is_what_its_form_says(completion: str, is_: str) -> None:
 # ---------------------------------------------------------------------- over-refusal
 
 
+OCAML = description_of("ocaml")
+
+
 def record(completion: str, task: str = "a", result: Graded = UNTYPED) -> Record:
     return record_of(
         result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion
@@ -70,10 +74,9 @@ def record(completion: str, task: str = "a", result: Graded = UNTYPED) -> Record
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_each_phrase_without_code_declines(phrase: str) -> None:
-    assert is_declined(record(f"Well, {phrase} that."))
-    assert is_declined(
-        record(f"Well, {phrase.upper()} that.".replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"))
-    )
+    assert is_declined(record(f"Well, {phrase} that."), OCAML)
+    loud = f"Well, {phrase.upper()} that.".replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")
+    assert is_declined(record(loud), OCAML)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_each_phrase_without_code_declines(phrase: str) -> None:
     ],
 )
 def test_what_has_code_or_says_nothing_does_not_decline(completion: str, result: Graded) -> None:
-    assert not is_declined(record(completion, result=result))
+    assert not is_declined(record(completion, result=result), OCAML)
 
 
 def test_the_share_of_hand_made_answers_is_exactly_this() -> None:

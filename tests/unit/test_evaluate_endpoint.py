@@ -267,7 +267,7 @@ def test_what_may_pass_is_asked_for_again() -> None:
     )
     outcome = only(outcomes)
     assert isinstance(outcome, GeneratedCompletion)
-    assert (outcome.attempts, len(like.requests)) == (len(answers), len(answers))
+    assert len(like.requests) == len(answers)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
         written(lambda text, body, before: broken if before == 0 else "y", plan(), problems("a"))[0]
     )
     assert isinstance(outcome, GeneratedCompletion)
-    assert (outcome.text, outcome.attempts) == ("y", 2)
+    assert outcome.text == "y"
 
 
 def test_a_server_that_is_gone_ends_the_run_and_not_each_completion_by_itself() -> None:

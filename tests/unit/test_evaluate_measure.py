@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from gradus.client import RewardClient
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
 from trainer.config.run import PromptConfig
@@ -41,6 +42,7 @@ from trainer.evaluate.results import (
 from trainer.evaluate.setup import SamplingOptions, plan_of
 from trainer.rewards.judge import Record
 
+OCAML = description_of("ocaml")
 TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
 PROBLEMS = [
     Problem("a", "(* add 1 *)\n", TASK, "add"),
@@ -145,7 +147,7 @@ def measured(
             )
 
     records = asyncio.run(collected())
-    return Measured(evaluation_of(records, asked, name="n", duration_s=1.0), records)
+    return Measured(evaluation_of(records, asked, OCAML, name="n", duration_s=1.0), records)
 
 
 def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None:
@@ -293,7 +295,7 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
             )
 
     records = asyncio.run(collected())
-    evaluation = evaluation_of(records, plan(), name="n", duration_s=1.0)
+    evaluation = evaluation_of(records, plan(), OCAML, name="n", duration_s=1.0)
     assert {record["status"] for record in records} == {"generation_error"}
     assert (evaluation.unwritten, evaluation.faulted) == (15, 0)
 

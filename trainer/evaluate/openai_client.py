@@ -117,7 +117,7 @@ class Endpoint:
             outcome = GenerationError(ErrorKind.UNREACHABLE, str(cause) or type(cause).__name__)
         else:
             latency_s = answer.elapsed.total_seconds()
-            outcome = _written(answer.content, latency_s, answer.retries_taken + 1)
+            outcome = _written(answer.content, latency_s)
         if not isinstance(outcome, GenerationError) or outcome.kind is not ErrorKind.UNREACHABLE:
             self._unreachable_in_a_row = 0
             return outcome
@@ -234,7 +234,7 @@ def _detail(body: bytes) -> str:
 # ---------------------------------------------------------------------- the answer
 
 
-def _written(body: bytes, latency_s: float, attempts: int) -> Outcome:
+def _written(body: bytes, latency_s: float) -> Outcome:
     """The completion that an answer holds, or a generation error where it holds none."""
     try:
         said = json.loads(body)
@@ -251,7 +251,6 @@ def _written(body: bytes, latency_s: float, attempts: int) -> Outcome:
         prompt_tokens=_count(usage, "prompt_tokens"),
         completion_tokens=_count(usage, "completion_tokens"),
         latency_s=latency_s,
-        attempts=attempts,
         tool_calls=tuple(map(_called, calls[:MAX_CALLS])),
     )
 

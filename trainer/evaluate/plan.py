@@ -194,7 +194,6 @@ class GeneratedCompletion:
     completion_tokens: int | None
     latency_s: float
     """Time of the request that brought it; in this process, time of the batch that it was in."""
-    attempts: int = 1
     tool_calls: tuple[Mapping[str, str | None], ...] = ()
     """What a server has taken out of the text as calls: names, and arguments as texts, None where
     they are none."""

@@ -92,7 +92,8 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
     naming the row."""
     for name, row in named_rows(data, limit):
         row.text("id")  # every row needs one
-        prompt, can = row.text("prompt"), row.values.get("can")
+        prompt = row.text("prompt")
+        can = row.values.get("can")
         if not isinstance(can, bool):
             raise Misuse(
                 f"{row.where}: can: must say true or false: whether what is asked can be done"
@@ -103,10 +104,8 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             None,
             opening=config.opening,
         )
-        pair, kind = (
-            default if row.values.get(column) in (None, "") else row.text(column)
-            for column, default in (("pair", name), ("kind", "asks"))
-        )
+        pair = row.text("pair") if row.values.get("pair") else name
+        kind = row.text("kind") if row.values.get("kind") else "asks"
         yield Wanted(problem, pair, kind, can)
 
 
@@ -114,29 +113,28 @@ def declines_of(
     records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalPlan, duration_s: float
 ) -> Declines:
     """The figures of records, one for each thing that was asked for, in their order."""
-    pairs = zip(records, wanted, strict=True)
     found = [
         (one, answered(str(record["completion"])))
-        for record, one in pairs
+        for record, one in zip(records, wanted, strict=True)
         if record["status"] == "written"
     ]
 
-    def accuracy(kinds: set[str], can: set[bool]) -> Rate | None:
+    def accuracy(kind: str | None = None, can: bool | None = None) -> Rate | None:
+        """Over asks of one kind, or of every kind; that can be done, that cannot, or both."""
         held: dict[str, list[bool]] = {}
         for one, what in found:
-            if one.kind in kinds and one.can in can:
+            if kind in (None, one.kind) and can in (None, one.can):
                 held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
         return share_over_tasks(held.values(), plan.seed)
 
-    kinds, either = {one.kind for one, _ in found}, {True, False}
+    kinds = {one.kind for one, _ in found}
+    by_kind = {kind: accuracy(kind) for kind in sorted(kinds)}
     return Declines(
         asks=len(found),
-        accuracy=accuracy(kinds, either),
-        declined_when_due=accuracy(kinds, {False}),
-        answered_when_due=accuracy(kinds, {True}),
-        by_kind={
-            kind: rate for kind in sorted(kinds) if (rate := accuracy({kind}, either)) is not None
-        },
+        accuracy=accuracy(),
+        declined_when_due=accuracy(can=False),
+        answered_when_due=accuracy(can=True),
+        by_kind={kind: rate for kind, rate in by_kind.items() if rate is not None},
         neither=sum(what == "neither" for _, what in found),
         **UngradedFigures.told(plan, records, duration_s),
     )

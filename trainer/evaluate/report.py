@@ -27,8 +27,6 @@ from trainer.evaluate.results import read_evaluation
 
 MOST_CHANGES = 15
 """Tasks that are listed on a terminal, at most, of each kind of change."""
-COMPLETIONS = {"problems": {"__all__": {"before": {"completion"}, "after": {"completion"}}}}
-"""What of a comparison the page takes from the evaluations' own files."""
 
 
 def write_report(folder: Path, out: Path) -> Path:
@@ -57,7 +55,7 @@ def comparisons(before: Path, after: Path, first: Comparison | None = None) -> l
             with suppress(Misuse):
                 sides = [read_evaluation(path).evaluation for path in (before, after)]
                 found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
-    return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
+    return [one.model_dump(mode="json", by_alias=True) for one in found]
 
 
 def main(
@@ -80,7 +78,6 @@ def main(
         last.evaluation,
         mode=mode,
         anyway=anyway,
-        records=(first.records(), last.records()),
         seed=seed,
     )
     console = Console()

@@ -202,6 +202,13 @@ def prompt_config(asked: SamplingOptions, trained_with: RunConfig | None) -> Pro
         raise Misuse(explain(error)) from None
 
 
+def rubric_of(trained_with: RunConfig | None, grader: str) -> str | None:
+    """The rubric of the run; None where it was judged by another grader, or by none."""
+    if isinstance(trained_with, TrainConfig) and trained_with.reward.grader == grader:
+        return trained_with.reward.rubric
+    return None
+
+
 def config_of(asked: SamplingOptions) -> RunConfig | None:
     """The configuration of the run to do as: the one that was named, else the one that the model
     lies in."""
@@ -245,7 +252,8 @@ def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
     if Path(model).is_dir():
         loaded, tokenizer = load_trained(Path(model), settings, dtype)
     else:
-        loaded, tokenizer = load_model(model, settings, dtype), load_tokenizer(model, settings)
+        loaded = load_model(model, settings, dtype)
+        tokenizer = load_tokenizer(model, settings)
     return loaded.to(device.kind), tokenizer
 
 

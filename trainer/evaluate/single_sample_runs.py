@@ -21,13 +21,11 @@ from gradus.errors import Misuse
 from gradus.row_reader import Row, non_empty_rows
 from gradus.whole_file import write_text
 from trainer.config.run import PromptConfig
-from trainer.data.prompts import Message, Prompt, render_text, token_ids
+from trainer.data.prompts import Message, Prompt, render_text
 from trainer.evaluate.breakdowns import TextMetrics, text_metrics
 from trainer.evaluate.collect import collect, progress_bar, say_troubles
 from trainer.evaluate.completion_store import is_chat, opened
 from trainer.evaluate.intervals import Part
-from trainer.evaluate.likelihood import completion_document, perplexity_of_completions
-from trainer.evaluate.local import LocalModel
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem
 from trainer.evaluate.setup import (
     SamplingOptions,
@@ -137,9 +135,6 @@ class SampleMetrics(Part):
     model: str
     completions: int
     text: TextMetrics | None
-    perplexity: float | None
-    """Perplexity of the completions under the model that wrote them; None where a server wrote
-    them."""
 
 
 def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
@@ -169,40 +164,15 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
     if metrics:
-        found = _metrics(
-            plan, [record for record in records if record["status"] == "written"], problems, source
-        )
+        texts = [record["completion"] for record in records if record["status"] == "written"]
+        found = SampleMetrics(model=plan.model, completions=len(texts), text=text_metrics(texts))
         write_text(
             out.with_suffix(".metrics.json"), found.model_dump_json(by_alias=True, indent=1) + "\n"
         )
-        for name, value in {
-            **(found.text.model_dump() if found.text else {}),
-            "perplexity": found.perplexity,
-        }.items():
-            print(f"{name:<12}{'-' if value is None else format(value, '.4g')}")
+        for name, value in dict(found.text or ()).items():
+            print(f"{name:<12}{value:.4g}")
     print(out)
     return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
-
-
-def _metrics(
-    plan: EvalPlan, written: Sequence[Record], problems: Sequence[Problem], source: CompletionSource
-) -> SampleMetrics:
-    perplexity = None
-    if isinstance(source, LocalModel) and written:
-        model, tokenizer = source.loaded
-        asked = {
-            one.id: token_ids(tokenizer, one.prompt, None, plan.chat_template_kwargs)
-            for one in problems
-        }
-        documents = [
-            completion_document(asked[one["prompt_id"]], one["completion"], tokenizer)
-            for one in written
-        ]
-        perplexity = perplexity_of_completions(model, documents)
-    text = text_metrics([record["completion"] for record in written])
-    return SampleMetrics(
-        model=plan.model, completions=len(written), text=text, perplexity=perplexity
-    )
 
 
 def _prompt(row: Row, config: PromptConfig) -> Prompt:

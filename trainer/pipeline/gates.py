@@ -40,8 +40,6 @@ class Gate(Section):
     bound: Literal["confidence", "value"] = "confidence"
     """confidence: the lower end of the interval has to be at least so much, or the upper end at
     most so much."""
-    interval: str | None = None
-    """Where the pair of ends stands, for a figure that is a bare number."""
     take: Take = "last"
     """Line to take of a metric with many lines."""
     against: str | None = None
@@ -123,7 +121,7 @@ def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
 
 def _threshold(gate: Gate) -> Judged:
     try:
-        figure = read_figure(Path(gate.of), gate.metric, gate.interval, gate.take)
+        figure = read_figure(Path(gate.of), gate.metric, gate.take)
         baseline = _baseline(gate)
     except NoFigure as trouble:
         return _judged(gate, False, str(trouble))
@@ -145,7 +143,7 @@ def _baseline(gate: Gate) -> float | None:
     """The figure of the file that the gate is `against`. Raises NoFigure for one of other data."""
     if gate.against is None:
         return None
-    baseline = read_figure(Path(gate.against), gate.metric, gate.interval, gate.take)
+    baseline = read_figure(Path(gate.against), gate.metric, gate.take)
     if _data_of(gate.of) != _data_of(gate.against):
         raise NoFigure("the baseline was measured on other data")
     return baseline.value
@@ -165,7 +163,7 @@ def _tested(gate: Gate) -> tuple[Figure, float] | str:
         p_value = finite(at(tree, str(gate.p_value)), str(gate.p_value))
         if not 0 <= p_value <= 1:
             return f"{gate.p_value} is {p_value:g}, which is no p-value"
-        return read_figure(Path(gate.of), gate.metric, gate.interval), p_value
+        return read_figure(Path(gate.of), gate.metric), p_value
     except NoFigure as trouble:
         return str(trouble)
 

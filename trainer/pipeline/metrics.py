@@ -51,27 +51,18 @@ class Figure:
     high: float | None = None
 
 
-def read_figure(
-    file: Path, metric: str, interval: str | None = None, take: Take = "last"
-) -> Figure:
-    """The metric in a file; `interval` is the path of a pair of ends where they do not stand beside
-    the value.
-
-    Raises NoFigure when anything on the way is missing, no number, or not finite.
-    """
+def read_figure(file: Path, metric: str, take: Take = "last") -> Figure:
+    """The metric in a file. Raises NoFigure when anything on the way is missing, no number, or not
+    finite."""
     if file.suffix == ".jsonl":
         return Figure(_TAKEN[take]([finite(line[metric], metric) for line in _lines(file, metric)]))
     tree = read_json(file)
     found = at(tree, metric)
     if isinstance(found, Mapping):
-        ends: Any = (found.get("low"), found.get("high"))
+        ends = (found.get("low"), found.get("high"))
         found = found.get("value")
-    elif interval is not None:
-        ends = at(tree, interval)
     else:
         ends = _ends_by_standard_error(tree, metric, found)
-    if not isinstance(ends, list | tuple) or len(ends) != 2:
-        raise NoFigure(f"{interval} is no pair of numbers")
     low, high = (None if end is None else finite(end, f"an end of {metric}") for end in ends)
     return Figure(finite(found, metric), low, high)
 

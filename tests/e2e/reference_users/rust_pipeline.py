@@ -19,8 +19,8 @@ WINDOW = 32768
 GATES = """
 model: runs/rust_gpt_oss_20b/final
 gates:
-  - {name: everything was graded, of: runs/eval/answers/results.json, metric: "measurements[mode=sampled].faulted",  # noqa: E501
-     bound: value, at_most: 0}
+  - {name: everything was graded, of: runs/eval/answers/results.json,
+     metric: "measurements[mode=sampled].faulted", bound: value, at_most: 0}
   - {name: questions, of: runs/eval/mmlu-after, against: runs/eval/mmlu-before,
      metric: "results.own_questions.acc,none", at_least: -1}
 """
