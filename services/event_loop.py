@@ -37,7 +37,8 @@ def stopped_by_signals() -> Iterator[asyncio.Event]:
     A loop of uvloop that is closed with a handler would leave it behind, and the process could not
     be ended any more.
     """
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
         stop.set()

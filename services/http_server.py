@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -55,5 +56,6 @@ class _Server(uvicorn.Server):
     """Leaves signals to the caller; uvicorn's own raises them again before the caller can clean
     up."""
 
-    def capture_signals(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield

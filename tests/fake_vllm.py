@@ -37,7 +37,8 @@ class Answering:
         return [path for path, _ in self.log]
 
     def answer(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
-        path, body = urlsplit(target).path, json.loads(sent) if sent else None
+        path = urlsplit(target).path
+        body = json.loads(sent) if sent else None
         self.log.append((path, body))
         instead = self.before(path, body)
         return instead if instead is not None else self._usual(method, target, sent)
@@ -92,11 +93,14 @@ class VllmLike(Answering):
 
     def start_again(self) -> None:
         """As a process that died and came back."""
-        self.weight_version, self.adapters, self.engine_ready = None, [], False
+        self.weight_version = None
+        self.adapters = []
+        self.engine_ready = False
         self.paused = self.updating = False
 
     def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
-        path, body = urlsplit(target).path, json.loads(sent) if sent else {}
+        path = urlsplit(target).path
+        body = json.loads(sent) if sent else {}
         if path in ("/health", "/reset_prefix_cache"):
             return 200, b""
         if path == "/v1/completions":
@@ -124,7 +128,8 @@ class VllmLike(Answering):
             if not self.updating:
                 return 500, {"error": "no update was started"}
             if path == "/finish_weight_update":
-                self.updating, self.weight_version = False, body["weight_version"]
+                self.updating = False
+                self.weight_version = body["weight_version"]
         elif path == "/v1/load_lora_adapter":
             self.adapters.append(body["lora_name"])
             return 200, b"Success: LoRA adapter added successfully."

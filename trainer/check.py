@@ -151,7 +151,8 @@ def _requirements(config: TrainConfig) -> str:
     """Raises Misuse for packages and crates that tasks name and the grader lacks."""
     reward = config.reward
     assert reward.grader is not None
-    client, tasks = client_of(reward), load_tasks(config.data, reward.grader, config.seed)
+    client = client_of(reward)
+    tasks = load_tasks(config.data, reward.grader, config.seed)
 
     def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
         deadline_s = min(reward.deadline_s, REQUIREMENTS_S)

@@ -64,7 +64,8 @@ class AccessLogMiddleware:
             "route": route_of(scope),
             "status": statuses[0] if statuses else CLIENT_CLOSED_REQUEST,
         }
-        self._metrics.request(*map(str, fields.values()), seconds)
+        method, route, status = map(str, fields.values())
+        self._metrics.request(method, route, status, seconds)
         fields |= scope.get("state", {}).get("log_fields", {})
         log.info("request", extra={"fields": fields | {"ms": round(seconds * 1000, 1)}})
         return fields

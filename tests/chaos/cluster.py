@@ -211,7 +211,8 @@ class Cluster:
                     ]
                 )
 
-            before, is_told = await master(), False
+            before = await master()
+            is_told = False
             async with asyncio.timeout(SOON_S):
                 while await master() == before:
                     if not is_told:

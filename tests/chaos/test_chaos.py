@@ -290,7 +290,8 @@ async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
     patient_cluster: Cluster,
 ) -> None:
     """The lease outlasts the test: the deaths themselves are noticed."""
-    innocents, killer = works(60, ms=20), poison()
+    innocents = works(60, ms=20)
+    killer = poison()
     deaths = sum(worker.deaths for worker in patient_cluster.workers)
     async with asking(patient_cluster, [*innocents[:30], killer, *innocents[30:]]) as history:
         pass

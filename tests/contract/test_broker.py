@@ -627,7 +627,8 @@ async def test_a_busy_worker_takes_no_suspect(on_redis: Place) -> None:
 
 
 async def test_jobs_that_end_at_once_have_outcomes_of_their_own(place: Place) -> None:
-    broker, n_jobs = place.open(), 300
+    broker = place.open()
+    n_jobs = 300
     await broker.submit(jobs(n_jobs))
     first = await take(broker, n_jobs)
     await broker.release(first[7])
@@ -1443,7 +1444,8 @@ async def test_a_running_job_without_a_lease_that_nobody_wants_is_dropped(
 async def test_entries_that_a_forgetful_redis_left_behind_do_not_count_for_long(
     on_redis: Place, redis: Redis
 ) -> None:
-    broker, stream = on_redis.open(SHORT_LEASE), f"{on_redis.prefix}jobs:ocaml"
+    broker = on_redis.open(SHORT_LEASE)
+    stream = f"{on_redis.prefix}jobs:ocaml"
     await broker.submit(jobs(1))
     held = await take_one(broker)
     for n in range(250):

@@ -102,7 +102,8 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(which=st.integers(0, 50), cache=st.booleans(), dead_letter=st.booleans())
     def finish(self, which: int, cache: bool, dead_letter: bool) -> None:
         held = self.claims[which % len(self.claims)]
-        name, text = held.claim.job.id, json.dumps([which, cache])
+        name = held.claim.job.id
+        text = json.dumps([which, cache])
         assert (
             self.do(
                 self.workers[which % 2].finish(

@@ -82,7 +82,8 @@ def resumed(
     """The folder of an evaluation in which four of six tasks are solved, and the prompts that were
     sent after its process was killed with three completions in the folder."""
     out = tmp_path_factory.mktemp("evaluations") / "four"
-    solved, gone = solving(rows, 4), threading.Event()
+    solved = solving(rows, 4)
+    gone = threading.Event()
 
     def half(text: str, body: Json, before: int) -> Reply | str:
         if text not in [row["prompt"] for row in rows[:3]]:
@@ -138,7 +139,8 @@ def test_the_whole_way_from_a_server_to_pairs(
     causes = greedy["details"]["causes"]
     assert (causes["tests:assertion"], causes["types:syntax"], sum(causes.values())) == (3, 1, 4)
 
-    both, compared = (two_of_six, resumed[0]), tmp_path / "compared.json"
+    both = (two_of_six, resumed[0])
+    compared = tmp_path / "compared.json"
     got = gradus("compare", *both, "--json", compared, "--html", tmp_path / "compared.html")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(compared))
     changes = json.loads(compared.read_text())
@@ -233,7 +235,8 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
 
 
 def test_samples_have_metrics_where_they_are_asked_for(gradus: Cli, tmp_path: Path) -> None:
-    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "samples.jsonl"
+    prompts = tmp_path / "prompts.jsonl"
+    out = tmp_path / "samples.jsonl"
     prompts.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     with OpenAiLike(lambda text, body, before: f"so {text} so {text}").serving() as like:
         got = gradus("sample", prompts, "--endpoint", like.url, "--metrics", "--out", out)

@@ -291,7 +291,8 @@ def written_back(record: dict[str, Any], root: Path, answer: str) -> None:
     if rust:
         files |= {"Cargo.toml": record["cargo_toml"], **record["stub"], **record["tests"]}
         files[".meta/example.rs"] = record["solution"]["src/lib.rs"]
-        tests, example = [*record["tests"]], ".meta/example.rs"
+        tests = [*record["tests"]]
+        example = ".meta/example.rs"
     else:
         packages = " ".join(record["packages"])
         files |= {
@@ -304,7 +305,8 @@ def written_back(record: dict[str, Any], root: Path, answer: str) -> None:
             "dune": f"(executable (name test) (libraries base {packages}))",
         }
         files |= record["extra_files"] or {}
-        tests, example = ["test.ml"], ".meta/example.ml"
+        tests = ["test.ml"]
+        example = ".meta/example.ml"
     named = {"solution": [answer], "test": tests, "example": [example]}
     files[".meta/config.json"] = json.dumps({"authors": [], "files": named})
     for name, text in files.items():
@@ -610,7 +612,8 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
 def test_what_exists_is_replaced_only_by_force(
     gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
 ) -> None:
-    out, rejected = tmp_path / "out.jsonl", tmp_path / "out.rejected.jsonl"
+    out = tmp_path / "out.jsonl"
+    rejected = tmp_path / "out.rejected.jsonl"
     out.write_text("mine")
     argv = ("tasks", "import", TRACK, "--format", "exercism", "--language", "ocaml", "-o", out)
     said = gradus(*argv)

@@ -279,7 +279,8 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
     gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
     weak = TASK | {"id": "weak", "prompt": "Sum.", "tests": "let () = assert (sum [] = 0)"}
-    source, out = jsonl(tmp_path / "tasks.jsonl", TASK, weak), tmp_path / "repairs.jsonl"
+    source = jsonl(tmp_path / "tasks.jsonl", TASK, weak)
+    out = tmp_path / "repairs.jsonl"
     argv = ("--per-task", "6", "--max-mutants", "40", "--seed", "7", "--slots", "2")
     done = gradus("tasks", "mutate", source, "-o", out, *argv)
     assert done.status == 0, done.err

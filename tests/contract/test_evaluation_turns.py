@@ -58,7 +58,8 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(
     assert measured["pass_at"]["1"]["value"] == 0.0
     assert measured["turns"]["median_turns"] == 3
     assert len(asked) == 3
-    first, second = asked[2][2]["content"], asked[2][4]["content"]
+    first = asked[2][2]["content"]
+    second = asked[2][4]["content"]
     assert "lenght" in first
     assert "no test ran" in first
     assert "0 of 1 tests pass" in second

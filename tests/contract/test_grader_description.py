@@ -293,7 +293,8 @@ def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(
 
 @ALL
 def test_a_description_names_stages_rates_and_components_that_there_are(name: str) -> None:
-    kind, task = class_of(name), TASKS[name]
+    kind = class_of(name)
+    task = TASKS[name]
     assert task.STAGES[0] == Stage.EXTRACT
     assert (
         {rule.partition(":")[2] for rule in task.RATES.values()} - {""}

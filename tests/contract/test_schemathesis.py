@@ -23,7 +23,8 @@ from services.broker.memory import MemoryBroker
 from tests.fake_grader import Service, submission
 
 SECRET, KEY = new_key("schemathesis", [])
-BOTH, GOOD = ("positive", "negative"), ("positive",)
+BOTH = ("positive", "negative")
+GOOD = ("positive",)
 MODES = {
     "POST /v1/grade/{grader}": BOTH,
     "POST /v1/grade/{grader}/stream": BOTH,

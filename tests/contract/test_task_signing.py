@@ -160,7 +160,8 @@ def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -
 
 
 def test_the_command_writes_every_row_and_replaces_no_file(gradus: Cli, tmp_path: Path) -> None:
-    file, out = tmp_path / "tasks.jsonl", tmp_path / "signed.jsonl"
+    file = tmp_path / "tasks.jsonl"
+    out = tmp_path / "signed.jsonl"
     rows = [
         {
             "id": "a",

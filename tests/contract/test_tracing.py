@@ -154,7 +154,8 @@ async def ask(
     """Through an API and a worker of this process, which send their spans before they end."""
     broker = MemoryBroker()
     app = create_app(broker, ApiSettings(**(SETTINGS | {"worker_grace_s": 60})))
-    traced, stop = spans("gradus-worker"), asyncio.Event()
+    traced = spans("gradus-worker")
+    stop = asyncio.Event()
     working = asyncio.create_task(Worker(Grades(), broker, slots=2, spans=traced).run(stop))
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://test"
@@ -191,7 +192,8 @@ def test_a_grade_in_a_worker_is_a_child_of_the_request_and_that_of_the_caller(
     collector: Collector, redis_server: Callable[..., RedisServer], ocaml_grader: object
 ) -> None:
     """`ocaml_grader` is asked for because it skips where there is no OCaml."""
-    redis, port = redis_server().url, free_port()
+    redis = redis_server().url
+    port = free_port()
     task = {"tests": "let () = assert (f 1 = 2) (* a secret test *)"}
     body = sent({"id": "a", "prompt": PROMPT, "completion": ANSWER, "task": task})
     with processes(

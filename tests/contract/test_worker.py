@@ -306,7 +306,8 @@ def assert_slow_ones_went_last(grader: TinyGrader) -> None:
 
 
 async def test_what_takes_long_is_graded_when_its_neighbours_are_done(place: Place) -> None:
-    broker, grader = place.open(), TinyGrader()
+    broker = place.open()
+    grader = TinyGrader()
     jobs = [job(f"slow {n}") for n in range(4)] + [job(f"right {n}") for n in range(20)]
     await broker.submit(jobs)
     async with working(grader, broker, slots=2):
@@ -325,7 +326,8 @@ def test_in_process_too_what_takes_long_is_graded_when_its_neighbours_are_done()
 
 
 async def test_no_more_is_graded_at_one_time_than_there_are_slots(place: Place) -> None:
-    broker, grader = place.open(), TinyGrader()
+    broker = place.open()
+    grader = TinyGrader()
     jobs = [job(f"right {n}") for n in range(40)]
     async with working(grader, broker, slots=3):
         await broker.submit(jobs)
@@ -335,7 +337,8 @@ async def test_no_more_is_graded_at_one_time_than_there_are_slots(place: Place) 
 
 
 async def test_all_slots_are_used(place: Place) -> None:
-    broker, grader = place.open(), TinyGrader()
+    broker = place.open()
+    grader = TinyGrader()
     jobs = [job(f"hold {n}") for n in range(3)]
     async with working(grader, broker, slots=3):
         await broker.submit(jobs)
@@ -353,7 +356,8 @@ async def test_a_worker_announces_itself_and_leaves(place: Place) -> None:
 
 
 async def test_a_worker_that_cannot_prove_itself_announces_and_claims_nothing(place: Place) -> None:
-    broker, grader = place.open(), TinyGrader(unable=True)
+    broker = place.open()
+    grader = TinyGrader(unable=True)
     await broker.submit([job("right")])
     with pytest.raises(SandboxFault, match="no box holds here"):
         await Worker(grader, broker, slots=1).run(asyncio.Event())
@@ -362,7 +366,8 @@ async def test_a_worker_that_cannot_prove_itself_announces_and_claims_nothing(pl
 
 
 async def test_what_comes_after_its_deadline_is_a_fault_and_is_not_graded(place: Place) -> None:
-    broker, grader = place.open(), TinyGrader()
+    broker = place.open()
+    grader = TinyGrader()
     late, good = job("right late", deadline_s=-1), job("right")
     async with working(grader, broker):
         await broker.submit([late, good])
@@ -377,7 +382,8 @@ async def test_what_comes_after_its_deadline_is_a_fault_and_is_not_graded(place:
 async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again(
     redis_url: str,
 ) -> None:
-    place, grader = Place(redis_url), TinyGrader()
+    place = Place(redis_url)
+    grader = TinyGrader()
     broker = place.open(BrokerSettings(lease_s=0.2))
     killer, good = job("right killer"), job("right")
     await broker.submit([killer])
@@ -399,7 +405,8 @@ async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again(
 @pytest.mark.parametrize("payload", ["{}", "[]", "no json", '{"submission": {"id": "x"}}'])
 async def test_a_job_that_cannot_be_read_is_a_fault_and_buried(place: Place, payload: str) -> None:
     broker = place.open()
-    odd, good = Job(f"odd-{uuid.uuid4().hex}", "ocaml", payload), job("right")
+    odd = Job(f"odd-{uuid.uuid4().hex}", "ocaml", payload)
+    good = job("right")
     async with working(TinyGrader(), broker):
         await broker.submit([odd, good])
         results = await answers(broker, [odd, good])
@@ -470,7 +477,9 @@ async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(
 
 async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) -> None:
     terms = BrokerSettings(lease_s=1.0)
-    broker, other_broker, grader = place.open(terms), place.open(terms), TinyGrader()
+    broker = place.open(terms)
+    other_broker = place.open(terms)
+    grader = TinyGrader()
     held = job("hold")
     async with working(grader, broker), working(grader, other_broker, name="other"):
         await broker.submit([held])
@@ -490,7 +499,9 @@ async def given_up(worker: Worker) -> None:
 async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_its_slot_is_free(
     place: Place,
 ) -> None:
-    broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    broker = place.open(BrokerSettings(lease_s=0.4))
+    grader = TinyGrader()
+    stop = asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
     await broker.submit([job("break")])
@@ -510,7 +521,9 @@ async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_i
 async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_next(
     place: Place,
 ) -> None:
-    broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    broker = place.open(BrokerSettings(lease_s=0.4))
+    grader = TinyGrader()
+    stop = asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
     await broker.submit([job("hold")])
@@ -524,7 +537,9 @@ async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_n
 
 
 async def test_a_job_that_somebody_wants_again_is_done_after_all(place: Place) -> None:
-    broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    broker = place.open(BrokerSettings(lease_s=0.4))
+    grader = TinyGrader()
+    stop = asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
     await broker.submit([job("break")])
@@ -571,7 +586,8 @@ class Recording(MemoryBroker):
 
 
 async def test_a_queue_that_is_away_for_a_while_costs_no_result() -> None:
-    broker, grader = Recording(), TinyGrader()
+    broker = Recording()
+    grader = TinyGrader()
     broker.away.update(claim=1, finish=2, heartbeat=1)
     async with working(grader, broker):
         await broker.submit([job("right")])
@@ -580,7 +596,8 @@ async def test_a_queue_that_is_away_for_a_while_costs_no_result() -> None:
 
 
 async def test_slots_go_on_while_results_are_delivered_but_not_without_end() -> None:
-    broker, grader = Recording(), TinyGrader()
+    broker = Recording()
+    grader = TinyGrader()
     broker.away.update(finish=8)
     jobs = [job(f"right {n}") for n in range(10)]
     async with working(grader, broker, slots=2):
@@ -614,8 +631,11 @@ async def test_verdicts_are_kept_for_later_askers_and_faults_are_not() -> None:
 async def test_a_worker_that_stops_finishes_what_it_began_and_takes_nothing_new(
     place: Place,
 ) -> None:
-    broker, grader, stop = place.open(), TinyGrader(), asyncio.Event()
-    held, later = [job("hold a"), job("hold b")], job("right later")
+    broker = place.open()
+    grader = TinyGrader()
+    stop = asyncio.Event()
+    held = [job("hold a"), job("hold b")]
+    later = job("right later")
     running = asyncio.create_task(Worker(grader, broker, slots=2, name="w").run(stop))
     await broker.submit(held)
     await until(lambda: grader.calls.total() == 2)
@@ -636,7 +656,10 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     terms = BrokerSettings(
         lease_s=10 * SOON_S
     )  # longer than anybody waits: it has to be given back
-    broker, slow, quick, stop = place.open(terms), TinyGrader(), TinyGrader(), asyncio.Event()
+    broker = place.open(terms)
+    slow = TinyGrader()
+    quick = TinyGrader()
+    stop = asyncio.Event()
     quick.let_go.set()
     running = asyncio.create_task(Worker(slow, broker, slots=1, name="slow").run(stop))
     await broker.submit([job("hold")])
@@ -653,7 +676,8 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
 async def test_a_worker_leaves_soon_though_redis_is_away(
     redis_server: Callable[..., RedisServer],
 ) -> None:
-    server, grader = redis_server(), TinyGrader()
+    server = redis_server()
+    grader = TinyGrader()
     broker = StreamsBroker(server.url, patience_s=SOON_S)
     async with registered(broker, "leaving", grader.info(), grader.description()):
         await until(broker.graders)
@@ -672,7 +696,8 @@ async def test_an_idle_worker_costs_less_than_five_commands_a_second(
     broker = StreamsBroker(server.url)
     async with working(TinyGrader(), broker), Redis.from_url(server.url) as redis:
         await until(broker.graders)
-        before, since = (await redis.info("stats"))["total_commands_processed"], time.monotonic()
+        before = (await redis.info("stats"))["total_commands_processed"]
+        since = time.monotonic()
         await asyncio.sleep(3)
         seconds = time.monotonic() - since
         after = (await redis.info("stats"))["total_commands_processed"]

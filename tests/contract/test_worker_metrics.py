@@ -79,7 +79,9 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         "services.worker.CLAIM_WAIT_S", 0.1
     )  # a worker that stops waits for its claim to run out
-    broker, metrics, stop = MemoryBroker(), WorkerMetrics(), asyncio.Event()
+    broker = MemoryBroker()
+    metrics = WorkerMetrics()
+    stop = asyncio.Event()
     port = metrics.serve(0)
     assert told(port)['gradus_worker_jobs_total{outcome="faulted"}'] == 0
     jobs = [job("right"), job("wrong"), job("fault"), job("unreadable", "[]")]

@@ -355,7 +355,8 @@ def test_the_same_command_goes_on_where_a_server_failed(tmp_path: Path) -> None:
     failing = lambda text, body, before: (  # noqa: E731
         refused(503) if len(body["messages"]) == 2 else said_with_calls(body)
     )  # noqa: E731
-    data, out = chats(tmp_path), tmp_path / "out"
+    data = chats(tmp_path)
+    out = tmp_path / "out"
     status, found, _ = measured(failing, data, out)
     assert (status, found.unwritten, found.turns) == (3, {"server": 2}, 4)
     status, found, asked = measured(lambda text, body, before: said_with_calls(body), data, out)

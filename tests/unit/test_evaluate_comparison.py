@@ -212,7 +212,8 @@ def test_another_stage_or_a_pass_is_never_frozen() -> None:
 def test_what_was_measured_otherwise_is_refused_unless_it_is_wanted_anyway(
     changed: dict[str, Any], why: str
 ) -> None:
-    before, after = made(BEFORE)[0], made(AFTER, **changed)[0]
+    before = made(BEFORE)[0]
+    after = made(AFTER, **changed)[0]
     with pytest.raises(Misuse, match=why):
         compare(before, after)
     assert any(why in warning for warning in compare(before, after, anyway=True).warnings)
@@ -241,7 +242,8 @@ def test_folders_and_files_are_compared_and_the_json_is_named_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = stored(tmp_path / "before", BEFORE), stored(tmp_path / "after", AFTER)
-    out, page = tmp_path / "out" / "c.json", tmp_path / "out" / "c.html"
+    out = tmp_path / "out" / "c.json"
+    page = tmp_path / "out" / "c.html"
     assert main(before, after / "results.json", None, page, out, anyway=False, seed=0) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == str(out)

@@ -208,7 +208,8 @@ def test_bootstraps_agree_with_scipys() -> None:
         (values,), np.mean, method="percentile", n_resamples=10_000, rng=draw
     ).confidence_interval
     assert bootstrap(list(values)) == pytest.approx((theirs.low, theirs.high), abs=0.01)
-    tops, bottoms = draw.uniform(1, 3, size=50), draw.integers(1, 40, size=50)
+    tops = draw.uniform(1, 3, size=50)
+    bottoms = draw.integers(1, 40, size=50)
     ratio = lambda a, b, axis: a.sum(axis=axis) / b.sum(axis=axis)  # noqa: E731
     theirs = stats.bootstrap(
         (tops, bottoms), ratio, paired=True, method="percentile", n_resamples=10_000, rng=draw

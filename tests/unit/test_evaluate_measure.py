@@ -65,7 +65,8 @@ class Service:
         return httpx.Response(200, text="\n".join(lines) + "\n")
 
     def _result(self, submission: dict[str, Any]) -> dict[str, Any]:
-        said, id = submission["completion"], submission["id"]
+        said = submission["completion"]
+        id = submission["id"]
         if said == "stuck":
             fault = {"kind": "worker", "message": "the worker died", "retryable": True}
             return {"id": id, "status": "faulted", "fault": fault}

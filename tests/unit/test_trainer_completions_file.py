@@ -24,7 +24,8 @@ class Rounds:
     """Stands where TRL's trainer does among the bases: grades, then gives advantages or fails."""
 
     def __init__(self, advantages: list[float], error: Exception | None = None) -> None:
-        self.advantages, self.error = Advantages(advantages), error
+        self.advantages = Advantages(advantages)
+        self.error = error
         self.completions_file: CompletionsFile | None = None
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -68,7 +69,8 @@ def test_advantages_that_do_not_fit_are_not_given_to_the_wrong_lines(tmp_path: P
 
 def test_lines_of_one_round_are_written_once(tmp_path: Path) -> None:
     file = tmp_path / "completions.jsonl"
-    trainer, held = Trainer([-0.5, 0.5]), CompletionsFile(file)
+    trainer = Trainer([-0.5, 0.5])
+    held = CompletionsFile(file)
     trainer.round(held)
     trainer.round(held)
     assert [line["sample"] for line in read_lines(file)] == [0, 1, 0, 1]

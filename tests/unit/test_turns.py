@@ -67,7 +67,8 @@ def test_tokens_of_the_user_get_no_gradient(model: Path, tmp_path: Path) -> None
         seen.append((inputs, []))
         return loss_of(model, inputs)
 
-    trainer._get_per_token_logps_and_entropies, trainer._compute_loss = kept, watched
+    trainer._get_per_token_logps_and_entropies = kept
+    trainer._compute_loss = watched
     trainer.train()
     masked = trained = 0
     for inputs, (logps,) in seen:
@@ -208,7 +209,8 @@ def run(*argv: str | Path, **environment: str) -> subprocess.CompletedProcess[st
 def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(
     model: Path, tmp_path: Path
 ) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
     done = run("tests.tiny_turns", "train", model, whole)
     assert done.returncode == 0, done.stderr
     steps = [one["step"] for one in read_lines(whole / "turns.jsonl")]

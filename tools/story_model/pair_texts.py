@@ -422,7 +422,8 @@ class Writer:
             if word in self._siblings and self.chance.random() < 0.7:
                 words[at] = self.chance.choice([one for one in self._siblings[word] if one != word])
                 return " ".join(words)
-        words, theirs = want.split(), [word for word in other.split()[1:] if len(word) > 3]
+        words = want.split()
+        theirs = [word for word in other.split()[1:] if len(word) > 3]
         places = [at for at, word in enumerate(words) if at and len(word) > 3]
         if not theirs or not places:
             return other

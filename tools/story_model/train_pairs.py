@@ -155,9 +155,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
         for one in examples(stories, tasks, frozenset(numbers) - held_out)
         if not one.contradictions
     ]
-    data, chance = pairs(known, wanted.pairs, SEED), random.Random(SEED)
+    data = pairs(known, wanted.pairs, SEED)
+    chance = random.Random(SEED)
     folder = weights_of(DEFAULT_MODEL)
-    reader, tokenizer = PairReader(folder), AutoTokenizer.from_pretrained(folder)
+    reader = PairReader(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     if wanted.start:
         _read(wanted.start, reader)
     share = 1 / 3 if wanted.start else 1.0
@@ -173,7 +175,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 60, max(0.0, 1 - step / steps) / 0.7)
     )
-    started, losses = time.process_time(), []
+    started = time.process_time()
+    losses = []
     reader.train()
     for step, batch in enumerate(_batches(data, chance)):
         with torch.autocast("cpu", torch.bfloat16):

@@ -40,7 +40,9 @@ KEPT = 0.2
 MOST_PURPOSE_WORDS = 14
 ROLES = 2500
 QUANTILES = (0.001, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9)
-FLUENCY_RAMP, SENSE_RAMP, PARTY_RAMP = (-3.6, -1.0), (-2.0, 1.0), (-2.5, 1.0)
+FLUENCY_RAMP = (-3.6, -1.0)
+SENSE_RAMP = (-2.0, 1.0)
+PARTY_RAMP = (-2.5, 1.0)
 """Scores that are worth nothing and all; decision 0010 says what they let through."""
 FILES = 6000
 GLUE = ("the", "and", "the and", "of", "for the", "and the", "to")
@@ -132,7 +134,8 @@ def broken(sentence: str, chance: random.Random) -> str:
 
 def fitted(features: Floats, labels: Floats) -> tuple[Floats, float]:
     """Weights and bias of the logistic regression on `features`, (n, width)."""
-    middle, spread = features.mean(0), features.std(0) + 1e-9
+    middle = features.mean(0)
+    spread = features.std(0) + 1e-9
     scaled = (features - middle) / spread
     signs = 2 * labels - 1
 

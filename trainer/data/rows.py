@@ -117,9 +117,11 @@ def read_samples(
 ) -> tuple[list[Sample], list[str]]:
     """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
     columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
-    make, whole = _pair, False
+    make = _pair
+    whole = False
     if isinstance(config, SftStage):
-        columns, make = ANSWER_COLUMNS, _answer
+        columns = ANSWER_COLUMNS
+        make = _answer
         # A conversation is kept whole when the loss is not on its last answer only.
         whole = (
             bool(config.sft.get("assistant_only_loss"))

@@ -26,7 +26,8 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         """`pass_rates`: of the held-out tasks, in the order of measurement; it grows in the first
         process."""
         self._rules = StopWhen(**rules.model_dump())
-        self._pass_rates, self._say = pass_rates, say
+        self._pass_rates = pass_rates
+        self._say = say
         self._recent: dict[str, deque[float]] = {}
         self._earned: list[float] = []
         self._mean_earned: list[float] = []
@@ -45,7 +46,8 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
                 )
         if "reward" in logs:
             self._earned.append(float(logs["reward"]))
-        level, limit = self._level("kl"), self._rules.kl_warning
+        level = self._level("kl")
+        limit = self._rules.kl_warning
         is_high = level is not None and limit is not None and level > limit
         if is_high and not self._warned:
             self._say(
@@ -73,7 +75,8 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         flat = rules.held_out_flat
         if flat is not None and len(self._mean_earned) > flat + 1:
             before, *since = self._pass_rates[-flat - 1 :]
-            earned, earns = self._mean_earned[-flat - 1], self._mean_earned[-1]
+            earned = self._mean_earned[-flat - 1]
+            earns = self._mean_earned[-1]
             if max(since) <= before and earns > earned + RISE:
                 return (
                     f"the reward rose from {earned:.3f} to {earns:.3f}, and pass@1 of the held-out"

@@ -221,7 +221,8 @@ def layout_of(checkpoint: Path) -> str:
 def _state_files(checkpoint: Path) -> list[Path]:
     """Files without which a checkpoint is not whole, beside safetensors: optimizer, schedule,
     sharded weights."""
-    layout, schedule = layout_of(checkpoint), checkpoint / "scheduler.pt"
+    layout = layout_of(checkpoint)
+    schedule = checkpoint / "scheduler.pt"
     if (
         layout == DEEPSPEED
     ):  # its file `latest` is written after all processes' shards, and names their folder

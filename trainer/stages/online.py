@@ -88,7 +88,7 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         with self._watched([row["prompt_id"] for row in inputs]):
-            output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+            output = super()._generate_and_score_completions(inputs)
         self._log_generation()
         return self._without_faulted(output)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -310,7 +310,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         rollout = None
         if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
-            build = partial(
+            build: Callable[..., Any] = partial(
                 TurnsTrainer,
                 reward_funcs=[noting(rollout.rewards, judges[0].name, stops)],
                 rollout_func=rollout,

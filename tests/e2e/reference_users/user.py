@@ -163,7 +163,8 @@ def _run(words: Sequence[str], folder: Path, status: int) -> None:
 @contextmanager
 def _serving(words: Sequence[str], folder: Path) -> Iterator[None]:
     """Inside the block the server runs. Raises AssertionError where it ends or does not answer."""
-    log, port = folder / f"{words[1]}.log", words[words.index("--port") + 1]
+    log = folder / f"{words[1]}.log"
+    port = words[words.index("--port") + 1]
     with log.open("w") as output:
         server = subprocess.Popen(
             _program(words), cwd=folder, env=_environment(folder), stdout=output, stderr=output
