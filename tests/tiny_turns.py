@@ -86,7 +86,7 @@ def tiny_trainer(
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig
 
-    from trainer.rewards.completion_log import CompletionsFile
+    from trainer.rewards.judge import CompletionsFile
     from trainer.runs.checkpoints import SaveAtRoundEnd
     from trainer.stages.grpo import GradusTrainer
     from trainer.stages.online import noting

@@ -18,8 +18,7 @@ from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
 from trainer.config.run import PromptConfig, RewardConfig
 from trainer.data.tasks import Example
-from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import GradingStopped
+from trainer.rewards.judge import CompletionsFile, GradingStopped
 from trainer.rewards.judges import Judges, preference_of
 from trainer.runs.folder import read_lines
 

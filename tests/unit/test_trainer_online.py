@@ -19,7 +19,8 @@ from trainer.config.device import choose_device
 from trainer.config.run import RewardConfig, TrainConfig
 from trainer.evaluate.local import LocalModel
 from trainer.evaluate.plan import GeneratedCompletion, asks_of, make_plan, problems_of
-from trainer.rewards.judge import GradingStopped, Judge
+from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
+from trainer.runs.folder import read_lines
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom
 from trainer.stages.base import stage_for
 from trainer.stages.online import noting
@@ -117,8 +118,12 @@ def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(
     trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge.rewards, "gradus", stops)])
     assert trainer.reward_func_names == ["gradus"]
     trainer.stops = stops
+    trainer.completions_file = CompletionsFile(tmp_path / "completions.jsonl")
+    trainer.completions_file.take([{"sample": 0}])
     with pytest.raises(GradingStopped, match="none of 8 samples"):
         trainer._generate_and_score_completions(ROWS)
+    # what a round has graded is written, though it has no advantages
+    assert read_lines(tmp_path / "completions.jsonl") == [{"sample": 0, "advantage": None}]
 
 
 def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(

@@ -37,8 +37,7 @@ from trainer.evaluate.plan import (
     problems_of,
 )
 from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, write_outcome
-from trainer.rewards.advice import advice
-from trainer.rewards.judge import GradingStopped, Record
+from trainer.rewards.judge import GradingStopped, Record, advice
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import any_rank_true, count_processes, gathered, is_leader, share_of

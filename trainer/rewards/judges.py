@@ -24,8 +24,14 @@ from gradus.tasks.base import cleaned
 from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
 from trainer.data.prompts import Prompt, render
 from trainer.data.tasks import Example
-from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import Judge, Record, Result, over_http, task_submissions
+from trainer.rewards.judge import (
+    CompletionsFile,
+    Judge,
+    Record,
+    Result,
+    over_http,
+    task_submissions,
+)
 
 if TYPE_CHECKING:
     from trainer.config.device import Device

@@ -28,7 +28,9 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         self._rules = StopWhen(**rules.model_dump())
         self._pass_rates = pass_rates
         self._say = say
-        self._recent: dict[str, deque[float]] = {}
+        self._recent: dict[str, deque[float]] = {
+            name: deque(maxlen=rules.steps) for name in ("kl", "frac_reward_zero_std")
+        }
         self._earned: list[float] = []
         self._mean_earned: list[float] = []
         """Mean reward of the steps before each measurement, since the one before it."""
@@ -39,11 +41,9 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if not logs or "learning_rate" not in logs:
             return
-        for name in ("kl", "frac_reward_zero_std"):
+        for name, recent in self._recent.items():
             if name in logs:
-                self._recent.setdefault(name, deque(maxlen=self._rules.steps)).append(
-                    float(logs[name])
-                )
+                recent.append(float(logs[name]))
         if "reward" in logs:
             self._earned.append(float(logs["reward"]))
         level = self._level("kl")
@@ -86,5 +86,5 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
 
     def _level(self, name: str) -> float | None:
         """The mean of the last `steps` values; None before there are so many."""
-        found = self._recent.get(name, ())
+        found = self._recent[name]
         return fmean(found) if len(found) == self._rules.steps else None

@@ -27,8 +27,7 @@ from trl import RLOOTrainer
 
 from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
-from trainer.rewards.completion_log import AdvantageLoggingMixin
-from trainer.rewards.judge import GradingStopped, Judge
+from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.folder import epochs_of, step_of
 
@@ -36,7 +35,7 @@ BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 """Losses that are divided by a number of tokens, and not of completions."""
 
 
-class OnRewards(AdvantageLoggingMixin, Resumable):
+class OnRewards(Resumable):
     """Goes before one of TRL's online trainers in the list of bases.
 
     Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so
@@ -60,6 +59,7 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     """Mask over all processes' completions of a round: those that a judge could not judge."""
 
     passes_done = 0
+    completions_file: CompletionsFile | None = None
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
     stops: Sequence[str] = ()
@@ -87,8 +87,14 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         return sampler
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        with self._watched([row["prompt_id"] for row in inputs]):
-            output = super()._generate_and_score_completions(inputs)
+        advantages: Sequence[float] = ()  # none where the round ends before it has them
+        try:
+            with self._watched([row["prompt_id"] for row in inputs]):
+                output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+            advantages = output["advantages"].tolist()
+        finally:
+            if self.completions_file is not None:
+                self.completions_file.settle(advantages)
         self._log_generation()
         return self._without_faulted(output)
 

@@ -30,9 +30,7 @@ from trainer.evaluate.results import figures_path
 from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
-from trainer.rewards.advice import start_hint
-from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import GradingStopped
+from trainer.rewards.judge import CompletionsFile, GradingStopped, start_hint
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd

@@ -23,15 +23,14 @@ from trl import (
     SFTTrainer,
 )
 
-from gradus.errors import Misuse
 from trainer.config.run import StopOnKl
 from trainer.config.stages import DpoStage, RewardStage, RowStage, SftStage
-from trainer.data.rows import Sample, Split, load_rows, repeated
+from trainer.data.rows import Sample, Split, load_rows
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.collapse import CollapseWatch
 from trainer.runs.context import RunContext
 from trainer.runs.progress import pair_summary, sft_summary
-from trainer.stages.base import Stage, longest_of
+from trainer.stages.base import Stage
 
 R = TypeVar("R", bound=RowStage)
 
@@ -46,8 +45,6 @@ class RowsStage(Stage[R, Split]):
 
     def described(self, data: Split) -> str:
         said = f"{len(data.train)} rows to train on, {len(data.held_out)} held out"
-        if again := repeated(data.train):
-            said += f" ({again} say the same as an earlier one)"
         if data.skipped:
             said += (
                 f"; {len(data.skipped)} rows cannot be used and are left out, the first:"
@@ -57,20 +54,6 @@ class RowsStage(Stage[R, Split]):
 
     def texts(self, data: Split) -> Iterable[str]:
         return (text for sample in data.train for text in _strings(sample.values))
-
-    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
-        most = self.config.options.get("max_length", self.OPTIONS_CLASS.max_length)
-        if window is None or (most is not None and most <= window):
-            return []
-        longest = max(
-            len(tokenizer(text)["input_ids"]) for text in longest_of(self.texts(self.read()), len)
-        )
-        if longest > window:
-            raise Misuse(
-                f"data: a text has {longest} tokens, and the model takes {window}: set "
-                f"{self.config.options_name}.max_length to {window} at most, it is {most}"
-            )
-        return []
 
     def told(self, data: Split) -> dict[str, Any]:
         return {
