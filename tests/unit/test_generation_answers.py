@@ -19,6 +19,8 @@ from trainer.generation.responses import (
     refuse_untested,
 )
 
+pytestmark = pytest.mark.training
+
 PROMPT = [5, 6]
 BOUNDS = Bounds(max_tokens=3, vocab_size=10)
 
