@@ -18,6 +18,8 @@ from trainer.generation.responses import (
     refuse_untested,
 )
 
+pytestmark = pytest.mark.training
+
 PROMPT = [5, 6]
 BOUNDS = {"max_tokens": 3, "vocab_size": 10}
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.training
+
 
 @pytest.fixture(scope="module")
 def module() -> ModuleType:

@@ -21,6 +21,8 @@ from trainer.config.run import TrainConfig
 from trainer.runs.folder import read_lines
 from trainer.stages.grpo import refuse_wrong_refill
 
+pytestmark = pytest.mark.training
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -25,6 +25,8 @@ from trainer.runs.oom_recovery import UpdateWatch, detect_oom
 from trainer.stages.base import stage_for
 from trainer.stages.online import noting
 
+pytestmark = pytest.mark.training
+
 ROWS = [{"prompt": f"(* add {row // 4} *)", "prompt_id": f"p{row // 4}"} for row in range(8)]
 
 

@@ -25,6 +25,8 @@ from trainer.rollouts.rollout import usable_template, user_ids
 from trainer.runs.folder import read_lines
 from trainer.stages.turns import refuse_wrong_turns
 
+pytestmark = pytest.mark.training
+
 ROOT = Path(__file__).parents[2]
 
 
