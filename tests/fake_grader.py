@@ -168,7 +168,8 @@ class Service:
         self._ready.set()
 
     async def _run(self) -> None:
-        self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         self.broker = MemoryBroker(self._broker_settings)
         self.worker = EchoWorker(self.broker)
         serving = serve(

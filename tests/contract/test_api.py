@@ -236,7 +236,8 @@ async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
 async def test_only_a_result_that_its_grader_signed_is_given_out(
     signer: str, tmp_path: Path
 ) -> None:
-    ours, theirs = b"o" * 32, b"t" * 32
+    ours = b"o" * 32
+    theirs = b"t" * 32
     secrets = tmp_path / "secrets"
     secrets.write_text(f"ocaml {ours.decode()}\nrust {theirs.decode()}\n")
     broker = MemoryBroker()
@@ -244,7 +245,8 @@ async def test_only_a_result_that_its_grader_signed_is_given_out(
         await broker.heartbeat("w", INFO, 600)
         asking = asyncio.create_task(client.post(GRADE, json=body(submission("a"))))
         [claim] = await broker.claim("ocaml", "w", 1, 20)
-        text, job_id = verdict("a", "x").model_dump_json(), claim.job.id
+        text = verdict("a", "x").model_dump_json()
+        job_id = claim.job.id
         results = {
             "its grader": signed(text, job_id, ours),
             "another grader": signed(text, job_id, theirs),
@@ -342,10 +344,8 @@ async def test_a_stream_gathers_lines_and_ends_with_the_last_one(
         grading, "GATHER_S", 3600.0
     )  # a stream that waited at its end would not end here
     bodies: list[bytes] = []
-    broker, sent = (
-        MemoryBroker(),
-        [submission(f"s{index}", f"reward {index / 64}") for index in range(64)],
-    )
+    broker = MemoryBroker()
+    sent = [submission(f"s{index}", f"reward {index / 64}") for index in range(64)]
     app = create_app(broker, ApiSettings(**SETTINGS))
 
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
@@ -677,7 +677,9 @@ the same function."""
 async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case: str) -> None:
     status, content, named = BAD_BODIES[case]
     broker = MemoryBroker()
-    grader = "story" if "team_context" in case else "rust" if "rust" in case else "ocaml"
+    grader = "rust" if "rust" in case else "ocaml"
+    if "team_context" in case:
+        grader = "story"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
         await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
@@ -869,7 +871,7 @@ async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
         assert json.loads(response.content)["fault"]["kind"] == "queue"
 
 
-@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+@pytest.mark.parametrize("route", [pytest.param(GRADE, marks=pytest.mark.slow), f"{GRADE}/stream"])
 async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route: str) -> None:
     broker = AwayBroker()
     async with service(broker) as (client, echo):
@@ -884,7 +886,7 @@ async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route:
     assert result["status"] == "graded"
 
 
-@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+@pytest.mark.parametrize("route", [GRADE, pytest.param(f"{GRADE}/stream", marks=pytest.mark.slow)])
 async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: str) -> None:
     broker = AwayBroker()
     async with service(broker) as (client, echo):
@@ -979,11 +981,9 @@ async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
 ) -> None:
     monkeypatch.setattr("services.api.api_keys.RELOAD_S", 0.0)
     monkeypatch.setattr("services.api.routing.REFUSAL_S", 0.0)
-    file, (first, one), (second, other) = (
-        tmp_path / "keys",
-        new_key("one", []),
-        new_key("other", []),
-    )
+    file = tmp_path / "keys"
+    (first, one) = new_key("one", [])
+    (second, other) = new_key("other", [])
     file.write_text(one.line())
     async with service(keys_file=file) as (client, _):
 
@@ -1045,7 +1045,8 @@ async def test_only_allowed_names_reach_the_service() -> None:
 
 
 async def test_a_local_service_without_keys_answers_under_this_machines_names_only() -> None:
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    ready = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve(MemoryBroker(), "127.0.0.1", 0, stop=stop, on_ready=ready.set_result)
     )

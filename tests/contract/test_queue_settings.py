@@ -64,7 +64,8 @@ async def test_a_worker_keeps_results_for_as_long_as_it_is_told(
     redis_server: Callable[..., Any], ocaml_grader: OcamlGrader
 ) -> None:
     url = redis_server().url
-    broker, info = StreamsBroker(url), ocaml_grader.info()
+    broker = StreamsBroker(url)
+    info = ocaml_grader.info()
     made = RawSubmission.model_validate(asked("a", "let f x = x"))
     deadline = time.time() + 600
     payload = JobPayload(

@@ -154,7 +154,8 @@ async def ask(
     """Through an API and a worker of this process, which send their spans before they end."""
     broker = MemoryBroker()
     app = create_app(broker, ApiSettings(**(SETTINGS | {"worker_grace_s": 60})))
-    traced, stop = spans("gradus-worker"), asyncio.Event()
+    traced = spans("gradus-worker")
+    stop = asyncio.Event()
     working = asyncio.create_task(Worker(Grades(), broker, slots=2, spans=traced).run(stop))
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://test"
@@ -187,11 +188,13 @@ def processes(*commands: list[str]) -> Iterator[None]:
             one.wait()
 
 
+@pytest.mark.slow
 def test_a_grade_in_a_worker_is_a_child_of_the_request_and_that_of_the_caller(
     collector: Collector, redis_server: Callable[..., RedisServer], ocaml_grader: object
 ) -> None:
     """`ocaml_grader` is asked for because it skips where there is no OCaml."""
-    redis, port = redis_server().url, free_port()
+    redis = redis_server().url
+    port = free_port()
     task = {"tests": "let () = assert (f 1 = 2) (* a secret test *)"}
     body = sent({"id": "a", "prompt": PROMPT, "completion": ANSWER, "task": task})
     with processes(
@@ -298,6 +301,7 @@ async def test_a_trace_that_the_caller_does_not_sample_is_not_sent(collector: Co
     assert collector.spans() == []
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_away_harms_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")

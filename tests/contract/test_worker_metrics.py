@@ -79,7 +79,9 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         "services.worker.CLAIM_WAIT_S", 0.1
     )  # a worker that stops waits for its claim to run out
-    broker, metrics, stop = MemoryBroker(), WorkerMetrics(), asyncio.Event()
+    broker = MemoryBroker()
+    metrics = WorkerMetrics()
+    stop = asyncio.Event()
     port = metrics.serve(0)
     assert told(port)['gradus_worker_jobs_total{outcome="faulted"}'] == 0
     jobs = [job("right"), job("wrong"), job("fault"), job("unreadable", "[]")]
@@ -87,7 +89,8 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     [claim] = await broker.claim("ocaml", "leaving", 1, 0)
     await broker.release(claim)
     running = asyncio.create_task(Worker(Grader(), broker, slots=2, metrics=metrics).run(stop))
-    assert len([one async for one in broker.wait([one.id for one in jobs], 20)]) == 4
+    job_ids = [one.id for one in jobs]
+    assert len([one async for one in broker.wait(job_ids, 20)]) == 4
     stop.set()
     await running
     seen = await asyncio.to_thread(told, port)
