@@ -57,11 +57,8 @@ def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_fro
     honest = results[1::2]
     assert [result.id for result in honest if not result.passed] == []
     assert [verdict for verdict in verdicts[: len(honest)] if verdict.startswith("burns")] == []
-    assert [
-        result.id
-        for result in burners
-        if not any(flag.startswith("limit:") for flag in result.flags)
-    ] == []
+    for result in burners:
+        assert any(flag.startswith("limit:") for flag in result.flags), result.id
     # 2 s for the compiler or for the run, and what is counted besides: the start of a child, a tick
     # of the clock
     assert {result.id: result.cpu_ms for result in burners if result.cpu_ms > 2200} == {}

@@ -196,7 +196,8 @@ class Cluster:
             "sentinel down-after-milliseconds ours 2000\nsentinel failover-timeout ours 6000\n"
         )
         with (self._folder / "sentinel.log").open("ab") as log:
-            self._sentinel = subprocess.Popen(["redis-sentinel", str(file)], stdout=log, stderr=log)
+            command = ["redis-server", str(file), "--sentinel"]
+            self._sentinel = subprocess.Popen(command, stdout=log, stderr=log)
 
     async def fail_over(self) -> None:
         """`SENTINEL FAILOVER`; returns when another Redis is the master."""

@@ -677,7 +677,9 @@ the same function."""
 async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case: str) -> None:
     status, content, named = BAD_BODIES[case]
     broker = MemoryBroker()
-    grader = "story" if "team_context" in case else "rust" if "rust" in case else "ocaml"
+    grader = "rust" if "rust" in case else "ocaml"
+    if "team_context" in case:
+        grader = "story"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
         await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
@@ -869,7 +871,7 @@ async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
         assert json.loads(response.content)["fault"]["kind"] == "queue"
 
 
-@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+@pytest.mark.parametrize("route", [pytest.param(GRADE, marks=pytest.mark.slow), f"{GRADE}/stream"])
 async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route: str) -> None:
     broker = AwayBroker()
     async with service(broker) as (client, echo):
@@ -884,7 +886,7 @@ async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route:
     assert result["status"] == "graded"
 
 
-@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+@pytest.mark.parametrize("route", [GRADE, pytest.param(f"{GRADE}/stream", marks=pytest.mark.slow)])
 async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: str) -> None:
     broker = AwayBroker()
     async with service(broker) as (client, echo):

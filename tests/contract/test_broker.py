@@ -368,6 +368,7 @@ async def test_a_lapsed_lease_is_claimed_by_another_worker(on_redis: Place) -> N
     assert await answers(alive, ["job-0"]) == [("job-0", "{}")]
 
 
+@pytest.mark.slow
 async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(on_redis: Place) -> None:
     broker_settings = BrokerSettings(lease_s=1.5)
     dead, alive = on_redis.open(broker_settings), on_redis.open(broker_settings)
@@ -400,6 +401,7 @@ async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Pla
     assert await broker.claim("ocaml", "another", 1, 1.5) == []
 
 
+@pytest.mark.slow
 async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_after_it(
     on_redis: Place,
 ) -> None:
@@ -1149,6 +1151,7 @@ async def test_redis_that_stays_away_ends_calls_with_a_fault_and_waits_at_their_
     await broker.close()
 
 
+@pytest.mark.slow
 async def test_a_frozen_redis_ends_calls_with_a_fault(redis_server: Callable[..., Any]) -> None:
     server = redis_server()
     broker = StreamsBroker(server.url, patience_s=0.2)
@@ -1329,7 +1332,7 @@ async def no_faults(url: str) -> list[object]:
 
 
 @pytest.mark.parametrize("option", [None, RESET], ids=["closed", "reset"])
-@pytest.mark.parametrize("n_replies", [0, 1, 2, 3, 20])
+@pytest.mark.parametrize("n_replies", [0, 1, 2, 3, pytest.param(20, marks=pytest.mark.slow)])
 async def test_a_server_that_breaks_off_or_is_no_redis_ends_every_call_with_a_fault(
     n_replies: int, option: bytes | None
 ) -> None:
@@ -1360,6 +1363,7 @@ async def test_a_wrong_password_is_refused_at_once(redis_url: str) -> None:
     await broker.close()
 
 
+@pytest.mark.slow
 async def test_looking_for_lapsed_leases_does_not_look_at_every_worker_each_time(
     redis_server: Callable[..., Any],
 ) -> None:

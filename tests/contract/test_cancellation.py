@@ -162,7 +162,10 @@ def job_of(one: dict[str, Any], grader: OcamlGrader) -> str:
     return job_id_of(grader.info().grader, "ocaml/graduated@1", RawSubmission.model_validate(one))
 
 
-@pytest.mark.parametrize("package", [[], ["str"]], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    "package",
+    [pytest.param([], id="warm"), pytest.param(["str"], id="cold", marks=pytest.mark.slow)],
+)
 async def test_when_the_last_client_leaves_its_running_box_is_killed(
     ocaml_grader: OcamlGrader, package: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def ask_over(connection: socket.socket, sent: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.slow
 def test_a_connection_may_idle_for_longer_than_a_head_may_take_and_not_for_ever() -> None:
     with Service(header_timeout_s=0.5, keep_alive_s=2).running() as here:
         address = httpx.URL(here.url)

@@ -188,6 +188,7 @@ def processes(*commands: list[str]) -> Iterator[None]:
             one.wait()
 
 
+@pytest.mark.slow
 def test_a_grade_in_a_worker_is_a_child_of_the_request_and_that_of_the_caller(
     collector: Collector, redis_server: Callable[..., RedisServer], ocaml_grader: object
 ) -> None:
@@ -300,6 +301,7 @@ async def test_a_trace_that_the_caller_does_not_sample_is_not_sent(collector: Co
     assert collector.spans() == []
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_away_harms_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")

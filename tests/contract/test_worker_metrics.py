@@ -89,7 +89,8 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     [claim] = await broker.claim("ocaml", "leaving", 1, 0)
     await broker.release(claim)
     running = asyncio.create_task(Worker(Grader(), broker, slots=2, metrics=metrics).run(stop))
-    assert len([one async for one in broker.wait([one.id for one in jobs], 20)]) == 4
+    job_ids = [one.id for one in jobs]
+    assert len([one async for one in broker.wait(job_ids, 20)]) == 4
     stop.set()
     await running
     seen = await asyncio.to_thread(told, port)
