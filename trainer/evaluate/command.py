@@ -72,9 +72,9 @@ def main(
 
     async def collected() -> tuple[GraderDescription, list[Record], list[Record]]:
         """The grader's description, the first answers, and those of later turns."""
-        await judge.info()  # who is away is said before a model is loaded
         description = await judge.description()
         refuse_turns(description, plan.turns)
+        await judge.info()  # who is away is said before a model is loaded
         for rule in description.rates.values():
             rate_test(rule, description.stages)  # refused before anything is asked
         source = source_of(asked, plan, trained_with)

@@ -104,8 +104,8 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             None,
             opening=config.opening,
         )
-        pair = row.text("pair") if row.values.get("pair") else name
-        kind = row.text("kind") if row.values.get("kind") else "asks"
+        pair = name if row.values.get("pair") in (None, "") else row.text("pair")
+        kind = "asks" if row.values.get("kind") in (None, "") else row.text("kind")
         yield Wanted(problem, pair, kind, can)
 
 
