@@ -87,13 +87,8 @@ class Queue:
 
     async def __call__(self, asked: Sequence[Job]) -> None:
         await self._broker.submit(asked)
-<<<<<<< HEAD
         wanted = [job.id for job in asked]
         answered = [job_id async for job_id, _ in self._broker.wait(wanted, 300)]
-=======
-        job_ids = [job.id for job in asked]
-        answered = [job_id async for job_id, _ in self._broker.wait(job_ids, 300)]
->>>>>>> queue
         assert len(answered) == len(asked), "the queue lost a job"
 
     def load(self, number: int) -> list[Job]:

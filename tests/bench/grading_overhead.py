@@ -96,11 +96,7 @@ def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
             ]
             for steps in zip(*runs, strict=True):
                 turns.append({step["kind"]: step for step in steps})
-<<<<<<< HEAD
     of_kind = {}
-=======
-    of_kind: dict[str, list[Step]] = {}
->>>>>>> queue
     for kind in given.kinds:
         of_kind[kind] = [turn[kind] for turn in turns]
     return {
@@ -123,21 +119,12 @@ def _fastest(steps: list[Step]) -> float:
 
 
 def _medians(steps: list[Step]) -> Step:
-<<<<<<< HEAD
     medians = {}
     for name in SHOWN:
         values = [step[name] for step in steps if step.get(name) is not None]
         if values:
             medians[name] = round(statistics.median(values), 4)
     return medians
-=======
-    found = {}
-    for name in SHOWN:
-        values = [step[name] for step in steps if step.get(name) is not None]
-        if values:
-            found[name] = round(statistics.median(values), 4)
-    return found
->>>>>>> queue
 
 
 def _ratios(turns: list[Turn], kind: str) -> dict[str, float]:
@@ -206,14 +193,8 @@ def one_run(
             status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         if status != 0:
             raise SystemExit((logs / "training.log").read_text(errors="replace")[-3000:])
-<<<<<<< HEAD
     steps: list[Step] = []
     for line in read_lines(folder / "metrics.jsonl"):
-=======
-    lines: list[Step] = read_lines(folder / "metrics.jsonl")
-    steps = []
-    for line in lines:
->>>>>>> queue
         steps.append({name: line[name] for name in ("kind", *SHOWN) if name in line})
     print(*map(json.dumps, steps), sep="\n", file=sys.stderr, flush=True)
     return steps[1:]  # the first one loads and connects
