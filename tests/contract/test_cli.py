@@ -20,7 +20,7 @@ import httpx
 import pytest
 from typer.main import get_command
 
-from gradus.cli import RENAMED, application, renamed
+from gradus.cli import application
 from gradus.contract import RESULT, Faulted, Graded
 from services.api.api_keys import find_key, read_keys
 from services.doctor import grader_checks, signs
@@ -46,42 +46,6 @@ def jsonl(*records: dict[str, Any]) -> str:
 
 def results_in(text: str) -> list[Graded | Faulted]:
     return [RESULT.validate_json(line) for line in text.splitlines()]
-
-
-# ---------------------------------------------------------------------- old options
-
-OLD = [
-    (command, old, new)
-    for command, names in RENAMED.items()
-    if command
-    for old, new in names.items()
-]
-
-
-@pytest.mark.parametrize(("command", "old", "new"), OLD)
-def test_an_old_option_of_a_command_stands_for_the_new_one(
-    command: str, old: str, new: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found: Any = get_command(application())
-    for word in command.split():
-        found = found.commands[word]
-    options = {name for one in found.params for name in one.opts}
-    assert new in options
-    assert old not in options
-    assert renamed([*command.split(), "a", f"{old}=3", old, "4"]) == [
-        *command.split(),
-        "a",
-        f"{new}=3",
-        new,
-        "4",
-    ]
-    assert f"{old} is now {new}" in capsys.readouterr().err
-
-
-def test_an_option_is_renamed_in_its_command_only(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["tasks", "publish", "a", "--share", "0.2"]
-    assert renamed(words) == words
-    assert capsys.readouterr().err == ""
 
 
 # ------------------------------------------------------------------------------------------ misuse
@@ -340,6 +304,7 @@ def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(
         assert sign.text == ocaml_grader.info().toolchain
 
 
+@pytest.mark.slow
 def test_every_grader_that_can_start_is_served_by_one_process(
     gradus: Cli,
     tmp_path: Path,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corpus.task_validation import fenced
+from corpus.task_rows import fenced
 from gradus.contract import SUBMISSIONS, Graded, GraderName
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader

@@ -13,7 +13,7 @@ import pytest
 
 from corpus.drafts import Unusable
 from corpus.public_tests import SINGLE_TESTS, ocaml_tests, rust_tests
-from corpus.task_validation import fenced
+from corpus.task_rows import fenced
 from gradus.contract import Graded, Stage, submission_class
 from gradus.feedback import next_turn
 from gradus.resources import configs
@@ -221,7 +221,10 @@ def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
         yield row, other["solution"]
 
 
-@pytest.mark.parametrize(("name", "every", "least"), [("ocaml", 1, 20), ("rust", 2, 6)])
+@pytest.mark.parametrize(
+    ("name", "every", "least"),
+    [("ocaml", 1, 20), pytest.param("rust", 2, 6, marks=pytest.mark.slow)],
+)
 def test_what_public_tests_show_does_not_depend_on_hidden_ones(
     name: str, every: int, least: int, request: pytest.FixtureRequest
 ) -> None:
@@ -256,7 +259,7 @@ def test_what_public_tests_show_does_not_depend_on_hidden_ones(
     assert values >= least
 
 
-@pytest.mark.parametrize("name", ["ocaml", "rust"])
+@pytest.mark.parametrize("name", ["ocaml", pytest.param("rust", marks=pytest.mark.slow)])
 def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureRequest) -> None:
     grader: Grader = request.getfixturevalue(f"{name}_grader")
     fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]

@@ -202,6 +202,7 @@ def test_a_hostile_answer_must_not(attack: Attack, graded: dict[str, Json]) -> N
     assert found["reward"] <= 0.2 + 0.8 * attack.earned / 3 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_attack_command_finds_the_corpus_in_the_package(url: str, python: Path) -> None:
     line, environment = command(python, "attack", "python", "--quiet", "--url", url)
     done = subprocess.run(
@@ -259,6 +260,7 @@ def test_the_api_lists_it_with_its_rubrics(url: str) -> None:
     assert live["python"]["rubrics"] == ["python/graduated@1", "python/strict@1"]
 
 
+@pytest.mark.slow
 def test_an_evaluation_without_the_package_reports_rates_and_components(
     url: str, gradus: Cli, tmp_path: Path
 ) -> None:

@@ -76,9 +76,9 @@ class User:
     def unused(self) -> list[str]:
         """Beginnings that no command of the guide has."""
         starts = {*self.smaller, *self.not_run, *self.statuses}
-        return sorted(
-            start for start in starts if not any(one.startswith(start) for one in self.commands())
-        )
+        for command in self.commands():
+            starts = {start for start in starts if not command.startswith(start)}
+        return sorted(starts)
 
     def follow(self, folder: Path, port: int, page_port: int) -> None:
         """Run every command in the folder, in order, and check what is left. The ports are free."""
