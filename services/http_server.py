@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -39,8 +39,16 @@ def url_of(found: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve_on(config: uvicorn.Config, found: socket.socket, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set."""
+async def serve_on(
+    config: uvicorn.Config,
+    found: socket.socket,
+    stop: asyncio.Event,
+    on_shutdown: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until `stop` is set.
+
+    `on_shutdown` is called before requests under way are waited for; it must end endless streams.
+    """
     server = _Server(config)
     serving = asyncio.create_task(server.serve([found]))
     stopping = asyncio.create_task(stop.wait())
@@ -48,6 +56,7 @@ async def serve_on(config: uvicorn.Config, found: socket.socket, stop: asyncio.E
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        on_shutdown()
         server.should_exit = True
         await serving
 
@@ -57,5 +66,5 @@ class _Server(uvicorn.Server):
     up."""
 
     @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
+    def capture_signals(self) -> Iterator[None]:
         yield

@@ -211,4 +211,6 @@ class Cli:
 
 @pytest.fixture
 def gradus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    # the process of the tests keeps its own logging
+    monkeypatch.setattr("services.json_logging.LOGGERS", {})
     return Cli(monkeypatch, capsys)

@@ -59,13 +59,11 @@ class AccessLogMiddleware:
                 answer = unavailable("the service is stopping: ask again", retry_after_s=1)
                 await answer(scope, receive, noting)
         seconds = time.monotonic() - started_at
-        fields: dict[str, str | int] = {
-            "method": scope["method"] if scope["method"] in METHODS else "other",
-            "route": route_of(scope),
-            "status": statuses[0] if statuses else CLIENT_CLOSED_REQUEST,
-        }
-        method, route, status = map(str, fields.values())
-        self._metrics.request(method, route, status, seconds)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        route = route_of(scope)
+        status = statuses[0] if statuses else CLIENT_CLOSED_REQUEST
+        self._metrics.request(method, route, str(status), seconds)
+        fields: dict[str, str | int] = {"method": method, "route": route, "status": status}
         fields |= scope.get("state", {}).get("log_fields", {})
         log.info("request", extra={"fields": fields | {"ms": round(seconds * 1000, 1)}})
         return fields

@@ -127,7 +127,7 @@ def install(app: FastAPI) -> None:
             allowed: set[str] = set()
             for route in app.routes:
                 if isinstance(route, APIRoute) and route.path == request.scope["route"].path:
-                    allowed |= route.methods or set()
+                    allowed.update(route.methods or ())
             headers["Allow"] = ", ".join(sorted(allowed))
         return problem(error.status_code, str(error.detail), headers=headers)
 

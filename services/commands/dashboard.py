@@ -57,7 +57,10 @@ def dashboard(
         token = checked_token(given, TOKEN_VARIABLE)
     if not runs.is_dir():
         log_line(f"gradus: {runs} is not there yet; runs are shown as they appear")
-    log_json_lines()
+
+    def ready(url: str) -> None:
+        log_line(f"gradus: the dashboard is at {url}")
+        log_json_lines()
 
     async def serve_page() -> None:
         with stopped_by_signals() as stop:
@@ -70,7 +73,7 @@ def dashboard(
                 queues=queues,
                 allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
                 stop=stop,
-                on_ready=lambda url: log_line(f"gradus: the dashboard is at {url}"),
+                on_ready=ready,
             )
 
     run(serve_page())

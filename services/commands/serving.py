@@ -79,7 +79,6 @@ def serve(
     from services.json_logging import log_json_lines
     from services.open_files import raise_open_files
 
-    log_json_lines()
     raise_open_files()  # before a grader starts
     terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
     given: dict[str, Any] = {"adapters": adapters, "tasks": tasks, "nemo_gym_ports": nemo_gym_port}
@@ -88,7 +87,10 @@ def serve(
     except ValidationError as error:
         raise misuse_from_validation_error(error) from None
 
-    ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
+    def ready(url: str) -> None:
+        log_line(f"gradus: serving on {url}")
+        log_json_lines()
+
     if redis is not None:
         from services.api.server import serve as serve_api
 

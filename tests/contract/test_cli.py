@@ -154,7 +154,7 @@ def test_help_names_every_command(gradus: Cli) -> None:
 
 
 def test_every_option_shows_its_default_and_no_help_is_lost_as_markup(gradus: Cli) -> None:
-    assert "[default: (127.0.0.1)]" in re.sub(r"\s+", " ", gradus("serve", "--help").out)
+    assert "[default: 127.0.0.1]" in re.sub(r"\s+", " ", gradus("serve", "--help").out)
     asked: list[Any] = [get_command(application())]
     texts: dict[str, str] = {}
     while asked:

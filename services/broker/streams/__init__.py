@@ -402,12 +402,7 @@ class StreamsBroker(StreamOperations):
             }
             leases = [text for claim, token in mine.items() for text in (claim.job.id, *token)]
             stream = self._redis.key("jobs", grader)
-            args: tuple[str | int, ...] = (
-                self._redis.prefix,
-                layout.GROUP,
-                layout.N_JOB_FIELDS,
-                *leases,
-            )
+            args: list[Argument] = [self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS, *leases]
             try:
                 given_up = await self._redis.run(scripts.RENEW, [stream], *args)
             except NoGroup:
@@ -475,8 +470,7 @@ class StreamsBroker(StreamOperations):
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
         later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
-        token = claim.token.split(" ", 2)
-        args: tuple[str | int, ...] = (layout.GROUP, *token, *bounds, *later)
+        args: list[Argument] = [layout.GROUP, *claim.token.split(" ", 2), *bounds, *later]
         with suppress(NoGroup):  # the producers find that the job is lost and submit it again
             await self._redis.run(scripts.RELEASE, keys, *args)
         self._drop(claim)
