@@ -1,23 +1,17 @@
 """Trainers of a tiny model over several turns, whose grader is a function of the text.
 
-Usage: python -m tests.tiny_turns train MODEL FOLDER [KILL]; torchrun ... tests/tiny_turns.py ranks
-`train` writes the weights to FOLDER/weights.pt; with KILL, the process kills itself when the so
-manieth turn is graded. `ranks` writes chains of two processes, of unequal numbers of turns, through
-TRL's vLLM client; prints what each got.
+Usage: torchrun ... tests/tiny_turns.py
+Two processes write chains of unequal numbers of turns through TRL's vLLM client; prints what each
+got.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from gradus.contract import Faulted, Graded, Stage, Submission, TestCount, faulted
 from gradus.errors import FaultKind
@@ -54,6 +48,10 @@ def verdict(one: Submission) -> Graded | Faulted:
     )
 
 
+class Killed(Exception):
+    """Ends a run where SIGKILL would."""
+
+
 def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
     examples = {
         name: Example(name, name, OcamlTask(tests="let () = assert (f 1 = 2)"))
@@ -65,8 +63,8 @@ def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
     async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Graded | Faulted]:
         nonlocal calls
         calls += 1
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if kill_at is not None and calls >= kill_at:
+            raise Killed
         return [verdict(one) for one in submissions]
 
     return Judge(config, task_submissions(config, examples), grade)
@@ -147,22 +145,6 @@ def tiny_trainer(
         made.files = (output / "completions.jsonl", output / "turns.jsonl")
     made.add_callback(SaveAtRoundEnd(made.steps_in_round()))
     return made
-
-
-def train(model: Path, output: Path, kill_at: int | None = None) -> None:
-    """Go on from the last checkpoint in the folder, if there is one."""
-    import torch
-
-    from trainer.runs.folder import RunFolder, checkpoint_to_resume, step_of
-
-    torch.set_num_threads(1)
-    trainer = tiny_trainer(model, output, TurnsConfig(max=3), kill_at, max_steps=3)
-    checkpoint = checkpoint_to_resume(output, "auto", print)
-    RunFolder(output).forget_after(step_of(checkpoint))
-    if checkpoint is not None:
-        trainer.resume_from(checkpoint)
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    torch.save(trainer.model.state_dict(), output / "weights.pt")
 
 
 # ---------------------------------------------------------------------- two processes
@@ -283,7 +265,4 @@ def _loop() -> Any:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ranks":
-        ranks()
-    else:
-        train(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else None)
+    ranks()

@@ -33,6 +33,7 @@ def written(folder: Path, model: Path, **told: Any) -> Path:
     return folder / "run.yaml"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
     """The run starts as a process, is killed and continued here, and compared with one that ran
     here without a stop."""

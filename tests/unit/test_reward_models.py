@@ -241,7 +241,9 @@ def test_scores_do_not_depend_on_what_is_scored_beside(judge: Path) -> None:
     assert together == pytest.approx(reward_model_scores(judge, PROMPTS[:4], completions), abs=1e-4)
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "broken", [float("nan"), pytest.param(float("inf"), marks=pytest.mark.slow)]
+)
 def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, broken: float) -> None:
     from trainer.rewards.judge import GradingStopped
 
@@ -267,7 +269,7 @@ def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path
 # ---------------------------------------------------------------------- as a reward
 
 
-@pytest.mark.parametrize("stage", ["grpo", "rloo"])
+@pytest.mark.parametrize("stage", ["grpo", pytest.param("rloo", marks=pytest.mark.slow)])
 def test_a_policy_learns_from_a_reward_model_alone(
     stage: str, judge: Path, policy: Path, tmp_path: Path
 ) -> None:

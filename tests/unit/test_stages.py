@@ -51,6 +51,13 @@ STAGES: dict[str, dict[str, Any]] = {
         "pretrain": COMMON,
     },
 }
+
+
+def only(*kept: str) -> list[Any]:
+    """All stages, of which those that show nothing else than these run in `make test-slow`."""
+    return [pytest.param(name, marks=() if name in kept else pytest.mark.slow) for name in STAGES]
+
+
 SECTIONS = {"sft": "sft", "dpo": "dpo", "reward": "reward_model", "pretrain": "pretrain"}
 
 
@@ -229,7 +236,13 @@ DPO_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", DPO_VARIANTS.values(), ids=list(DPO_VARIANTS))
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, marks=() if name == "two losses" else pytest.mark.slow, id=name)
+        for name, options in DPO_VARIANTS.items()
+    ],
+)
 def test_losses_and_references_of_preferences_take_steps(
     options: dict[str, Any], stage: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -240,7 +253,7 @@ def test_losses_and_references_of_preferences_take_steps(
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("name", list(STAGES))
+@pytest.mark.parametrize("name", only("reward", "pretrain"))
 def test_adapters_learn_too_and_are_saved_as_adapters(
     name: str, stage: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -274,7 +287,7 @@ def test_adapters_on_weights_of_four_bits_learn_too(
 # ---------------------------------------------------------------------------------------- going on
 
 
-@pytest.mark.parametrize("name", list(STAGES))
+@pytest.mark.parametrize("name", only("dpo", "pretrain"))
 def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
     name: str, whole: Callable[[str], Path], stage: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -375,7 +388,7 @@ def run_out(
     monkeypatch.setattr(trainer, where, fails)
 
 
-@pytest.mark.parametrize("name", list(STAGES))
+@pytest.mark.parametrize("name", only("pretrain"))
 def test_when_memory_runs_out_batches_get_smaller_and_updates_stay_the_same(
     name: str,
     whole: Callable[[str], Path],
@@ -534,7 +547,7 @@ def test_rows_that_are_too_long_are_counted_aloud(
     assert "3 of 30 rows are left out: longer than max_length (64 tokens)" in said
 
 
-@pytest.mark.parametrize("name", list(STAGES))
+@pytest.mark.parametrize("name", only("sft", "pretrain"))
 def test_a_dry_run_checks_data_model_and_options_and_writes_nothing(
     name: str, stage: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -566,7 +579,7 @@ def test_a_dry_run_names_what_is_wrong(
 # ----------------------------------------------------------------------------------------- experts
 
 
-@pytest.mark.parametrize("name", list(STAGES))
+@pytest.mark.parametrize("name", only("sft"))
 def test_experts_that_would_stay_frozen_are_refused_in_every_stage(
     name: str, stage: Callable[..., Path], mixture: Path, tmp_path: Path
 ) -> None:
@@ -585,7 +598,7 @@ def test_experts_that_would_stay_frozen_are_refused_in_every_stage(
 # ------------------------------------------------------------------------------------------ report
 
 
-@pytest.mark.parametrize("name", list(STAGES))
+@pytest.mark.parametrize("name", only("pretrain"))
 def test_the_report_of_a_stage_shows_both_losses_and_misses_nothing(
     name: str, whole: Callable[[str], Path], tmp_path: Path
 ) -> None:

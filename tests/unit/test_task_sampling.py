@@ -16,7 +16,7 @@ from trl import GRPOConfig
 from gradus.errors import Misuse
 from tests.tiny_models import make_model
 from tests.tiny_sampling import EASY, sampling_trainer
-from tests.tiny_turns import tiny_trainer
+from tests.tiny_turns import Killed, tiny_trainer
 from trainer.config.run import TrainConfig
 from trainer.runs.folder import read_lines
 from trainer.stages.grpo import refuse_wrong_refill
@@ -73,10 +73,6 @@ def test_with_spread_everywhere_refilling_changes_nothing(model: Path, tmp_path:
         trainer.train()
         weights.append(trainer.model.state_dict())
     assert all(torch.equal(weights[0][name], one) for name, one in weights[1].items())
-
-
-class Killed(Exception):
-    """Ends a run where SIGKILL would."""
 
 
 def test_a_run_that_was_killed_replaces_as_one_that_was_not(model: Path, tmp_path: Path) -> None:

@@ -75,7 +75,10 @@ def changed(trainer: Any) -> set[str]:
 # ----------------------------------------------------------------------------------------- experts
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=() if one == "gpt_oss" else pytest.mark.slow) for one in MIXTURES],
+)
 def test_a_step_changes_the_adapters_of_every_layers_experts(
     name: str, model, tmp_path: Path
 ) -> None:  # type: ignore[no-untyped-def]

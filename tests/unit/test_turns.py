@@ -18,14 +18,12 @@ from trl import GRPOConfig
 
 from gradus.errors import Misuse
 from tests.tiny_models import make_model
-from tests.tiny_turns import tiny_trainer
+from tests.tiny_turns import Killed, tiny_trainer
 from trainer.config.run import TrainConfig, TurnsConfig
 from trainer.rollouts.chain import StopReason, advantages_of_turns
 from trainer.rollouts.rollout import usable_template, user_ids
-from trainer.runs.folder import read_lines
+from trainer.runs.folder import RunFolder, checkpoint_to_resume, read_lines, step_of
 from trainer.stages.turns import refuse_wrong_turns
-
-pytestmark = pytest.mark.training
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +34,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("credit", "scale"), [("turn", "group"), ("turn", "batch"), ("chain", "none")]
+    ("credit", "scale"),
+    [
+        ("turn", "group"),
+        pytest.param("turn", "batch", marks=pytest.mark.slow),
+        pytest.param("chain", "none", marks=pytest.mark.slow),
+    ],
 )
 def test_one_turn_is_single_turn_training_bit_for_bit(
     model: Path, tmp_path: Path, credit: Any, scale: str
@@ -69,8 +72,7 @@ def test_tokens_of_the_user_get_no_gradient(model: Path, tmp_path: Path) -> None
         seen.append((inputs, []))
         return loss_of(model, inputs)
 
-    trainer._get_per_token_logps_and_entropies = kept
-    trainer._compute_loss = watched
+    trainer._get_per_token_logps_and_entropies, trainer._compute_loss = kept, watched
     trainer.train()
     masked = trained = 0
     for inputs, (logps,) in seen:
@@ -196,47 +198,45 @@ def test_combinations_that_would_be_wrong_are_refused(
     )
 
 
-def run(*argv: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, argv)],
-        cwd=ROOT,
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def train(model: Path, output: Path, kill_at: int | None = None) -> dict[str, Any]:
+    """Go on from the last checkpoint in the folder, if there is one; the weights."""
+    trainer = tiny_trainer(model, output, TurnsConfig(max=3), kill_at, max_steps=3)
+    checkpoint = checkpoint_to_resume(output, "auto", print)
+    RunFolder(output).forget_after(step_of(checkpoint))
+    if checkpoint is not None:
+        trainer.resume_from(checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+    weights: dict[str, Any] = trainer.model.state_dict()
+    return weights
 
 
 def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(
     model: Path, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "whole"
-    killed = tmp_path / "killed"
-    done = run("tests.tiny_turns", "train", model, whole)
-    assert done.returncode == 0, done.stderr
-    steps = [one["step"] for one in read_lines(whole / "turns.jsonl")]
-    assert run("tests.tiny_turns", "train", model, killed, "8").returncode == -9
-    begun = read_lines(killed / "turns.jsonl")
-    assert {one["step"] for one in begun} < set(steps)
-    again = run("tests.tiny_turns", "train", model, killed)
-    assert again.returncode == 0, again.stderr
-    ends = [torch.load(folder / "weights.pt") for folder in (whole, killed)]
-    assert all(torch.equal(ends[0][name], one) for name, one in ends[1].items())
-    assert [json.dumps(one) for one in read_lines(killed / "turns.jsonl")] == [
-        json.dumps(one) for one in read_lines(whole / "turns.jsonl")
-    ]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    weights = train(model, whole)
+    with pytest.raises(Killed):
+        train(model, killed, kill_at=8)
+    steps = {one["step"] for one in read_lines(whole / "turns.jsonl")}
+    assert {one["step"] for one in read_lines(killed / "turns.jsonl")} < steps
+    again = train(model, killed)
+    assert all(torch.equal(weights[name], one) for name, one in again.items())
+    assert read_lines(killed / "turns.jsonl") == read_lines(whole / "turns.jsonl")
 
 
-def test_processes_with_unequal_chains_get_the_completions_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_processes_with_unequal_chains_get_the_completions_of_their_own() -> None:
     """And TRL's vLLM client alone still gives them others': once it does not, `Rollout` need not
     fill up."""
-    done = run(
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node=2",
-        "tests/tiny_turns.py",
-        "ranks",
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*command, "tests/tiny_turns.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = json.loads(done.stdout.strip().splitlines()[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from trainer.rollouts.rollout import Rollout
 from trainer.runs.folder import append_lines
 from trainer.stages.grpo import GradusTrainer
 
-# TRL warns that it is experimental. `trainer.rollouts` holds all that depends on it.
-warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+# TRL warns that `rollout_func` is experimental. `trainer.rollouts` holds all that depends on it.
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
 class TurnsTrainer(GradusTrainer):
