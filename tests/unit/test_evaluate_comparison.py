@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,8 @@ def test_another_stage_or_a_pass_is_never_frozen() -> None:
 def test_what_was_measured_otherwise_is_refused_unless_it_is_wanted_anyway(
     changed: dict[str, Any], why: str
 ) -> None:
-    before, after = made(BEFORE)[0], made(AFTER, **changed)[0]
+    before = made(BEFORE)[0]
+    after = made(AFTER, **changed)[0]
     with pytest.raises(Misuse, match=why):
         compare(before, after)
     assert any(why in warning for warning in compare(before, after, anyway=True).warnings)
@@ -241,7 +243,8 @@ def test_folders_and_files_are_compared_and_the_json_is_named_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = stored(tmp_path / "before", BEFORE), stored(tmp_path / "after", AFTER)
-    out, page = tmp_path / "out" / "c.json", tmp_path / "out" / "c.html"
+    out = tmp_path / "out" / "c.json"
+    page = tmp_path / "out" / "c.html"
     assert main(before, after / "results.json", None, page, out, anyway=False, seed=0) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == str(out)
@@ -252,9 +255,8 @@ def test_folders_and_files_are_compared_and_the_json_is_named_last(
     change = told["comparisons"][0]["pass_rate"]["change"]
     assert change["low"] <= 0 <= change["high"]
     sides = [card["sides"] for group in told["groups"] for card in group["cards"]]
-    assert ["let f x = before", "let f x = after"] in [
-        [side["completion"] for side in pair] for pair in sides
-    ]
+    before, after = (list(map(itemgetter("completion"), side)) for side in zip(*sides, strict=True))
+    assert ("let f x = before", "let f x = after") in zip(before, after, strict=True)
     assert all("completion" not in one["before"] for one in told["comparisons"][0]["problems"])
 
 

@@ -51,7 +51,6 @@ def mistakes(of: str, metric: str, **more: Any) -> list[str]:
         ("rust.results", f"{SAMPLED}.turns.median_turns", {"bound": "value"}),
         ("rust.results", f"{SAMPLED}.details.invented.answers", {}),
         ("rust.results", f"{SAMPLED}.details.sizes.answer_lines.p50", {"bound": "value"}),
-        ("rust.results", f"{SAMPLED}.details.declined", {}),
         ("rust.results", f"{SAMPLED}.mean_reward", {"against": "{plain.results}"}),
         ("rust.results", f"{SAMPLED}.faulted", {"bound": "value"}),
         ("rust.results", f"{SAMPLED}.details.groups.kind.lists.rate", {}),
