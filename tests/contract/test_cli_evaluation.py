@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,9 @@ def evaluation(tasks: Path, url: str, out: Path) -> list[str]:
     return [sys.executable, "-m", "gradus", *arguments]
 
 
-@pytest.fixture(scope="module")
-def two_of_six(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
-) -> Path:
-    """The folder of an evaluation in which the first two of six tasks are solved."""
-    out = tmp_path_factory.mktemp("evaluations") / "two"
-    with OpenAiLike(solving(rows, 2)).serving() as like, pytest.MonkeyPatch.context() as patch:
+def evaluated(tasks: Path, answer: Any, out: Path) -> Path:
+    """The folder of an evaluation by the real grader of a model that answers so."""
+    with OpenAiLike(answer).serving() as like, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", evaluation(tasks, like.url, out)[2:])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -76,36 +73,17 @@ def two_of_six(
 
 
 @pytest.fixture(scope="module")
-def resumed(
+def two_of_six(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
-) -> tuple[Path, set[str]]:
-    """The folder of an evaluation in which four of six tasks are solved, and the prompts that were
-    sent after its process was killed with three completions in the folder."""
-    out = tmp_path_factory.mktemp("evaluations") / "four"
-    solved = solving(rows, 4)
-    gone = threading.Event()
+) -> Path:
+    """The folder of an evaluation in which the first two of six tasks are solved."""
+    return evaluated(tasks, solving(rows, 2), tmp_path_factory.mktemp("evaluations") / "two")
 
-    def half(text: str, body: Json, before: int) -> Reply | str:
-        if text not in [row["prompt"] for row in rows[:3]]:
-            gone.wait(SOON_S)
-        found: Reply = solved(text, body, before)
-        return found
 
-    with OpenAiLike(half).serving() as like:
-        command = evaluation(tasks, like.url, out)
-        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: lines_in(out / "completions.jsonl") >= 3, killed)
-        killed.kill()
-        killed.wait()
-        gone.set()
-    with OpenAiLike(solved).serving() as like:
-        done = subprocess.run(
-            evaluation(tasks, like.url, out), capture_output=True, text=True, timeout=2 * SOON_S
-        )
-        asked = set(like.prompts())
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(out / "results.json")
-    return out, asked
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service().running() as running:
+        yield running
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
@@ -120,18 +98,39 @@ def lines_in(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_run_that_was_killed_goes_on(resumed: tuple[Path, set[str]], rows: list[Json]) -> None:
-    out, asked = resumed
-    assert asked == {row["prompt"] for row in rows[3:]}
-    found = [
-        json.loads(line) for line in (out / "completions.jsonl").read_text().split("\n") if line
-    ]
+def test_a_run_that_was_killed_goes_on(
+    tmp_path: Path, rows: list[Json], tasks: Path, service: Service
+) -> None:
+    """It is killed with three completions in the folder, and asks for the other three again."""
+    out = tmp_path / "out"
+    gone = threading.Event()
+
+    def half(text: str, body: Json, before: int) -> str:
+        if text not in [row["prompt"] for row in rows[:3]]:
+            gone.wait(SOON_S)
+        return "reward 1"
+
+    with OpenAiLike(half).serving() as like:
+        command = [*evaluation(tasks, like.url, out), "--url", service.url]
+        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: lines_in(out / "completions.jsonl") >= 3, killed)
+        killed.kill()
+        killed.wait()
+        gone.set()
+    with OpenAiLike(lambda *_: "reward 0.5").serving() as like:
+        command = [*evaluation(tasks, like.url, out), "--url", service.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * SOON_S)
+        assert set(like.prompts()) == {row["prompt"] for row in rows[3:]}
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(out / "results.json")
+    text = (out / "completions.jsonl").read_text()
+    found = [json.loads(line) for line in text.split("\n") if line]
     assert [one["status"] for one in found] == ["graded"] * TASKS
-    assert [one["passed"] for one in found] == [True] * 4 + [False] * 2
+    assert [one["passed"] for one in found] == [True] * 3 + [False] * 3
 
 
 def test_the_whole_way_from_a_server_to_pairs(
-    gradus: Cli, two_of_six: Path, resumed: tuple[Path, set[str]], tmp_path: Path
+    gradus: Cli, two_of_six: Path, rows: list[Json], tasks: Path, tmp_path: Path
 ) -> None:
     found = json.loads((two_of_six / "results.json").read_text())
     (greedy,) = found["measurements"]
@@ -139,7 +138,8 @@ def test_the_whole_way_from_a_server_to_pairs(
     causes = greedy["details"]["causes"]
     assert (causes["tests:assertion"], causes["types:syntax"], sum(causes.values())) == (3, 1, 4)
 
-    both = (two_of_six, resumed[0])
+    four = evaluated(tasks, solving(rows, 4), tmp_path / "four")
+    both = (two_of_six, four)
     compared = tmp_path / "compared.json"
     got = gradus("compare", *both, "--json", compared, "--html", tmp_path / "compared.html")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(compared))
@@ -156,10 +156,11 @@ def test_the_whole_way_from_a_server_to_pairs(
     assert len(pairs.read_text().splitlines()) == 2
 
 
-def test_a_reward_that_changed_is_status_one(gradus: Cli, two_of_six: Path, tmp_path: Path) -> None:
+def test_a_reward_that_changed_is_status_one(
+    gradus: Cli, two_of_six: Path, tmp_path: Path, service: Service
+) -> None:
     folder = shutil.copytree(two_of_six, tmp_path / "copy")
-    with Service().running() as service:  # everything passes there
-        got = gradus("replay", folder, "--url", service.url)
+    got = gradus("replay", folder, "--url", service.url)  # everything passes there
     assert (got.status, got.out.splitlines()[-1]) == (1, str(folder / "replay.json"))
     found = json.loads((folder / "replay.json").read_text())
     assert [change["new_cause"] for change in found["changed"]] == ["passed"] * 4
@@ -248,14 +249,14 @@ def test_samples_have_metrics_where_they_are_asked_for(gradus: Cli, tmp_path: Pa
 
 
 def test_a_talk_about_a_task_has_the_verdict_after_each_answer(
-    gradus: Cli, tasks: Path, rows: list[Json]
+    gradus: Cli, tasks: Path, rows: list[Json], service: Service
 ) -> None:
     task = rows[1]
 
     def answer(text: str, body: Json, before: int) -> str:
-        return f"```ocaml\n{task['stub'] if text == task['prompt'] else task['solution']}\n```"
+        return "reward 0.25" if text == task["prompt"] else "reward 1"
 
-    asks = ("chat", "--tasks", tasks, "--task", task["id"])
+    asks = ("chat", "--tasks", tasks, "--url", service.url, "--task", task["id"])
     with OpenAiLike(answer).serving() as like:
         got = gradus(*asks, "--endpoint", like.url, stdin=b"Repair it.\n")
         assert gradus(*asks[:-1], "none", "--endpoint", like.url).status == 2
@@ -268,10 +269,12 @@ def test_a_talk_about_a_task_has_the_verdict_after_each_answer(
             assert (said.status, why in said.err) == (2, True)
     assert got.status == 0
     verdicts = [line for line in got.out.splitlines() if line.startswith("[reward ")]
-    assert "did not pass" in verdicts[0]
-    assert verdicts[1:] == ["[reward 1.000, passed, stage tests]"]
+    assert verdicts == [
+        "[reward 0.250, did not pass, stage tests]",
+        "[reward 1.000, passed, stage tests]",
+    ]
     said = [message["content"] for message in like.requests[1][1]["messages"]]
-    assert said == [task["prompt"], f"```ocaml\n{task['stub']}\n```", "Repair it."]
+    assert said == [task["prompt"], "reward 0.25", "Repair it."]
 
 
 def test_a_talk_goes_on_until_the_input_ends(gradus: Cli) -> None:
@@ -291,7 +294,7 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
             ('{"prompt": " "}', "prompt: is missing"),
             ('{"prompt": 7}', "prompt: is missing"),
             ('{"messages": [{"role": "king", "content": "x"}]}', "prompt: is missing"),
-            ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "occurred before"),
+            ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "id of its own"),
             ("", "holds no rows"),
         ):
             (tmp_path / "p.jsonl").write_text(text)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from fake_openai_server import Json, OpenAiLike, Reply, said
 
 from gradus.resources import configs
@@ -66,6 +67,7 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(
     assert not any(word in json.dumps(asked) for word in ("12345", "assert ("))
 
 
+@pytest.mark.slow
 def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: Path) -> None:
     rows = (configs() / "tasks" / "story.jsonl").read_text().splitlines()[:2]
     tasks = tmp_path / "story.jsonl"

@@ -38,9 +38,8 @@ def judged(name: GraderName, grader: Grader) -> tuple[dict[str, list[str]], dict
 
 
 def named(record: Record, grader: str) -> list[str]:
-    return [
-        name for one in record["diagnostics"] if (name := invented_name(one, grader)) is not None
-    ]
+    names = [invented_name(one, grader) for one in record["diagnostics"]]
+    return [name for name in names if name is not None]
 
 
 def test_rustc_names_what_does_not_exist(rust_grader: RustGrader) -> None:

@@ -312,7 +312,7 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(
         "python",
     )
     assert listed["held_out"]["pass_rate"] == 0.5
-    assert gradus("replay", out, "--url", url, "--quiet").status == 0
+    assert gradus("replay", out, "--url", url).status == 0
     assert typo.status == 2
     assert "there is no grader 'pyton'" in typo.err
 

@@ -315,9 +315,9 @@ def test_the_page_of_an_evaluation_has_rates_turns_groups_and_faults(
 ) -> None:
     text = text_of(browser, pages["evaluation"])
     for wanted in (
-        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2", "never green",  # noqa: E501
+        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2",
         "type-checks", "tests that pass, on average", "Tasks that pass, by difficulty", "Tasks that pass, by kind",  # noqa: E501
-        "Verdicts by reward", "Completions by length in", "tokens per second, all together", "Did not pass",  # noqa: E501
+        "tokens per second, all together", "Did not pass",
         "Names that do not exist", "List.summ", "What the figures are",
     ):  # fmt: skip
         assert wanted in text
@@ -375,9 +375,9 @@ def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path
 def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, Path]) -> None:
     text = text_of(browser, pages["comparison"])
     for wanted in (
-        "percentage points, 95% interval", "What was compared", "Tasks by the stage of their middle completion",  # noqa: E501
+        "percentage points, 95% interval", "What was compared",
         "before: types", "pass@1 by kind", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
-        "turned to assignments and loops",
+        "Tasks by where their middle completion stopped, before and after",
     ):  # fmt: skip
         assert wanted in text
     values = [one.text for one in browser.find_elements("css selector", ".hero dd")]

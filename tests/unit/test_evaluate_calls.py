@@ -393,7 +393,6 @@ def test_a_server_that_answers_nonsense_has_malformed_calls_or_none(
     [
         ([], "holds no rows"),
         ([{"id": "a"}], "role and content"),
-        ([chat_row(TRAJECTORY)] * 2, "occurred before"),
         ([chat_row(TRAJECTORY) | {"tools": []}], "no list of tools"),
         ([chat_row(TRAJECTORY) | {"tools": "["}], "tools"),
         ([chat_row(TRAJECTORY) | {"tools": [{"function": {}}]}], "without a name"),
@@ -415,12 +414,6 @@ def test_rows_that_are_no_trajectories_are_refused_by_name(
     data = written(rows, tmp_path / "rows.jsonl")
     with pytest.raises(Misuse, match=why):
         list(cut_points(data, None, served=True))
-
-
-@pytest.mark.parametrize("changed", [{"samples": 2}, {"turns": 2}, {"max_new_tokens": 0}])
-def test_each_turn_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
-    with pytest.raises(Misuse, match=r"once|max_new_tokens"):
-        measured(lambda *_: "x", chats(tmp_path), tmp_path / "out", **changed)
 
 
 @pytest.mark.training

@@ -187,6 +187,7 @@ def test_each_completion_is_told_for_other_programs(
     assert read_evaluation(folder).evaluation.name == "out"
 
 
+@pytest.mark.slow
 def test_an_evaluation_in_a_runs_folder_is_in_its_report(
     tasks: Path, tmp_path: Path, service: Service
 ) -> None:
@@ -343,10 +344,8 @@ def test_vllm_is_told_to_sample_as_training_does_and_other_servers_get_no_fields
         {"top_k": -1, "repetition_penalty": 1.0} if owner == "vllm" else {}
     )
     fields = ("top_k", "min_p", "repetition_penalty")
-    assert all(
-        {name: body[name] for name in fields if name in body} == expected
-        for _, body, _ in like.requests
-    )
+    for _, body, _ in like.requests:
+        assert {name: body[name] for name in fields if name in body} == expected
 
 
 # ---------------------------------------------------------------------- a model here
@@ -404,6 +403,7 @@ def test_a_model_here_goes_on_as_if_it_had_never_been_stopped(
 
 
 @pytest.mark.training
+@pytest.mark.slow
 def test_a_prompt_that_is_too_long_for_a_model_here_is_a_generation_error(
     model: Path, tasks: Path, tmp_path: Path, service: Service
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -254,9 +255,8 @@ def test_folders_and_files_are_compared_and_the_json_is_named_last(
     change = told["comparisons"][0]["pass_rate"]["change"]
     assert change["low"] <= 0 <= change["high"]
     sides = [card["sides"] for group in told["groups"] for card in group["cards"]]
-    assert ["let f x = before", "let f x = after"] in [
-        [side["completion"] for side in pair] for pair in sides
-    ]
+    before, after = (list(map(itemgetter("completion"), side)) for side in zip(*sides, strict=True))
+    assert ("let f x = before", "let f x = after") in zip(before, after, strict=True)
     assert all("completion" not in one["before"] for one in told["comparisons"][0]["problems"])
 
 

@@ -133,10 +133,10 @@ def test_null_in_further_fields_leaves_one_of_ours_out() -> None:
 
 
 def test_the_same_plan_asks_for_the_same_seeds_and_another_seed_for_others() -> None:
-    first, again, other = (
-        [ask.seed for ask in asks_of(problems("a", "b"), plan(seed=seed, samples=3))]
-        for seed in (1, 1, 2)
-    )
+    def seeds(seed: int) -> list[int]:
+        return [ask.seed for ask in asks_of(problems("a", "b"), plan(seed=seed, samples=3))]
+
+    first, again, other = map(seeds, (1, 1, 2))
     assert first == again
     assert not set(first) & set(other)
 

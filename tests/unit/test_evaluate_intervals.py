@@ -173,10 +173,7 @@ def test_a_uniform_change_still_has_width() -> None:
 def test_sign_flips_are_the_share_of_all_signs_that_go_as_far() -> None:
     changes = [0.5, -0.25, 0.75, 0.0, 0.25, 0.1]
     moved = [change for change in changes if change]
-    sums = [
-        abs(sum(s * c for s, c in zip(signs, moved, strict=True)))
-        for signs in product((1, -1), repeat=len(moved))
-    ]
+    sums = [abs(np.dot(signs, moved)) for signs in product((1, -1), repeat=len(moved))]
     expected = sum(total >= abs(sum(moved)) - 1e-12 for total in sums) / len(sums)
     assert sign_flip(changes) == pytest.approx(expected)
     assert sign_flip([]) == sign_flip([0.0, 0.0]) == 1.0

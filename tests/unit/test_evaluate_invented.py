@@ -75,9 +75,8 @@ def test_warnings_other_stages_and_faults_do_not_count() -> None:
 
 
 def test_many_names_are_cut_to_the_most_frequent() -> None:
-    records = [
-        answer(str(n), *(missing(f"f{k}") for k in range(n + 1))) for n in range(MOST_NAMES + 5)
-    ]
+    names = [missing(f"f{n}") for n in range(MOST_NAMES + 5)]
+    records = [answer(str(n), *names[: n + 1]) for n in range(MOST_NAMES + 5)]
     found = invented_of(records, "rust")
     assert found is not None
     assert list(found.names.items())[:2] == [("f0", MOST_NAMES + 5), ("f1", MOST_NAMES + 4)]

@@ -194,8 +194,8 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
     large = measured(plan())
     monkeypatch.setattr("trainer.evaluate.collect.HANDFUL", 1)
     small = measured(plan())
-    texts = [[record["completion"] for record in found.records] for found in (small, large)]
-    assert texts[0] == texts[1]
+    texts = [record["completion"] for record in small.records]
+    assert texts == [record["completion"] for record in large.records]
     assert [(r["prompt_id"], r["sample"]) for r in small.records[:5]] == [
         ("a", 0),
         ("a", 1),
@@ -203,11 +203,10 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
         ("a", 3),
         ("b", 0),
     ]
-    plain = [
-        [one.model_copy(update={"details": None}) for one in found.evaluation.measurements]
-        for found in (small, large)
-    ]
-    assert plain[0] == plain[1]
+    for one, other in zip(
+        small.evaluation.measurements, large.evaluation.measurements, strict=True
+    ):
+        assert one.model_copy(update={"details": other.details}) == other
 
 
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:

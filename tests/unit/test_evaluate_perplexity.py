@@ -112,7 +112,9 @@ def test_of_chats_only_answers_with_their_end_are_counted(
     assert document.counted_bytes == len("ANSWERAGAIN")
 
 
-@pytest.mark.parametrize("window", [16, 11, 2])
+@pytest.mark.parametrize(
+    "window", [16, *(pytest.param(size, marks=pytest.mark.slow) for size in (11, 2))]
+)
 def test_windows_foresee_every_token_once_from_what_they_hold(
     tiny: tuple[Any, Any], window: int
 ) -> None:

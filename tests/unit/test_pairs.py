@@ -163,7 +163,13 @@ def test_what_is_no_graded_completion_is_refused_with_its_line(
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("prompt", ["Do it.", [{"role": "user", "content": "Do it."}]])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [{"role": "user", "content": "Do it."}],
+        pytest.param("Do it.", marks=pytest.mark.slow),
+    ],
+)
 def test_trls_dpo_reads_them(tmp_path: Path, prompt: Any) -> None:
     from datasets import load_dataset
     from trl import DPOConfig, DPOTrainer

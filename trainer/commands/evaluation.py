@@ -263,7 +263,7 @@ def sample(
     samples: Samples = 1,
     metrics: Annotated[
         bool,
-        typer.Option("--metrics", help="Measure distinct-1 and -2, length and repetition too"),
+        typer.Option("--metrics", help="Measure distinct-1 and -2, and length too"),
     ] = False,
     *,
     asking: Asking,

@@ -8,7 +8,7 @@ judged is in none of them. Quantiles are interpolated between neighbours.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import fmean, median
 from typing import Any
@@ -34,15 +34,12 @@ from trainer.evaluate.verdicts import (
     code_of,
     grader_of,
     invented_names,
-    is_declined,
     is_judged,
     is_passed,
     rate_test,
 )
 
 MOST_NAMES = 20
-REPEATED = 4
-"""Words of a run that counts as repeated when it occurs again in the same completion."""
 
 
 class Speed(Part):
@@ -89,7 +86,6 @@ class Sizes(Part):
     """Lines of code, blank ones left out. Quantiles are over judged answers."""
 
     answer_lines: Quantiles | None
-    """Lines of the answer."""
     changed_lines: Quantiles | None
     """Lines that differ between the task's `stub` and the answer; None where no task has one."""
 
@@ -101,11 +97,7 @@ class TextMetrics(Part):
     """Different words as a share of all words of all completions (Li et al. 2016)."""
     distinct_2: float
     """Different pairs of neighbours as a share of all."""
-    repetition: float
-    """Share of a completion's runs of four words that stood in it before; the mean over
-    completions."""
     words: float
-    """Words of a completion, on average."""
 
 
 class Details(Part):
@@ -118,19 +110,13 @@ class Details(Part):
     truncated: Truncated | None
     """None where the source did not report how completions ended."""
     generation_errors: dict[str, int]
-    """By kind."""
     speed: Speed
     completion_tokens: Quantiles | None
     imperative: Rate | None
     """Share of the completions that assign or loop; None for languages where nothing tells."""
     groups: dict[str, dict[str, Group]]
-    """By column, `kind` or `difficulty`, and by its values."""
     invented: HallucinatedNames | None
-    """None for graders without a language."""
     sizes: Sizes | None
-    """Lines of code; None where answers are none."""
-    declined: Rate | None
-    """Share of answers that decline a task; None where answers are no code."""
     text: TextMetrics | None
 
 
@@ -167,9 +153,6 @@ def details_of(
         groups={name: _groups(verdicts, name, seed) for name in group_columns(verdicts)},
         invented=invented_of(verdicts, description.name, seed),
         sizes=_sizes(verdicts, fences) if fences else None,
-        declined=_share(verdicts, lambda record: is_declined(record, description), seed)
-        if fences
-        else None,
         text=text_metrics([str(record["completion"]) for record in written]),
     )
 
@@ -294,24 +277,18 @@ def text_metrics(texts: Sequence[str]) -> TextMetrics | None:
         return None
     split = [text.split() for text in texts]
     return TextMetrics(
-        distinct_1=_distinct(run for words in split for run in _runs(words, 1)),
-        distinct_2=_distinct(run for words in split for run in _runs(words, 2)),
-        repetition=fmean(
-            1 - _distinct(_runs(words, REPEATED)) if len(words) > REPEATED else 0.0
-            for words in split
-        ),
+        distinct_1=_distinct(split, 1),
+        distinct_2=_distinct(split, 2),
         words=fmean(map(len, split)),
     )
 
 
-def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[start:] for start in range(length)), strict=False)
-
-
-def _distinct(runs: Iterator[tuple[str, ...]]) -> float:
-    """The share of different ones; 0 where there is none."""
-    found = list(runs)
-    return len(set(found)) / len(found) if found else 0.0
+def _distinct(texts: Sequence[Sequence[str]], length: int) -> float:
+    """The share of different ones among all runs of so many words; 0 where there is none."""
+    runs: list[tuple[str, ...]] = []
+    for words in texts:
+        runs += zip(*(words[start:] for start in range(length)), strict=False)
+    return len(set(runs)) / len(runs) if runs else 0.0
 
 
 # ------------------------------------------------------------------------------------------- turns
@@ -322,7 +299,6 @@ class Turns(Part):
     tasks."""
 
     asked: int
-    """How often an answer was asked for, at most."""
     chains: int
     green_by: dict[int, Rate]
     """By turn: the share that is green in this turn or an earlier one. Turn 1 is pass@1."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from gradus.descriptions import GraderDescription
+from gradus.descriptions import GraderDescription, description_of
+from gradus.tasks import TASKS as BUILT_IN
 from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.evaluate.collect import (
@@ -68,13 +69,15 @@ def main(
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
     rubric = rubric or rubric_of(trained_with, name)
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
+    if name in BUILT_IN:  # before a service is waited for
+        refuse_turns(description_of(name), plan.turns)
     console = Console(stderr=True)
 
     async def collected() -> tuple[GraderDescription, list[Record], list[Record]]:
         """The grader's description, the first answers, and those of later turns."""
+        await judge.info()  # who is away is said before a model is loaded
         description = await judge.description()
         refuse_turns(description, plan.turns)
-        await judge.info()  # who is away is said before a model is loaded
         for rule in description.rates.values():
             rate_test(rule, description.stages)  # refused before anything is asked
         source = source_of(asked, plan, trained_with)
@@ -130,7 +133,6 @@ def _figures(found: Measurement) -> dict[str, str]:
     figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
     further = {
         "  answers with invented names": details.invented and details.invented.answers,
-        "  answers that decline": details.declined,
         "  tests, on average": details.partial_tests,
     }
     figures |= {name: f"{rate.value:.1%}" for name, rate in further.items() if rate}

@@ -111,7 +111,6 @@ class Comparison(Part):
     before: Side
     after: Side
     warnings: tuple[str, ...]
-    """What differs beside the model."""
     tasks: int
     """Judged both times."""
     only_before: int
@@ -121,7 +120,6 @@ class Comparison(Part):
     test: Test
     turns: dict[str, int]
     net: int
-    """Improved less regressed."""
     migration: dict[str, dict[str, int]]
     """Tasks by the stage before and the stage after."""
     frozen: tuple[str, ...]

@@ -50,17 +50,13 @@ class Server:
     api_key: str | None = None
     concurrency: int = 16
     timeout_s: float = 300.0
-    """Seconds for one attempt."""
     attempts: int = 5
 
     def __post_init__(self) -> None:
         try:
             parsed = urlsplit(self.url)
-            usable = (
-                parsed.scheme in ("http", "https")
-                and bool(parsed.hostname)
-                and (parsed.port or 80) > 0
-            )
+            usable = parsed.scheme in ("http", "https") and bool(parsed.hostname)
+            usable = usable and (parsed.port or 80) > 0
         except ValueError:  # a port over 65535
             usable = False
         if not usable or parsed.query or parsed.fragment:

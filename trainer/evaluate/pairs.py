@@ -27,7 +27,6 @@ class Answer:
 
     prompt_id: str
     prompt: Any
-    """A text, or messages."""
     completion: str
     reward: float
     passed: bool

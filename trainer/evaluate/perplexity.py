@@ -36,13 +36,10 @@ class Perplexity(Part):
     schema_: Literal["gradus/perplexity@1"] = Field("gradus/perplexity@1", alias="schema")
     model: str
     data: str
-    """Name of the file."""
     data_sha256: str
     documents: int
     tokens: int
-    """That were counted."""
     window: int
-    """Tokens that the model sees at once, at most."""
     perplexity: Rate
     """exp of the mean negative log-likelihood of a token, with an interval over documents."""
     bits_per_byte: float

@@ -9,6 +9,7 @@ has to be guessed.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
+from gradus.extract import after_thinking
 from gradus.languages import DECLINE_INSTRUCTION
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import render_text
@@ -30,8 +32,11 @@ from trainer.evaluate.single_sample_runs import (
     named_rows,
     told_on_terminal,
 )
-from trainer.evaluate.verdicts import answered
 from trainer.rewards.judge import Record
+
+Answered = Literal["code", "declined", "neither"]
+_LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*\S", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 
 
 class Declines(UngradedFigures):
@@ -40,7 +45,6 @@ class Declines(UngradedFigures):
 
     schema_: Literal["gradus/declines@1"] = Field("gradus/declines@1", alias="schema")
     asks: int
-    """That were answered."""
     accuracy: Rate | None
     """Share of the answers that decline what cannot be done and have code for what can."""
     declined_when_due: Rate | None
@@ -48,7 +52,6 @@ class Declines(UngradedFigures):
     answered_when_due: Rate | None
     """Share of the possible requests that are answered with code, right or wrong."""
     by_kind: dict[str, Rate]
-    """The accuracy by kind of ask."""
     neither: int
     """Answers with neither code nor the declared line, or with both; wrong either way."""
 
@@ -107,6 +110,15 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
         pair = name if row.values.get("pair") in (None, "") else row.text("pair")
         kind = "asks" if row.values.get("kind") in (None, "") else row.text("kind")
         yield Wanted(problem, pair, kind, can)
+
+
+def answered(completion: str) -> Answered:
+    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
+    visible = after_thinking(completion)
+    has_code = bool(_FENCE.search(visible))
+    if has_code is bool(_LINE.search(visible)):
+        return "neither"
+    return "code" if has_code else "declined"
 
 
 def declines_of(

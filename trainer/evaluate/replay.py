@@ -59,9 +59,7 @@ class Change(Part):
 class Replay(Part):
     schema_: Literal["gradus/replay@1"] = Field("gradus/replay@1", alias="schema")
     grader: str
-    """The revision that judged now."""
     completions: int
-    """Stored with a verdict, and judged again."""
     left_alone: int
     """Stored without a verdict, or of tasks that the folder does not hold."""
     faulted_now: int

@@ -48,7 +48,6 @@ class ProblemFigures(Part):
     """Where the middle one of its completions stopped, by how far they came, or `passed`; the
     earlier of two."""
     cause: str | None = None
-    """What stopped that completion."""
 
 
 class Measurement(Part):
@@ -58,7 +57,6 @@ class Measurement(Part):
     mode: Mode
     temperature: float
     samples: int
-    """Completions asked for per task."""
     graded: int
     faulted: int
     passed: int
@@ -71,7 +69,6 @@ class Measurement(Part):
     """Means over verdicts; they add up to the mean reward over completions."""
     flags: dict[str, int]
     faults: dict[str, int]
-    """By kind."""
     problems: tuple[ProblemFigures, ...]
     details: Details
     turns: Turns | None = None
@@ -111,9 +108,7 @@ class Evaluation(Part):
     machine: dict[str, str | int | float | None]
     measurements: tuple[Measurement, ...]
     served: bool = False
-    """By an endpoint; otherwise by a model in the measuring process."""
     asked_as: str | None = None
-    """`chat`: messages through a chat template. `text`: one plain text."""
     top_p: float | None = None
     grader_description: GraderDescription
 
@@ -295,7 +290,6 @@ class Read:
     """An evaluation that was read again."""
 
     path: Path
-    """Path of the figures."""
     evaluation: Evaluation
     completions: Path
     """May be missing: figures can be compared without."""

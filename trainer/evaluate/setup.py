@@ -47,21 +47,15 @@ class AskSettings(BaseModel):
     """Ask with messages, or with one text; None: as trained, else messages for an endpoint and one
     text here."""
     system: str | None = None
-    """System message, with `chat`."""
     template: str | None = None
     """What the model reads, with {prompt} in it."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Requests to the endpoint at one time."""
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 300.0
-    """Seconds for one completion of the endpoint."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    """How often one completion is asked for."""
     batch_size: Annotated[int, Field(ge=1)] = 64
-    """Completions written at once by a model here."""
     config: Path | None = None
     """Configuration of a grader here; None: the shipped one."""
     slots: Annotated[int | None, Field(ge=1, le=256)] = None
-    """Submissions that a grader here grades at one time."""
 
 
 class SamplingOptions(AskSettings):
@@ -73,7 +67,6 @@ class SamplingOptions(AskSettings):
     server: Server | None = None
     """None: the model is loaded here."""
     like: Path | None = None
-    """A run folder whose prompts and rubric are used."""
     samples: int = 1
     temperature: float = 1.0
     greedy: bool = True

@@ -46,7 +46,6 @@ class UngradedFigures(Part):
 
     model: str
     data: str
-    """Name of the file."""
     data_sha256: str
     unwritten: dict[str, int]
     """Generation errors by kind; what was not written is in no share."""
@@ -81,8 +80,6 @@ def asked_for(
 ) -> tuple[EvalPlan, list[Record]]:
     """One completion of each problem, in their order; `asked` has its model. Raises what asking
     raises."""
-    if asked.samples != 1 or asked.turns != 1:
-        raise Misuse("this command samples each row once: leave out --samples and --max-turns")
     plan = plan_of(
         asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt
     )
@@ -117,15 +114,9 @@ def told_on_terminal(found: UngradedFigures, lines: Iterable[str], file: Path) -
 
 
 def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
-    """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse
-    for an id that occurred before, and for a file without rows."""
-    seen: dict[str, str] = {}
+    """The first `limit` rows, checked, each with its id or, without one, its number."""
     for number, row in enumerate(islice(non_empty_rows(data), limit), start=1):
-        name = str(row.values.get("id") or f"row-{number}")
-        if name in seen:
-            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
-        seen[name] = row.where
-        yield name, row
+        yield str(row.values.get("id") or f"row-{number}"), row
 
 
 class SampleMetrics(Part):

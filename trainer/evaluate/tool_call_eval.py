@@ -45,7 +45,6 @@ class Calls(UngradedFigures):
     schema_: Literal["gradus/calls@1"] = Field("gradus/calls@1", alias="schema")
     trajectories: int
     turns: int
-    """That were written."""
     calls: int
     format: Rate | None
     """Share of the calls that are well formed; None where nothing was called at all."""

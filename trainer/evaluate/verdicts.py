@@ -7,15 +7,13 @@ some languages have is in `gradus.languages`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from gradus.contract import Stage
-from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse
-from gradus.extract import after_thinking, extract
+from gradus.extract import extract
 from gradus.languages import language_of
 
 Record = Mapping[str, Any]
@@ -204,68 +202,3 @@ def changed_lines(before: str, after: str) -> int:
     """
     old, new = Counter(code_lines(before)), Counter(code_lines(after))
     return (old - new).total() + (new - old).total()
-
-
-# --------------------------------------------------------------------------------------- declining
-
-_LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*(?P<reason>\S[^\n]*)", re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
-PHRASES = (
-    "i cannot",
-    "i can't",
-    "i can not",
-    "i am unable",
-    "i'm unable",
-    "i am not able",
-    "i'm not able",
-    "i won't",
-    "i will not",
-    "i must decline",
-    "i have to decline",
-    "i am sorry",
-    "i'm sorry",
-    "sorry, but",
-    "i apologize",
-    "as an ai",
-    "cannot assist",
-    "can't assist",
-    "cannot help",
-    "can't help",
-    "unable to help",
-    "unable to assist",
-    "cannot be done",
-    "can't be done",
-    "cannot be implemented",
-    "can't be implemented",
-    "is not possible to",
-    "it's not possible",
-    "it isn't possible",
-    "this is impossible",
-)
-"""In small letters, with plain apostrophes; one of them anywhere behind the thoughts."""
-
-Answered = Literal["code", "declined", "neither"]
-
-
-def answered(completion: str) -> Answered:
-    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
-    visible = after_thinking(completion)
-    has_code = bool(_FENCE.search(visible))
-    if has_code is bool(_LINE.search(visible)):
-        return "neither"
-    return "code" if has_code else "declined"
-
-
-def is_declined(record: Record, description: GraderDescription) -> bool:
-    """Whether a judged answer to a task that can be done declines it.
-
-    It has no fenced block, did not get past the first stage behind `extract`, and has `CANNOT:` or
-    one of `PHRASES` behind its thoughts.
-    """
-    if is_passed(record) or record.get("stage") not in stage_order(description.stages)[:2]:
-        return False
-    visible = after_thinking(str(record["completion"]))
-    if _FENCE.search(visible):
-        return False
-    plain = visible.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-    return bool(_LINE.search(visible)) or any(phrase in plain for phrase in PHRASES)

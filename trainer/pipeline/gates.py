@@ -34,7 +34,6 @@ class Gate(Section):
     of: str
     """The file: what `gradus eval`, `gradus compare` or a run left; or lm-eval's folder."""
     metric: str
-    """Where in it, as `trainer.pipeline.metrics` says."""
     at_least: Finite | None = None
     at_most: Finite | None = None
     bound: Literal["confidence", "value"] = "confidence"
