@@ -56,7 +56,7 @@ VLLM_WHEN_THERE = (
     'until [ -d "$1" ]; do sleep 0.2; done; exec "$0" vllm "$@" --device cpu --max-model-len 256'
     " --max-num-seqs 128"
 )
-"""For a shell: the warm start, which writes the model, begins after the server is asked for."""
+"""Shell command of a vLLM server that starts once the warm start has written its model."""
 QUICK = (
     "--max_steps",
     "12",
