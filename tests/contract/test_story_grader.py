@@ -235,10 +235,10 @@ def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(
             seen.extend(texts)
             return story_grader.encoder.embed(texts)
 
-    lines = [
-        f"As a clerk, I want to {' '.join(f'file{number} form' for _ in range(50))}."
-        for number in range(45)
-    ]
+    lines = []
+    for number in range(45):
+        want = " ".join([f"file{number} form"] * 50)
+        lines.append(f"As a clerk, I want to {want}.")
     answer = read("\n".join(lines), 32_000, 256)
     found = judged(
         answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate.gate, Noting()
