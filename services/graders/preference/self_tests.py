@@ -50,7 +50,8 @@ def _prompts(model: Model) -> Iterator[Prompt]:
 def _of_scores(model: Model, dtype: str) -> Iterator[str]:
     for prompt in _prompts(model):
         ids = [model.read(prompt, text).ids for text in _TEXTS]
-        together, alone = model.scores(ids), [model.scores([one])[0] for one in ids]
+        together = model.scores(ids)
+        alone = [model.scores([one])[0] for one in ids]
         if wrong := [score for score in (*together, *alone) if not math.isfinite(score)]:
             yield f"it scores {wrong[0]}: its weights are broken, or too large for {dtype}"
             return

@@ -91,7 +91,8 @@ def without_tags(text: str) -> str:
 
 def _without_json(text: str) -> Iterator[str]:
     """The parts of `text` in order, JSON values that hold stories replaced by these."""
-    done, failed, decoder = 0, 0, json.JSONDecoder()
+    done = failed = 0
+    decoder = json.JSONDecoder()
     lenient = _LAST_COMMA.sub(r"\1", text)
     for start in _JSON_START.finditer(lenient):
         if start.end() < done:
@@ -168,5 +169,8 @@ def _row_story(cells: Sequence[str], head: Sequence[str]) -> str | None:
         return whole
     if story := _story_of(dict(zip(head, cells, strict=False))):
         return story
-    clauses = [cell for cell in cells if any(opening.match(cell) for opening in _OPENINGS.values())]
-    return ", ".join(clauses) or None
+    return ", ".join(filter(_opens_a_clause, cells)) or None
+
+
+def _opens_a_clause(cell: str) -> bool:
+    return any(opening.match(cell) for opening in _OPENINGS.values())
