@@ -372,7 +372,8 @@ class _Watch:
         self._last: _Activity | None = None
 
     def until_end(self, out_fd: int, err_fd: int, report_fd: int) -> Outcome:
-        output, report = self.limits.output_kb << 10, self.limits.report_kb << 10
+        output = self.limits.output_kb << 10
+        report = self.limits.report_kb << 10
         captures = {
             out_fd: _Capture(output, 2 * output, bytearray()),
             err_fd: _Capture(output, 2 * output, bytearray()),
@@ -464,7 +465,8 @@ class _Watch:
             or abs(activity.ran_s - last.ran_s) > _PROGRESS_S
             or activity.waited_s - last.waited_s > 0.02
         ):
-            self._last, self._progress = activity, now
+            self._last = activity
+            self._progress = now
         return now - self._progress >= idle_s
 
     def _why_late(self) -> ExitReason:

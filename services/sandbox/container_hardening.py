@@ -42,7 +42,8 @@ class ContainerState:
         found: tuple[list[str], str, list[str]] = ([], "", [])
         for line in self._text("proc/self/mountinfo").splitlines():
             place, _, system = line.partition(" - ")
-            fields, of_system = place.split(), system.split()
+            fields = place.split()
+            of_system = system.split()
             if len(fields) > 5 and len(of_system) > 2 and fields[4] == point:
                 found = fields[5].split(","), of_system[0], of_system[2].split(",")
         return found

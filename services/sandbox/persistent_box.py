@@ -54,12 +54,10 @@ class BwrapPersistentBox:
             *((pipe, pipe.write) for pipe in (out, err, report, status)),
         ):
             pipe.close(end)
-        self._stdin, self._out, self._err, self._report = (
-            stdin.write,
-            out.read,
-            err.read,
-            report.read,
-        )
+        self._stdin = stdin.write
+        self._out = out.read
+        self._err = err.read
+        self._report = report.read
         for fd in (self._stdin, self._out, self._err, self._report):
             os.set_blocking(fd, False)
         try:

@@ -127,6 +127,6 @@ _TABLE = """
 """`name number-on-x86-64 number-on-aarch64`, where `-` is a call that does not exist there."""
 ALLOWED: dict[str, tuple[int, int | None]] = {
     name: (int(intel), None if arm == "-" else int(arm))
-    for name, intel, arm in (call.split() for call in _TABLE.split(","))
+    for name, intel, arm in map(str.split, _TABLE.split(","))
 }
 """Call -> its number on x86-64 and on aarch64, where old calls do not exist."""

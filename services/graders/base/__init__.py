@@ -101,10 +101,8 @@ def installed() -> dict[str, EntryPoint]:
     """Entry points of the graders that are installed here, by name; those that ship with Gradus
     first."""
     found = {point.name: point for point in found_in(GROUP)}
-    return {
-        name: found[name]
-        for name in [*(one for one in TASKS if one in found), *sorted(found.keys() - TASKS)]
-    }
+    names = [*filter(found.__contains__, TASKS), *sorted(found.keys() - TASKS)]
+    return {name: found[name] for name in names}
 
 
 def load(name: str, **settings: Any) -> Grader:

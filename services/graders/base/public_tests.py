@@ -38,12 +38,10 @@ def with_public_tests(
         limits = [flag for flag in facts.flags if flag.startswith("limit:")]
         if not facts.passed:
             why = f" ({', '.join(limits)})" if limits else ""
-            values = [
-                text
-                for word in facts.got[:1]
-                if (text := grader.value_text(task, word)) is not None
-            ]
-            lines = [f"{FAILS}{why}", test.strip(), *(f"{GIVES} {text}" for text in values)]
+            lines = [f"{FAILS}{why}", test.strip()]
+            value = grader.value_text(task, facts.got[0]) if facts.got else None
+            if value is not None:
+                lines.append(f"{GIVES} {value}")
             shown.append(Diagnostic(stage=Stage.TESTS, message="\n".join(lines)))
         if limits or len(shown) == MAX_SHOWN:
             break

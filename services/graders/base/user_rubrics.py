@@ -25,7 +25,9 @@ def configured(
     Raises Misuse naming `file` and the key.
     """
     grader = next(iter(shipped.rubrics)).partition("/")[0]
-    rubrics, components, sources = dict(shipped.rubrics), dict.fromkeys(shipped.components), []
+    rubrics = dict(shipped.rubrics)
+    components = dict.fromkeys(shipped.components)
+    sources = []
     for name, settings in config.rubrics.items():
         where = f"{file}: rubrics.{name}"
         if name in shipped.rubrics or not name.startswith(f"{grader}/"):

@@ -52,8 +52,10 @@ _LACKS_REC = "If this is a recursive definition"
 def missing_name(message: str, code: str | None) -> str | None:
     """The name that an error of the compiler reports as missing; a function that only lacks `rec`
     has none."""
-    match = next((found for pattern in NAME_ERRORS if (found := pattern.search(message))), None)
-    return match["name"] if match and _LACKS_REC not in message else None
+    if _LACKS_REC in message:
+        return None
+    found = (pattern.search(message) for pattern in NAME_ERRORS)
+    return next((match["name"] for match in found if match), None)
 
 
 LANGUAGE = Language("types", missing_name, is_imperative)

@@ -114,7 +114,7 @@ class OcamlToolchain:
         """What a box that only runs sees: libraries, stubs and `ocamlrun`; no compiler and no
         shell."""
         own = [path for path in self._prefixes if path != "/usr"]
-        tools = [tool for name in ("prlimit", "setpriv") if (tool := shutil.which(name))]
+        tools = filter(None, map(shutil.which, ("prlimit", "setpriv")))
         return ("/usr/lib", "/usr/lib64", *own, self.ocamlrun, *tools)
 
     @property

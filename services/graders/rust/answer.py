@@ -143,24 +143,21 @@ class RustAnswer:
         made = []
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
-                code, message = _NAMED.get(why, token.text), self.located(path, why)
                 made.append(
-                    Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message)
+                    Diagnostic(
+                        stage=Stage.CHECK,
+                        line=token.line,
+                        code=_NAMED.get(why, token.text),
+                        message=self.located(path, why),
+                    )
                 )
         return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-        yield from (
-            (token, why)
-            for token in found
-            if (why := FORBIDDEN.get(token.text)) and token.kind is Kind.NAME
-        )
+        yield from _named_in(FORBIDDEN, found)
         if self.has_exported_macros:
             for body in macro_bodies(found):
-                named = (token for token in body if token.kind is Kind.NAME)
-                yield from (
-                    (token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text))
-                )
+                yield from _named_in(FORBIDDEN_IN_MACROS, body)
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))
 
     @cached_property
@@ -203,6 +200,12 @@ def _may_fail_where_used(found: Sequence[Token]) -> bool:
     return False
 
 
+def _named_in(forbidden: Mapping[str, str], found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
+    for token in found:
+        if token.kind is Kind.NAME and token.text in forbidden:
+            yield token, forbidden[token.text]
+
+
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
 
@@ -214,12 +217,12 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
         return set(_WORD.findall(task.tests)) - definitions(task.tests)
 
     form = extract(completion, task.FENCES, _SYNTAX, needed, Layout(entry, _PATH, "src/"))
-    folders = {str(folder) for path in task.files for folder in PurePath(path).parents}
+    folders = {folder for path in task.files for folder in PurePath(path).parents}
+    files = {PurePath(path) for path in task.files}
     kept = {
         path: text
         for path, text in form.files.items()
-        if path not in folders
-        and not any(str(folder) in task.files for folder in PurePath(path).parents)
+        if PurePath(path) not in folders and files.isdisjoint(PurePath(path).parents)
     }
     if len(kept) < len(form.files):
         form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))

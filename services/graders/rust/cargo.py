@@ -96,23 +96,18 @@ class Project:
             self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout
         )
         packages = {package["id"]: package for package in metadata["packages"]}
-        nodes = metadata["resolve"]["nodes"]
-        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in nodes}
-        libraries = {
-            name: Library(
-                package["name"],
-                Path(target["src_path"]),
-                "proc-macro" in target["kind"],
-                needs[name],
-            )
-            for name, package in packages.items()
-            if name in needs
-            and (
-                target := next(
-                    (one for one in package["targets"] if _LIBRARY_KINDS & set(one["kind"])), None
-                )
-            )
-        }
+        libraries = {}
+        needs = {}
+        for node in metadata["resolve"]["nodes"]:
+            name = node["id"]
+            needs[name] = {need["name"]: need["pkg"] for need in node["deps"]}
+            for target in packages[name]["targets"]:
+                if _LIBRARY_KINDS & set(target["kind"]):
+                    source = Path(target["src_path"])
+                    procedural = "proc-macro" in target["kind"]
+                    crate = packages[name]["name"]
+                    libraries[name] = Library(crate, source, procedural, needs[name])
+                    break
         return needs[metadata["resolve"]["root"]], libraries
 
     @property

@@ -237,7 +237,8 @@ class _Reader:
 
     def _joined(self, text: str, sign: str) -> bool:
         """The sign, right behind the number so far, belongs to it."""
-        here, before = self._found[self._at], self._found[self._at - 1]
+        here = self._found[self._at]
+        before = self._found[self._at - 1]
         adjacent = here.start == before.start + len(source_text(self._text, before))
         following = self._found[self._at + 1] if self._at + 1 < len(self._found) else None
         if sign == ".":
@@ -332,7 +333,8 @@ class _Reader:
 def _computed(operator: str, left: Value, right: Value) -> Value:
     if left.kind != "integer" or right.kind != "integer":
         raise _NoData
-    one, two = left.integer, right.integer
+    one = left.integer
+    two = right.integer
     match operator:
         case "+":
             return _integer(one + two)

@@ -73,16 +73,18 @@ class TooManyTokens(Exception):
 def _pattern(*, old: bool) -> re.Pattern[str]:
     """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no
     lifetime is `'r#a`."""
-    raw, marked, lifetime = ("br|r", "b", "") if old else ("br|cr|r", "b|c", r"(?:r\#)?")
     given = {
-        "{suffix}": f"(?:{_SUFFIX})?+",
-        "{raw}": raw,
-        "{marked}": marked,
-        "{marked_lifetime}": lifetime,
+        "suffix": f"(?:{_SUFFIX})?+",
+        "raw": "br|r" if old else "br|cr|r",
+        "marked": "b" if old else "b|c",
+        "marked_lifetime": "" if old else r"(?:r\#)?",
+        "space": _SPACE,
+        "word": _WORD,
+        "start": _START,
     }
     text = _RUST_TOKEN
-    for place, value in {**given, "{space}": _SPACE, "{word}": _WORD, "{start}": _START}.items():
-        text = text.replace(place, value)
+    for place, value in given.items():
+        text = text.replace(f"{{{place}}}", value)
     return re.compile(text, re.VERBOSE | re.DOTALL)
 
 
@@ -136,13 +138,16 @@ def _is_plain_comment(token: Token) -> bool:
 
 
 def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> Iterator[Token]:
-    is_ascii, new = source.isascii(), tuple.__new__  # `Token(...)` takes twice as long
+    is_ascii = source.isascii()
+    new = tuple.__new__  # `Token(...)` takes twice as long
     while position < len(source):
         for match in pattern.finditer(source, position):
-            position, name = match.start(), match.lastgroup or ""
+            position = match.start()
+            name = match.lastgroup or ""
             if name == "block":
                 break
-            kind, text = _KINDS[name], match[name]
+            kind = _KINDS[name]
+            text = match[name]
             if not is_ascii and kind in (Kind.NAME, Kind.LIFETIME):
                 text = unicodedata.normalize("NFC", text)
             yield new(Token, (kind, text, position, line))
@@ -150,7 +155,8 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
                 line += text.count("\n")
         else:
             return
-        end, depth = match.end(), 1
+        end = match.end()
+        depth = 1
         while depth and (mark := _BLOCK_MARK.search(source, end)):
             depth += 1 if mark[0] == "/*" else -1
             end = mark.end()
@@ -271,10 +277,8 @@ def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
     """The kind of the item that starts at `start`."""
     position = start
     while position < len(found):
-        token, following = (
-            found[position],
-            found[position + 1].text if position + 1 < len(found) else "",
-        )
+        token = found[position]
+        following = found[position + 1].text if position + 1 < len(found) else ""
         if token.text == "#":  # an attribute, inner or outer
             opening = position + (2 if following == "!" else 1)
             if opening >= len(found) or found[opening].text != "[":

@@ -117,12 +117,10 @@ def refused(
             if token.text == "impl":
                 heads.setdefault((path, token.line), []).append(at)
     for place in places:
-        found, starts = tokens.get(place.path, ()), heads.get((place.path, place.line), [])
-        name = (
-            _type_compared_with_itself(found, starts[0])
-            if len(starts) == 1 and not place.by_macro
-            else None
-        )
+        starts = heads.get((place.path, place.line), [])
+        name = None
+        if len(starts) == 1 and not place.by_macro:
+            name = _type_compared_with_itself(tokens[place.path], starts[0])
         if name is None or (name not in declared and not privacy.is_private(name)):
             yield place
 
@@ -134,7 +132,8 @@ def _type_compared_with_itself(found: Sequence[Token], at: int) -> str | None:
     if "for" not in words:
         return None
     middle = len(words) - 1 - words[::-1].index("for")
-    trait, own = words[1:middle], words[middle + 1 :]
+    trait = words[1:middle]
+    own = words[middle + 1 :]
     if "PartialEq" not in trait or not own:
         return None
     behind = trait[trait.index("PartialEq") + 1 :]
@@ -176,7 +175,8 @@ class _Privacy:
     def _keeps_private(self, found: Sequence[Token], behind: Sequence[int], name: str) -> bool:
         own_impl_until = private_until = depth = at = 0
         while at < len(found):
-            token, following = found[at], found[at + 1] if at + 1 < len(found) else None
+            token = found[at]
+            following = found[at + 1] if at + 1 < len(found) else None
             depth += (token.text == "{") - (token.text == "}") if token.kind is Kind.SIGN else 0
             if token.kind is not Kind.NAME or following is None:
                 at += 1

@@ -73,7 +73,8 @@ class CompileServer:
             struct.pack("=I", len(body)) + body, self._limits.wall_s + _PATIENCE_S
         )
         how, code, cpu_us, length = exchange.words
-        messages, product = exchange.payload[: int(length)], exchange.payload[int(length) :]
+        messages = exchange.payload[: int(length)]
+        product = exchange.payload[int(length) :]
         return CompileResult(ServerExit(how), int(code), int(cpu_us) / 1e6, messages, product)
 
 

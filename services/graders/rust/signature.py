@@ -393,10 +393,8 @@ class Function:
         """The type of a pointer to it; of one that is not opaque."""
         lifetimes = [_text(part[:1]) for part in self.generics if part[0].kind is Kind.LIFETIME]
         bound = ", ".join([*lifetimes, *([_SELF_LIFETIME] if self.by_reference else [])])
-        takes, gives = (
-            ", ".join(map(_text, self.takes)),
-            f" -> {_text(self.gives)}" if self.gives else "",
-        )
+        takes = ", ".join(map(_text, self.takes))
+        gives = f" -> {_text(self.gives)}" if self.gives else ""
         return f"{f'for<{bound}> ' if bound else ''}{self.abi}fn({takes}){gives}"
 
     def calling(self, name: str, callee: str) -> str:

@@ -78,7 +78,8 @@ def stub(task: RustTask, signature: Signature | None, without: Collection[int] =
         scope = f"mod gradus_scope {{ {' '.join(imported)} }} use gradus_scope::*;"
         declared = list(items(code(task.signature)))
         edits = sorted(_edits(task.signature, declared, without), key=lambda edit: edit.start)
-        text, position = f"#![allow(warnings)] {scope}\n", 0
+        text = f"#![allow(warnings)] {scope}\n"
+        position = 0
         for edit in edits:
             text += task.signature[position : edit.start] + edit.text
             position = max(position, edit.end)
@@ -102,7 +103,8 @@ def _edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Ite
             )
     for number, item in enumerate(declared):
         if number in without:
-            start, end = item.body[0].start, _end(item.body[-1])
+            start = item.body[0].start
+            end = _end(item.body[-1])
             yield _Edit(start, end, "\n" * text.count("\n", start, end))
         elif item.word == "mod":
             opening = next((token for token in item.body if token.text == "{"), None)
@@ -220,7 +222,8 @@ def _generics_of(item: Item) -> str:
     arguments of a tuple."""
     words = [token.text for token in item.body]
     start = words.index(item.name) + 1
-    found, depth = [], 0
+    found = []
+    depth = 0
     for at in range(start, len(words)):
         depth += (words[at] == "<") - (words[at] == ">" and words[at - 1] != "-")
         if (
@@ -296,12 +299,11 @@ def _declared_types(declared: Iterable[Item]) -> Iterator[str]:
 def _returned(signature_text: str) -> set[str]:
     """Words that stand in results of the declared functions, and `async`."""
     words = [token.text for token in code(signature_text)]
-    found, inside = set(), False
+    found = set()
+    inside = False
     for at, word in enumerate(words):
-        inside = (inside or (word == ">" and words[at - 1 : at] == ["-"])) and word not in (
-            ";",
-            "{",
-        )
+        inside = inside or (word == ">" and words[at - 1 : at] == ["-"])
+        inside = inside and word not in (";", "{")
         if inside or word == "async":
             found.add(word)
     return found

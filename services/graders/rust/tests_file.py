@@ -162,7 +162,8 @@ def _written(
         + "\n"
         + _with_safe_imports(task, declared, start)
     )
-    added_line, count = task.tests[:start].count("\n") + 1, task.tests.count("\n") + 1
+    added_line = task.tests[:start].count("\n") + 1
+    count = task.tests.count("\n") + 1
     if signature is None:
         return TestsFile(text, {}, added_line, count, taken_out.expected)
     names = ", ".join(signature.names)

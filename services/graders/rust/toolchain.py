@@ -8,7 +8,6 @@ and change no verdict.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import shlex
@@ -22,8 +21,6 @@ from pathlib import Path
 from gradus.errors import InternalFault
 from gradus.resources import cache
 from services.graders.rust.crates import Crates, Prebuilt, build
-
-log = logging.getLogger(__name__)
 
 HARNESS = Path(__file__).parent / "harness" / "gradus_harness.rs"
 HARNESS_CRATE = "gradus_harness"
@@ -103,7 +100,7 @@ class RustToolchain:
     @cached_property
     def run_binds(self) -> tuple[str, ...]:
         """What a box that only runs sees: shared libraries; no compiler and no shell."""
-        tools = [tool for name in ("prlimit", "setpriv") if (tool := shutil.which(name))]
+        tools = filter(None, map(shutil.which, ("prlimit", "setpriv")))
         return ("/usr/lib", "/usr/lib64", *tools)
 
     @cached_property
@@ -120,7 +117,7 @@ class RustToolchain:
             raise InternalFault(
                 f"building crates for answers needs `cargo` on PATH: {_INSTALL}", retryable=False
             )
-        return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""), log.info)
+        return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""))
 
     @property
     def answer_flags(self) -> tuple[str, ...]:
@@ -139,7 +136,8 @@ class RustToolchain:
         common = ["-Cstrip=symbols"]
         if not self.links_directly:
             return (*common, f"-Clink-arg=-Wl,-rpath,{_STD}")
-        start, end = ("Scrt1.o", "crti.o", "crtbeginS.o"), ("crtendS.o", "crtn.o")
+        start = ("Scrt1.o", "crti.o", "crtbeginS.o")
+        end = ("crtendS.o", "crtn.o")
         places = {name: _c_file(name) for name in (*start, *end)}
         folders = sorted({str(Path(place).parent) for place in places.values()})
         command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]

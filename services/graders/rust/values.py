@@ -30,7 +30,8 @@ def _written(words: list[str]) -> str:
     """The value that the last words are the beginning of; they are removed. Raises what
     `value_text` expects."""
     word = words.pop()
-    kind, rest = word[0], word[1:]
+    kind = word[0]
+    rest = word[1:]
     match kind:
         case "i":
             return str(int(rest))
