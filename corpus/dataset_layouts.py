@@ -12,15 +12,17 @@ team_context | story tasks |
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from corpus import rust_text
 from corpus.drafts import Draft, Unusable, id_of, optional_text, passthrough_columns, text_of
 from corpus.humaneval import ocaml_task, to_complete
+from corpus.problems import digest
+from corpus.rust_signature import derived_signature
 from gradus.contract import GraderName
 from gradus.row_reader import Row
 from gradus.sprint_datasets import as_task_row
@@ -46,22 +48,12 @@ def column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Draft]:
         try:
             if row.problem is not None:
                 raise Unusable(row.problem)
-            given = next(
-                (row.values[one] for one in layout.named if row.values.get(one) not in (None, "")),
-                None,
-            )
-            if given is not None:
-                name = id_of(given)
-            else:
-                shown = {one: str(value) for one, value in sorted(row.values.items())}
-                name = (
-                    "row-" + hashlib.sha256(repr(shown).encode(errors="replace")).hexdigest()[:12]
-                )
-            yield Draft(
-                row.where,
-                name,
-                {"id": name, **passthrough_columns(row.values), **layout.make(row.values)},
-            )
+            given = [row.values.get(column) for column in layout.named]
+            given = [value for value in given if value not in (None, "")]
+            shown = {column: str(value) for column, value in sorted(row.values.items())}
+            name = id_of(given[0] if given else f"row-{digest(repr(shown))[:12]}")
+            task = {"id": name, **passthrough_columns(row.values), **layout.make(row.values)}
+            yield Draft(row.where, name, task)
         except Unusable as problem:
             yield Draft(row.where, name, problem=str(problem))
 
@@ -88,7 +80,6 @@ def _rust_agent(values: _Values) -> dict[str, Any]:
     starter = optional_text(values, "starter_code")
     solution = optional_text(values, "solution")
     tests = rust_text.integration_tests(text_of(values, "tests"))
-    code = solution or starter
     made: dict[str, Any] = {"prompt": described, "tests": tests}
     if starter:
         made["stub"] = rust_text.public(starter)
@@ -97,8 +88,12 @@ def _rust_agent(values: _Values) -> dict[str, Any]:
         )
     if solution:
         made["solution"] = rust_text.public(solution)
-    if code and (declared := rust_text.signature(code, tests)):
-        made["signature"] = declared
+    elif starter:
+        with suppress(Unusable):
+            declared = derived_signature(made["stub"], tests)
+            # of a type, the tests may need more than a beginning has
+            if all(line.startswith("pub fn ") for line in declared.splitlines()):
+                made["signature"] = declared
     if values.get("complexity") not in (None, ""):
         made["difficulty"] = values["complexity"]
     return made

@@ -63,6 +63,10 @@ def passthrough_columns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_of(name: str) -> str | None:
-    """The problem that a benchmark's name stands for in every language: `humaneval/0`, `mbpp/3`."""
+    """Return the problem that a benchmark's name stands for in every language: `humaneval/0` of
+    `HumanEval_0_f` and of `Rust/0`, `mbpp/3` of `mbpp_3_g`."""
     found = re.match(r"(?i)(humaneval|mbpp)_(\d+)_", name)
-    return f"{found[1].lower()}/{int(found[2])}" if found else None
+    numbered = re.fullmatch(r"\w+/(\d+)", name)
+    if found:
+        return f"{found[1].lower()}/{int(found[2])}"
+    return f"humaneval/{int(numbered[1])}" if numbered else None

@@ -64,55 +64,43 @@ def _edit(said: dict[str, Any], data: bytes) -> Edit:
 
 
 def _build(toolchain: OcamlToolchain) -> Path:
+    """Return the folder of the program, built once per compiler."""
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in (Path(__file__), *SOURCES)))
     target = cache() / f"ocaml-mutations-{toolchain.version}-{digest.hexdigest()[:16]}"
     if (target / PROGRAM).exists():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as name:
-        folder = Path(name) / "build"
-        folder.mkdir(mode=0o755)
         for source in SOURCES:
-            shutil.copy(source, folder)
-        _compile(toolchain, folder)
-        try:
-            folder.rename(target)
-        except OSError:
-            if not (target / PROGRAM).exists():  # a concurrent process may have built it
-                raise
+            shutil.copy(source, name)
+        # from 5.0 on these libraries have folders of their own
+        flags = ["-w", "-a", "-I", "+unix", "-I", "+str", "-I", "+compiler-libs"]
+        libraries = ["str.cmxa", "ocamlcommon.cmxa"]
+        command = [_compiler(toolchain), *flags, *libraries, *(path.name for path in SOURCES)]
+        done = subprocess.run(
+            [*command, "-o", PROGRAM],
+            cwd=name,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        if done.returncode != 0:
+            raise InternalFault(
+                "the program that breaks OCaml code cannot be built with OCaml"
+                f" {toolchain.version}: {done.stderr.strip()[-2000:]}",
+                retryable=False,
+            )
+        (Path(name) / PROGRAM).chmod(0o755)
+        (Path(name) / PROGRAM).replace(target / PROGRAM)
     return target
 
 
-def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
+def _compiler(toolchain: OcamlToolchain) -> str:
     beside = str(Path(toolchain.ocamlc).parent)
-    compiler = next(
-        (path for one in ("ocamlopt.opt", "ocamlopt") if (path := shutil.which(one, path=beside))),
-        None,
-    )
-    if compiler is None:
+    found = shutil.which("ocamlopt.opt", path=beside) or shutil.which("ocamlopt", path=beside)
+    if found is None:
         raise InternalFault(
             f"breaking OCaml code needs ocamlopt beside {toolchain.ocamlc}", retryable=False
         )
-    # from 5.0 on these libraries have folders of their own
-    folders = [part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}")]
-    sources = [path.name for path in SOURCES]
-    command = [
-        compiler,
-        "-w",
-        "-a",
-        *folders,
-        "str.cmxa",
-        "ocamlcommon.cmxa",
-        *sources,
-        "-o",
-        PROGRAM,
-    ]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
-    )
-    if done.returncode != 0:
-        message = (
-            f"the program that breaks OCaml code cannot be built with OCaml {toolchain.version}"
-        )
-        raise InternalFault(f"{message}: {done.stderr.strip()[-2000:]}", retryable=False)
-    (folder / PROGRAM).chmod(0o755)
+    return found

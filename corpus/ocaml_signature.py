@@ -34,9 +34,11 @@ def derived_signature(grader: OcamlGrader, solution: str, tests: str) -> str:
         raise Unusable(f"solution: does not compile by itself: {said[:300]}")
     named = set(re.findall(r"[\w']+|[!$%&*+\-./:<=>?@^|~]+", tests))
     items = re.split(r"\n(?=\S)", outcome.stdout.decode(errors="replace").strip())
-    kept, is_used = [], False
+    kept = []
+    is_used = False
     for item in items:
-        value, module = _VALUE.match(item), _MODULE.match(item)
+        value = _VALUE.match(item)
+        module = _MODULE.match(item)
         if value is None or (value[1] or value[2]) in named:
             kept.append(item)
             is_used = is_used or value is not None or (module is not None and module[1] in named)

@@ -28,9 +28,8 @@ def judged_by(values: Mapping[str, Any]) -> str:
     task = values.get("task")
     inner = task if isinstance(task, Mapping) else {}
     columns = ("tests", "cases", "references", "formatted_issues")
-    return "\n".join(
-        found for name in columns if (found := text(values, name) or text(inner, name))
-    )
+    found = [text(values, name) or text(inner, name) for name in columns]
+    return "\n".join(filter(None, found))
 
 
 def group(values: Mapping[str, Any], column: str = "group") -> str:

@@ -11,13 +11,11 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from corpus.drafts import Unusable
-from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Submission, submission_class
+from corpus.task_rows import ChangedRow, submission_of, task_of, with_task
+from gradus.contract import Faulted, Graded, GraderName
 from gradus.row_reader import Row
-from gradus.tasks import TASKS
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
 
@@ -25,16 +23,6 @@ _OCAML_ITEM = re.compile(r"^let\s*\(\s*\)\s*=", re.MULTILINE)
 _OCAML_NEXT = re.compile(r";\s*(?=assert\b)")
 _RUST_ITEM = re.compile(r"^#\[test\]\s*\nfn [^\n]*(?:\{\n.*?^\}|\})\n?", re.MULTILINE | re.DOTALL)
 _RUST_HEADER = re.compile(r"(?:\s|use [^;]*;|//[^\n]*\n)*")
-
-
-@dataclass(frozen=True, slots=True)
-class PublishingResult:
-    """A row after publishing: with public tests, or as it was for a reason."""
-
-    row: Row
-    values: Mapping[str, Any]
-    problem: str | None = None
-    """Why the row has no new public tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +41,34 @@ def publish(
     most: int,
     seed: int,
     slots: int | None = None,
-) -> Iterator[PublishingResult]:
-    """One result per row, in order. Rows that have public tests stay as they are. `most`: public
-    tests of a row."""
-    cuts = [_cut_of(row, name, share, most, seed) for row in rows]
-    asked = [
-        one
-        for row, cut in zip(rows, cuts, strict=True)
-        if isinstance(cut, _Cut)
-        for one in _asked(row, name, cut)
-    ]
+) -> Iterator[ChangedRow]:
+    """Yield one result per row, in order. `most`: public tests of a row."""
+    cuts = [_cut(row, name, share, most, seed) for row in rows]
+    asked = []
+    for row, cut in zip(rows, cuts, strict=True):
+        if isinstance(cut, _Cut):
+            task = task_of(row.values, name)
+            solution = str(row.values["solution"])
+            for tests in (cut.hidden, *cut.public):
+                asked.append(submission_of(name, solution, {**task, "tests": tests}))
     results = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
     for row, cut in zip(rows, cuts, strict=True):
-        if not isinstance(cut, _Cut):
-            yield PublishingResult(row, row.values, cut)
+        if isinstance(cut, str):
+            yield ChangedRow(row, row.values, cut)
             continue
         totals = [cut.left, *(1 for _ in cut.public)]
         proven = [_proves(next(results), total) for total in totals]
         if all(proven):
-            yield PublishingResult(
-                row, _with_fields(row, {"tests": cut.hidden, "public_tests": [*cut.public]})
-            )
+            changes = {"tests": cut.hidden, "public_tests": [*cut.public]}
+            yield ChangedRow(row, with_task(row.values, changes))
         else:
-            yield PublishingResult(
-                row, row.values, "the reference answer does not pass its tests after the cut"
-            )
+            why = "the reference answer does not pass its tests after the cut"
+            yield ChangedRow(row, row.values, why)
 
 
 def ocaml_tests(tests: str) -> list[str]:
-    """Each `assert` of plain tests, as a test of its own. Raises Unusable for tests that define or
-    share anything."""
+    """Return each `assert` of plain tests, as a test of its own. Raises Unusable for tests
+    that define or share anything."""
     starts = [found.start() for found in _OCAML_ITEM.finditer(tests)]
     if not starts or tests[: starts[0]].strip():
         raise Unusable("tests: are not a list of `let () = assert (...)`")
@@ -101,8 +87,8 @@ def ocaml_tests(tests: str) -> list[str]:
 
 
 def rust_tests(tests: str) -> list[str]:
-    """Each `#[test]` function behind the imports of the file. Raises Unusable for files with other
-    items."""
+    """Return each `#[test]` function behind the imports of the file. Raises Unusable for
+    files with other items."""
     items = list(_RUST_ITEM.finditer(tests))
     header = tests[: items[0].start()] if items else ""
     between = _RUST_ITEM.sub("", tests[len(header) :])
@@ -119,11 +105,12 @@ SINGLE_TESTS: Mapping[GraderName, Callable[[str], list[str]]] = {
 }
 
 
-def _cut_of(row: Row, name: GraderName, share: float, most: int, seed: int) -> _Cut | str:
-    """The parts of the row's tests, or why there are none."""
-    fields = _fields(row)
-    tests, solution = fields.get("tests"), row.values.get("solution")
-    if row.problem or fields.get("public_tests"):
+def _cut(row: Row, name: GraderName, share: float, most: int, seed: int) -> _Cut | str:
+    """Return the parts of the row's tests, or why there are none."""
+    task = task_of(row.values, name)
+    tests = task.get("tests")
+    solution = row.values.get("solution")
+    if row.problem or task.get("public_tests"):
         return row.problem or "has public tests already"
     if not isinstance(tests, str) or not isinstance(solution, str) or not solution.strip():
         return "has no tests or no solution"
@@ -144,30 +131,6 @@ def _joined(name: GraderName, tests: Sequence[str]) -> str:
         header = tests[0][: tests[0].index("#[test]")]
         return header + "\n".join(test.removeprefix(header) for test in tests)
     return "\n".join(tests) + "\n"
-
-
-def _fields(row: Row) -> dict[str, Any]:
-    task = row.values.get("task")
-    return dict(task) if isinstance(task, Mapping) else dict(row.values)
-
-
-def _with_fields(row: Row, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(row.values.get("task"), Mapping):
-        return {**row.values, "task": {**_fields(row), **given}}
-    return {**row.values, **given}
-
-
-def _asked(row: Row, name: GraderName, cut: _Cut) -> Iterator[Submission]:
-    """The reference answer, against the hidden part and against each public test."""
-    fields = {
-        key: value
-        for key, value in _fields(row).items()
-        if key in TASKS[name].model_fields and value
-    }
-    completion = fenced(name, str(row.values["solution"]))
-    for number, tests in enumerate((cut.hidden, *cut.public)):
-        given = {"id": str(number), "completion": completion, "task": {**fields, "tests": tests}}
-        yield submission_class(name).model_validate(given)
 
 
 def _proves(result: Graded | Faulted, total: int) -> bool:

@@ -3,7 +3,7 @@ wrote."""
 
 from __future__ import annotations
 
-from corpus.task_validation import fenced
+from corpus.task_rows import fenced
 from gradus.contract import GraderName
 from gradus.feedback import LANGUAGES, MISTAKE, SAID, quoted_message
 

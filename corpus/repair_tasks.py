@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -19,12 +19,11 @@ from corpus.mutation import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_prompt import repair_prompt
 from corpus.rust_mutations import RustMutations
-from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, submission_class
-from gradus.errors import Fault, Misuse
+from corpus.task_rows import submission_of, task_of
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
+from gradus.errors import Fault
 from gradus.feedback import render_verdict
 from gradus.row_reader import Row
-from gradus.tasks import TASKS
 from gradus.validation import explain
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
@@ -33,21 +32,12 @@ from services.local_grading import grade_in_order
 MAX_SOURCE_CHARS = 20_000
 """A longer reference answer is not broken: what finds the places takes time that grows with its
 square."""
-ENGINES = ("auto", "own", "cargo-mutants")
 _BATCH = 8
 """Tasks whose answers are graded together: enough to keep the slots busy, few enough to see
 progress."""
 
 
-class Mutations(Protocol):
-    @property
-    def engine(self) -> str:
-        """Which program finds the edits, for people."""
-        ...
-
-    def edits(self, source: str, edition: str) -> list[Edit]:
-        """Every way to break `source`; `edition` is of Rust."""
-        ...
+Mutations = CargoMutants | RustMutations | OcamlMutations
 
 
 @dataclass(slots=True)
@@ -74,21 +64,11 @@ class MutationOptions:
     """Add edits of Rust that clippy alone minds."""
 
 
-def mutations_for(name: GraderName, grader: Grader, engine: str = "auto") -> Mutations:
-    """What breaks answers of this grader's tasks. Raises Misuse where there is nothing that can."""
-    if engine not in ENGINES:
-        raise Misuse(f"--engine {engine}: use one of {', '.join(ENGINES)}")
-    if engine == "cargo-mutants" and not (name == "rust" and is_installed()):
-        raise Misuse(
-            "--engine cargo-mutants: is for Rust, and needs `cargo install cargo-mutants` on PATH"
-        )
-    if name == "rust":
-        return RustMutations() if engine == "own" or not is_installed() else CargoMutants()
+def mutations_for(grader: Grader) -> Mutations:
+    """Return what breaks answers of this grader's tasks."""
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
-    raise Misuse(
-        f"answers to tasks of the grader {name!r} cannot be broken; those of ocaml and rust can"
-    )
+    return CargoMutants() if is_installed() else RustMutations()
 
 
 def break_tasks(
@@ -99,44 +79,34 @@ def break_tasks(
     options: MutationOptions,
     slots: int | None = None,
 ) -> Iterator[MutationResult]:
-    """What came of each task, in order."""
+    """Yield what came of each task, in order."""
     for start in range(0, len(rows), _BATCH):
-        yield from _broken(rows[start : start + _BATCH], name, grader, mutations, options, slots)
-
-
-# ----------------------------------------------------------------------------------------- a batch
+        batch = rows[start : start + _BATCH]
+        results = [MutationResult(row.where, str(row.values.get("id", ""))) for row in batch]
+        mutants: list[_Mutant] = []
+        for row, result in zip(batch, results, strict=True):
+            try:
+                mutants += _mutants(row, name, mutations, options, result)
+            except ValidationError as error:
+                result.problem = explain(error)
+            except Fault as fault:
+                result.problem = fault.message
+        asked = [mutant.submission for mutant in mutants]
+        graded = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
+        for mutant, verdict in zip(mutants, graded, strict=True):
+            _sort(mutant, name, verdict, options)
+        yield from results
 
 
 @dataclass(frozen=True, slots=True)
 class _Mutant:
     of: MutationResult
+    values: Mapping[str, Any]
+    """The row that it was made of."""
     edit: Edit | None
     """None: the reference answer itself."""
     code: str
-
-
-def _broken(
-    rows: Sequence[Row],
-    name: GraderName,
-    grader: Grader,
-    mutations: Mutations,
-    options: MutationOptions,
-    slots: int | None,
-) -> Iterator[MutationResult]:
-    found: list[MutationResult] = []
-    asked: list[tuple[_Mutant, Row, Submission]] = []
-    for row in rows:
-        broken = MutationResult(row.where, str(row.values.get("id", "")))
-        found.append(broken)
-        asked += [
-            (mutant, row, made) for mutant, made in _mutants(row, name, mutations, options, broken)
-        ]
-    results = grade_in_order(
-        grader, [made for _, _, made in asked], grader.info().rubrics[0], slots
-    )
-    for (mutant, row, _), result in zip(asked, results, strict=True):
-        _sort(mutant, row, name, result, options)
-    yield from found
+    submission: Submission
 
 
 def _mutants(
@@ -144,73 +114,54 @@ def _mutants(
     name: GraderName,
     mutations: Mutations,
     options: MutationOptions,
-    broken: MutationResult,
-) -> Iterator[tuple[_Mutant, Submission]]:
-    """The reference answer, and what is to be graded of its broken forms."""
+    result: MutationResult,
+) -> list[_Mutant]:
+    """Return the reference answer and its broken forms; none, with a problem, where the row has no
+    answer to break. Raises ValidationError for the row's task, Fault where no edits are found."""
     code = row.values.get("solution")
     if row.problem is not None:
-        broken.problem = row.problem
-    elif not isinstance(code, str) or not code.strip() or not broken.id:
-        broken.problem = "has no id or no solution to break"
+        result.problem = row.problem
+    elif not isinstance(code, str) or not code.strip() or not result.id:
+        result.problem = "has no id or no solution to break"
     elif len(code) > MAX_SOURCE_CHARS:
-        broken.problem = f"its solution is longer than {MAX_SOURCE_CHARS} characters"
+        result.problem = f"its solution is longer than {MAX_SOURCE_CHARS} characters"
     else:
-        try:
-            yield _Mutant(broken, None, code), _submission(row.values, name, code)
-        except ValidationError as error:
-            broken.problem = explain(error)
-            return
-        try:
-            edition = str(task_of(row.values, name).get("edition", "2021"))
-            edits = [
-                *mutations.edits(code, edition),
-                *(RustMutations().lints(code, edition) if options.lints else ()),
-            ]
-        except Fault as fault:
-            broken.problem = fault.message
-            return
-        for edit in chosen(code, edits, options.tries, f"{options.seed}:{broken.id}"):
+        task = task_of(row.values, name)
+        whole = _Mutant(result, row.values, None, code, submission_of(name, code, task))
+        edition = str(task.get("edition", "2021"))
+        edits = mutations.edits(code, edition)
+        if options.lints:
+            edits += RustMutations().lints(code, edition)
+        found = [whole]
+        for edit in chosen(code, edits, options.tries, f"{options.seed}:{result.id}"):
             text = edit.applied(code)
-            yield _Mutant(broken, edit, text), _submission(row.values, name, text)
-
-
-def _submission(values: Mapping[str, Any], name: GraderName, code: str) -> Submission:
-    asked = {"id": "answer", "completion": fenced(name, code), "task": task_of(values, name)}
-    return submission_class(name).model_validate(asked)
-
-
-def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
-    """The fields of a row that judge it, flat or under `task`."""
-    if isinstance(values.get("task"), Mapping):
-        return dict(values["task"])
-    return {field: values[field] for field in TASKS[name].model_fields if values.get(field)}
-
-
-# ---------------------------------------------------------------------- what comes of it
+            submission = submission_of(name, text, task)
+            found.append(_Mutant(result, row.values, edit, text, submission))
+        return found
+    return []
 
 
 def _sort(
-    mutant: _Mutant, row: Row, name: GraderName, result: Graded | Faulted, options: MutationOptions
+    mutant: _Mutant, name: GraderName, verdict: Graded | Faulted, options: MutationOptions
 ) -> None:
     of, edit = mutant.of, mutant.edit
-    if isinstance(result, Faulted):
-        of.problem = of.problem or result.fault.message
+    if isinstance(verdict, Faulted):
+        of.problem = of.problem or verdict.fault.message
     elif edit is None:
-        if not result.passed:
-            of.problem = f"its solution does not pass: {render_verdict(result)}"
+        if not verdict.passed:
+            of.problem = f"its solution does not pass: {render_verdict(verdict)}"
     elif of.problem is None:
         of.tried += 1
-        is_lint = edit.kind == "lint" and any(
-            one.stage is Stage.CLIPPY for one in result.diagnostics
-        )
-        if result.passed and not is_lint:
-            of.survivors.append(_survivor(mutant, edit, row, result))
+        stages = {one.stage for one in verdict.diagnostics}
+        is_lint = edit.kind == "lint" and Stage.CLIPPY in stages
+        if verdict.passed and not is_lint:
+            of.survivors.append(_survivor(mutant, edit, verdict))
         elif len(of.repairs) < options.per_task:
-            of.repairs.append(_repair(mutant, edit, row, name, result))
+            of.repairs.append(_repair(mutant, edit, name, verdict))
 
 
-def _survivor(mutant: _Mutant, edit: Edit, row: Row, result: Graded) -> dict[str, Any]:
-    source = row.values["solution"]
+def _survivor(mutant: _Mutant, edit: Edit, verdict: Graded) -> dict[str, Any]:
+    source = mutant.values["solution"]
     return {
         "id": mutant.of.id,
         "where": mutant.of.where,
@@ -218,22 +169,19 @@ def _survivor(mutant: _Mutant, edit: Edit, row: Row, result: Graded) -> dict[str
         "line": edit.line(source),
         "replaced": source[edit.start : edit.end],
         "with": edit.text,
-        "tests": result.tests.total if result.tests else 0,
+        "tests": verdict.tests.total if verdict.tests else 0,
         "code": mutant.code,
     }
 
 
-def _repair(
-    mutant: _Mutant, edit: Edit, row: Row, name: GraderName, result: Graded
-) -> dict[str, Any]:
-    values, of = row.values, mutant.of
-    message = render_verdict(result)
+def _repair(mutant: _Mutant, edit: Edit, name: GraderName, verdict: Graded) -> dict[str, Any]:
+    values, of = mutant.values, mutant.of
+    message = render_verdict(verdict)
     tags = values.get("tags")
     return {
         **values,
         "id": f"{of.id}~{len(of.repairs) + 1}-{edit.kind.replace(' ', '-')}",
         "prompt": repair_prompt(str(values.get("prompt", "")), name, mutant.code, message),
-        "solution": values["solution"],
         "stub": mutant.code,
         "message": message,
         "kind": "repair",
@@ -241,6 +189,6 @@ def _repair(
         "tags": [
             *(tags if isinstance(tags, list) else []),
             f"mutation:{edit.kind}",
-            f"stage:{result.stage.value}",
+            f"stage:{verdict.stage.value}",
         ],
     }

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from corpus.drafts import Unusable
-from corpus.rust_text import imports
+from corpus.rust_text import imports, without_attributes
 from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items
 
 _ITEMS = ("fn", "struct", "enum", "trait", "type", "const", "static", "mod")
@@ -41,23 +41,14 @@ def derived_signature(solution: str, tests: str) -> str:
             needed.add(item.name)
     if not needed:
         raise Unusable("tests: name nothing that the solution defines at its root")
-    declared: dict[int, str] = {}
     while True:
-        declared = {
-            at: text
-            for at, item in enumerate(found)
-            if (text := _declared(solution, item, needed, named))
-        }
-        words = {
-            token.text
-            for text in declared.values()
-            for token in code(text)
-            if token.kind is Kind.NAME
-        }
-        if not (more := (words & set(public)) - needed):
+        declared = [_declared(solution, item, needed, named) for item in found]
+        body = "\n".join(filter(None, declared))
+        words = {token.text for token in code(body) if token.kind is Kind.NAME}
+        more = (words & set(public)) - needed
+        if not more:
             break
         needed |= more
-    body = "\n".join(declared.values())
     for item in found:  # a public function may have the type of a private alias
         of_alias = [token.text for token in item.body]
         if (
@@ -74,25 +65,13 @@ def derived_signature(solution: str, tests: str) -> str:
 
 
 def _is_public(item: Item) -> bool:
-    words = [token.text for token in _without_attributes(item.body)]
+    words = [token.text for token in without_attributes(item.body)]
     return words[:1] == ["pub"] and words[1:2] != ["("]
 
 
 def _inside(item: Item) -> Sequence[Token]:
     opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
     return item.body[opening + 1 : -1]
-
-
-def _without_attributes(body: Sequence[Token]) -> list[Token]:
-    """The tokens without `#[...]`, wherever they stand."""
-    behind, kept, at = ends_of_groups(body), [], 0
-    while at < len(body):
-        if body[at].text == "#" and at + 1 < len(body) and body[at + 1].text in ("[", "!"):
-            at = behind[at + (1 if body[at + 1].text == "[" else 2)]
-        else:
-            kept.append(body[at])
-            at += 1
-    return kept
 
 
 def _source(text: str, body: Sequence[Token]) -> str:
@@ -108,7 +87,7 @@ def _source(text: str, body: Sequence[Token]) -> str:
 
 def _declared(text: str, item: Item, needed: set[str], named: set[str]) -> str:
     """The declaration of one item; empty where it needs none."""
-    body = _without_attributes(item.body)
+    body = without_attributes(item.body)
     words = [token.text for token in body]
     if item.word == "impl":
         return _implementation(text, body, words, needed, named)
@@ -143,7 +122,7 @@ def _head(text: str, body: Sequence[Token]) -> str:
 
 def _member(text: str, item: Item, of_trait: bool) -> str:
     """A member of a trait, or a public one of a module."""
-    body = _without_attributes(item.body)
+    body = without_attributes(item.body)
     words = [token.text for token in body]
     if not of_trait and not _is_public(item):
         return ""
@@ -207,19 +186,18 @@ def _implementation(
         trait = set(head[: head.index("for")])
         if "PartialEq" in trait and needed & set(own):
             heads = [
-                _head(text, _without_attributes(one.body)) + ";"
+                _head(text, without_attributes(one.body)) + ";"
                 for one in items(body[opening + 1 : -1])
             ]
             return f"{_source(text, body[:opening])} {{ {' '.join(heads)} }}"
         return f"{_source(text, body[:opening])} {{}}" if trait & needed else ""
     if not needed & set(own):
         return ""
-    members = [
-        made
-        for one in items(body[opening + 1 : -1])
-        if one.name in named and _is_public(one) and (made := _member(text, one, False))
-    ]
-    return _block(_source(text, body[:opening]), members) if members else ""
+    members = []
+    for one in items(body[opening + 1 : -1]):
+        if one.name in named and _is_public(one):
+            members.append(_member(text, one, False))
+    return _block(_source(text, body[:opening]), members) if any(members) else ""
 
 
 def _block(head: str, members: Sequence[str]) -> str:

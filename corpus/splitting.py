@@ -1,8 +1,7 @@
-"""Splits rows into some to train on and some to measure on, so that variants of one problem are on
-one side.
+"""Splits of rows into training and evaluation, with all variants of a problem on one side.
 
-Which problems are measured on is drawn by their content and a seed: neither the order of rows nor
-rows that are added change the draw of the others.
+Problems for evaluation are drawn by their content and a seed: neither the order of rows nor rows
+that are added change the draw of the others.
 """
 
 from __future__ import annotations
@@ -11,34 +10,34 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from corpus.duplicates import NGRAM_LENGTH
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 from corpus.problems import digest, text, traits
-from corpus.similarity import ngrams, plain, similar_pairs, words
+from corpus.similarity import plain, similar_pairs
 from gradus.errors import Misuse
 from gradus.row_reader import Row
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
+    """Both sides, each in the order of the rows."""
+
     train: list[Row]
     measured: list[Row]
     problems: int
-    """Sets of rows that cannot be parted."""
+    """Sets of rows that stay together."""
 
 
-def split(
-    rows: Sequence[Row], share: float, seed: int, column: str = "group", near: float = 0.8
-) -> Split:
-    """Training and evaluation rows, about `share` of them or fewer for evaluation. Both sides keep
-    the order of rows.
+def split(rows: Sequence[Row], share: float, seed: int) -> Split:
+    """Return training rows, and about `share` of the rows, or fewer, for evaluation.
 
-    Rows are of one problem with the same `column`, prompt, tests or answer, or prompts of which
-    `near` of the runs are common (1: none of that). Raises Misuse when one side would be empty.
+    Rows are of one problem with the same group, prompt, tests or answer, or with similar prompts.
+    Raises Misuse when one side would be empty.
     """
-    problems = _problems(rows, column, near)
-    contents = [
-        "\0".join(f"{what} {content}" for what, content in traits(row.values)) for row in rows
-    ]
+    problems = _problems(rows)
+    contents = ["\0".join(map(" ".join, traits(row.values))) for row in rows]
     drawn = sorted(problems, key=lambda one: min(digest(f"{seed} {contents[at]}") for at in one))
     wanted = round(share * len(rows))
     chosen: set[int] = set()
@@ -56,27 +55,19 @@ def split(
     return Split(train, [rows[at] for at in sorted(chosen)], len(problems))
 
 
-def _problems(rows: Sequence[Row], column: str, near: float) -> list[list[int]]:
-    """Numbers of rows that belong together, each set in order."""
-    parent = list(range(len(rows)))
-
-    def root(at: int) -> int:
-        while parent[at] != at:
-            parent[at] = parent[parent[at]]
-            at = parent[at]
-        return at
-
+def _problems(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the numbers of the rows of each problem."""
+    links = [(at, at) for at in range(len(rows))]
+    prompts: dict[str, int] = {}
     first: dict[tuple[str, str], int] = {}
     for at, row in enumerate(rows):
-        for trait in traits(row.values, column):
-            parent[root(at)] = root(first.setdefault(trait, at))
-    if near < 1.0:
-        prompts = [text(row.values, "prompt") for row in rows]
-        heads = list({plain(prompts[at]): at for at in reversed(range(len(rows)))}.values())
-        texts = [ngrams(words(prompts[at]), NGRAM_LENGTH) for at in heads]
-        for earlier, later, _ in similar_pairs(texts, near):
-            parent[root(heads[later])] = root(heads[earlier])
+        prompts.setdefault(plain(text(row.values, "prompt")), at)
+        links += [(first.setdefault(trait, at), at) for trait in traits(row.values)]
+    heads = list(prompts.values())
+    for earlier, later, _ in similar_pairs(list(prompts)):
+        links.append((heads[earlier], heads[later]))
+    graph = coo_array((np.ones(len(links)), np.transpose(links)), (len(rows), len(rows)))
     found: dict[int, list[int]] = defaultdict(list)
-    for at in range(len(rows)):
-        found[root(at)].append(at)
+    for at, label in enumerate(connected_components(graph, directed=False)[1]):
+        found[label].append(at)
     return list(found.values())

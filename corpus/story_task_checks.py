@@ -22,7 +22,8 @@ LEAKED_SHARE = 0.8
 the story."""
 SAME_SHARE = 0.8
 """Share of words that two references have in common. From this share on, they ask for the same."""
-TOKENS_PER_STORY, TOKENS_PER_WORD = 34, 1.4
+TOKENS_PER_STORY = 34
+TOKENS_PER_WORD = 1.4
 USUAL_TOKENS = 1024
 """Longest completion, in tokens. A longer list of references cannot be answered in full."""
 FEWEST_WORDS = 3
@@ -164,15 +165,13 @@ def _share(words: set[str], known: set[str]) -> float:
 
 def _same(wants: Sequence[str]) -> Iterator[str]:
     words = [set(content(want)) for want in wants]
-    pairs = [
-        (first, second, share)
-        for (first, one), (second, other) in combinations(enumerate(words, 1), 2)
-        if one and other and (share := len(one & other) / len(one | other)) >= SAME_SHARE
-    ]
+    pairs = []
+    for (first, one), (second, other) in combinations(enumerate(words, 1), 2):
+        share = len(one & other) / max(len(one | other), 1)
+        if share >= SAME_SHARE:
+            pairs.append(f"{first} and {second} ({share:.0%})")
     if pairs:
-        told = ", ".join(
-            f"{first} and {second} ({share:.0%})" for first, second, share in pairs[:MOST_TOLD]
-        )
+        told = ", ".join(pairs[:MOST_TOLD])
         yield f"{len(pairs)} pairs of references want the same by their words: {told}"
 
 

@@ -15,6 +15,8 @@ from corpus.similarity import words
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row, read_rows
 
+MAX_REPEATED = 0.3
+"""Share of the lines of a text that may stand before in it."""
 WHOLE = (".txt", ".md")
 """Files that are one text each."""
 _UNSEEN = re.compile(
@@ -62,39 +64,28 @@ def cleaned(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(seen)).strip("\n")
 
 
-def decide_texts(
-    drafts: Sequence[Draft], min_words: int, max_repeated: float, near: float
-) -> Iterator[Decision]:
-    """One decision per draft, in order.
-
-    `max_repeated`: share of the lines of a text that may stand before in it. `near`: share of runs
-    of five words that two texts may have in common.
-    """
-    problems = [
-        draft.problem or _fault(str(draft.values["text"]), min_words, max_repeated)
-        for draft in drafts
-    ]
-    usable = [
-        Row(draft.where, {"prompt": draft.values["text"]})
-        for draft, problem in zip(drafts, problems, strict=True)
-        if problem is None
-    ]
-    found = find_duplicates(usable, near)
-    double = {
-        one.row.where: f"{one.reason.replace('prompt', 'text')}, at {one.of.where}" for one in found
-    }
-    for draft, problem in zip(drafts, problems, strict=True):
-        why = problem or double.get(draft.where)
-        yield Decision(draft, (why,) if why else ())
+def decide_texts(drafts: Sequence[Draft], min_words: int) -> Iterator[Decision]:
+    """Yield one decision per draft, in order."""
+    problems: dict[str, str] = {}
+    usable: list[Row] = []
+    for draft in drafts:
+        problem = draft.problem or _fault(str(draft.values["text"]), min_words)
+        if problem is None:
+            usable.append(Row(draft.where, {"prompt": draft.values["text"]}))
+        else:
+            problems[draft.where] = problem
+    for double in find_duplicates(usable):
+        reason = double.reason.replace("prompt", "text")
+        problems[double.row.where] = f"{reason}, at {double.of.where}"
+    for draft in drafts:
+        problem = problems.get(draft.where)
+        yield Decision(draft, (problem,) if problem else ())
 
 
 def _whole(file: Path) -> Draft:
     try:
-        return Draft(
-            str(file),
-            file.stem,
-            {"text": cleaned(file.read_text(encoding="utf-8-sig")), "source": str(file)},
-        )
+        text = cleaned(file.read_text(encoding="utf-8-sig"))
+        return Draft(str(file), file.stem, {"text": text, "source": str(file)})
     except UnicodeDecodeError as error:
         return Draft(str(file), file.stem, problem=f"is not UTF-8 text, at byte {error.start}")
     except OSError as error:
@@ -102,19 +93,18 @@ def _whole(file: Path) -> Draft:
 
 
 def _of_row(row: Row, column: str) -> Draft:
+    name = str(row.values.get("id") or "")
     try:
-        text = row.checked().text(column)
+        text = cleaned(row.checked().text(column))
+        return Draft(row.where, name, {"text": text, "source": row.where})
     except Misuse as problem:
-        return Draft(row.where, "", problem=str(problem))
-    return Draft(
-        row.where, str(row.values.get("id") or ""), {"text": cleaned(text), "source": row.where}
-    )
+        return Draft(row.where, name, problem=str(problem))
 
 
-def _fault(text: str, min_words: int, max_repeated: float) -> str | None:
+def _fault(text: str, min_words: int) -> str | None:
     number = len(words(text))
     if number < min_words:
         return f"{number} words, fewer than {min_words}"
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     repeated = 1 - len(set(lines)) / len(lines)
-    return f"{repeated:.0%} of its lines stand before in it" if repeated > max_repeated else None
+    return f"{repeated:.0%} of its lines stand before in it" if repeated > MAX_REPEATED else None

@@ -3,7 +3,8 @@ better, the last is right.
 
 Every reply of the tool is what the grader says of exactly that code, graded here and now. What the
 assistant says in between is put together from these replies and from the lines that change: nothing
-is made up, and no model is asked. How a trajectory is written down is in `formats`.
+is made up, and no model is asked. How a trajectory is written down is in `trajectory_formats`
+and `agent_format`.
 """
 
 from __future__ import annotations
@@ -13,23 +14,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any
 
 from pydantic import ValidationError
 
 from corpus.mutation import Edit
-from corpus.repair_tasks import task_of
-from corpus.task_validation import fenced
-from gradus.contract import (
-    Faulted,
-    Graded,
-    GraderName,
-    Stage,
-    Submission,
-    TaskSubmission,
-    submission_class,
-)
-from gradus.errors import Misuse
+from corpus.task_rows import fenced, submission_of, task_of
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
 from gradus.row_reader import Row
 from gradus.tasks.base import Task
@@ -41,6 +33,8 @@ _BATCH = 16
 _SHOWN_LINES = 6
 
 
+_Try = tuple[str, Graded]
+"""Code and its verdict."""
 _Others = list[tuple[int, str]]
 """How late a mistake shows, and the code that has it."""
 _Stubs = dict[tuple[str, str], _Others]
@@ -94,50 +88,37 @@ def trajectories(
     """One for each row with `stub` and `solution`, in order.
 
     With more than one attempt, the first has the mistakes of other rows of the same `group` too,
-    and each attempt has one less: every step is one towards the answer. Raises Misuse for graders
-    without code.
+    and each attempt has one less: every step is one towards the answer.
     """
-    if name not in LANGUAGES:
-        raise Misuse(
-            f"there are no repair trajectories for the grader {name!r}; there are for ocaml and"
-            " rust"
-        )
     stubs: _Stubs = defaultdict(list)
     for row in rows:
         if isinstance(row.values.get("stub"), str) and row.values.get("group"):
             stubs[_group(row)].append((_depth(row), row.values["stub"]))
     for start in range(0, len(rows), _BATCH):
-        yield from _told(rows[start : start + _BATCH], stubs, name, grader, attempts, slots)
-
-
-def _told(
-    rows: Sequence[Row],
-    stubs: _Stubs,
-    name: GraderName,
-    grader: Grader,
-    attempts: int,
-    slots: int | None,
-) -> Iterator[TrajectoryResult]:
-    found = [TrajectoryResult(row.where, str(row.values.get("id", ""))) for row in rows]
-    asked: list[tuple[int, str, Submission]] = []
-    for at, row in enumerate(rows):
-        try:
-            codes = _codes(row, stubs, attempts)
-            asked += [(at, code, _submission(row, name, code)) for code in codes]
-        except ValidationError as error:
-            found[at].problem = explain(error)
-        except ValueError as error:
-            found[at].problem = str(error)
-    results = grade_in_order(
-        grader, [made for _, _, made in asked], grader.info().rubrics[0], slots
-    )
-    graded: dict[int, list[tuple[str, Graded | Faulted]]] = defaultdict(list)
-    for (at, code, _), result in zip(asked, results, strict=True):
-        graded[at].append((code, result))
-    for at, row in enumerate(rows):
-        if found[at].problem is None:
-            _fill(found[at], row, name, graded[at])
-        yield found[at]
+        batch = rows[start : start + _BATCH]
+        found = [TrajectoryResult(row.where, str(row.values.get("id", ""))) for row in batch]
+        asked: list[tuple[int, str, Submission]] = []
+        for at, row in enumerate(batch):
+            try:
+                task = task_of(row.values, name)
+                for code in _codes(row, stubs, attempts):
+                    asked.append((at, code, submission_of(name, code, task)))
+            except ValidationError as error:
+                found[at].problem = explain(error)
+            except ValueError as error:
+                found[at].problem = str(error)
+        submissions = [submission for _, _, submission in asked]
+        verdicts = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
+        graded: dict[int, list[_Try]] = defaultdict(list)
+        for (at, code, _), verdict in zip(asked, verdicts, strict=True):
+            if isinstance(verdict, Faulted):
+                found[at].problem = verdict.fault.message
+            else:
+                graded[at].append((code, verdict))
+        for at, row in enumerate(batch):
+            if found[at].problem is None:
+                _fill(found[at], row, name, graded[at])
+            yield found[at]
 
 
 def _codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
@@ -167,9 +148,8 @@ def _attempts(row: Row, others: _Others, number: int) -> list[str]:
     """
     solution, stub = str(row.values["solution"]), str(row.values["stub"])
     mistakes = [(_depth(row), _mistake(solution, stub))]
-    turn = (
-        sum(stub.encode()) % len(others) if others else 0
-    )  # so that rows of a group do not all meet the same
+    # rows of a group begin at different ones, so that they do not all meet the same
+    turn = sum(stub.encode()) % max(len(others), 1)
     for depth, other in [*others[turn:], *others[:turn]]:
         new = _mistake(solution, other)
         if len(mistakes) < number and all(
@@ -194,66 +174,40 @@ def _depth(row: Row) -> int:
         return 1
     if "mutation:lint" in tags:
         return 3
-    return 0 if "mutation:syntax" in tags else 2 if "stage:tests" in tags else 1
+    if "mutation:syntax" in tags:
+        return 0
+    return 2 if "stage:tests" in tags else 1
 
 
 def _mistake(solution: str, stub: str) -> Edit:
     """The one place where `stub` differs from `solution`."""
-    shorter = min(len(solution), len(stub))
-    start = next((at for at in range(shorter) if solution[at] != stub[at]), shorter)
-    same = next(
-        (n for n in range(shorter - start) if solution[-1 - n] != stub[-1 - n]), shorter - start
-    )
-    return Edit("", start, len(solution) - same, stub[start : len(stub) - same])
+    start = len(commonprefix([solution, stub]))
+    behind = len(commonprefix([solution[start:][::-1], stub[start:][::-1]]))
+    return Edit("", start, len(solution) - behind, stub[start : len(stub) - behind])
 
 
-def _submission(row: Row, name: GraderName, code: str) -> TaskSubmission[Any]:
-    asked = {"id": "attempt", "completion": fenced(name, code), "task": task_of(row.values, name)}
-    return submission_class(name).model_validate(asked)
-
-
-def _fill(
-    told: TrajectoryResult,
-    row: Row,
-    name: GraderName,
-    graded: Sequence[tuple[str, Graded | Faulted]],
-) -> None:
-    """Sets the trajectory, or the problem."""
-    *broken, (right, last) = graded
-    fault = next(
-        (result.fault.message for _, result in graded if isinstance(result, Faulted)), None
-    )
-    if fault is not None:
-        told.problem = fault
-    elif isinstance(last, Graded) and not last.passed:
+def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[_Try]) -> None:
+    """Set the trajectory, or the problem."""
+    *broken, (answer, last) = graded
+    if not last.passed:
         told.problem = f"its solution does not pass: {render_verdict(last)}"
-    elif isinstance(broken[-1][1], Graded) and _is_right(broken[-1][1]):
+        return
+    if _is_right(broken[-1][1]):
         told.problem = "its stub passes all tests: there is nothing to repair"
-    else:
-        results = [(code, result) for code, result in graded if isinstance(result, Graded)]
-        tries = [(code, result) for code, result in results[:-1] if not _is_right(result)]
-        request = _request(row, name, *tries[0])
-        steps: list[Step] = []
-        for code, result in [*tries, results[-1]]:
-            steps.append(
-                Step(
-                    _thought(steps[-1] if steps else None, code, request),
-                    code,
-                    result,
-                    reply(result),
-                )
-            )
-        thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
-        answer = fenced(name, steps[-1].code)
-        task = _submission(row, name, steps[-1].code).task
-        told.trajectory = Trajectory(
-            told.id, LANGUAGES[name], request, tuple(steps), thought, answer, task
-        )
-        told.columns = {
-            one: row.values[one]
-            for one in ("group", "licence", "license", "source")
-            if one in row.values
-        }
+        return
+    tries = [(code, verdict) for code, verdict in broken if not _is_right(verdict)]
+    request = _request(row, name, *tries[0])
+    steps: list[Step] = []
+    for code, verdict in [*tries, (answer, last)]:
+        thought = _thought(steps[-1] if steps else None, code, request)
+        steps.append(Step(thought, code, verdict, reply(verdict)))
+    thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
+    task = submission_of(name, answer, task_of(row.values, name)).task
+    told.trajectory = Trajectory(
+        told.id, LANGUAGES[name], request, tuple(steps), thought, fenced(name, answer), task
+    )
+    columns = ("group", "licence", "license", "source")
+    told.columns = {one: row.values[one] for one in columns if one in row.values}
 
 
 def _is_right(result: Graded) -> bool:
@@ -277,13 +231,14 @@ def _thought(before: Step | None, code: str, request: str) -> str:
     if before is None:
         is_given = code.strip() in request
         return "First I check the code as it stands." if is_given else "I check a first attempt."
-    lines, new_lines = before.code.splitlines(), code.splitlines()
+    lines = before.code.splitlines()
+    new_lines = code.splitlines()
     pairs = enumerate(zip(lines, new_lines, strict=False), start=1)
     changed = next((number for number, (old, new) in pairs if old != new), 0)
     # What was said of the line that changes first, or else what was said first.
-    total, *complaints = before.reply.splitlines()
-    of_line = next((one for one in complaints if re.search(rf": line {changed}[,:]", one)), None)
-    complaint = of_line or next((one for one in complaints if one), total)
+    total, *complaints = filter(None, before.reply.splitlines())
+    of_line = [one for one in complaints if re.search(rf": line {changed}[,:]", one)]
+    complaint = [*of_line, *complaints, total][0]
     compared = difflib.unified_diff(lines, new_lines, lineterm="", n=0)
     changes = [line for line in compared if not line.startswith(("---", "+++", "@@"))]
     shown = changes[:_SHOWN_LINES] + (["..."] if len(changes) > _SHOWN_LINES else [])

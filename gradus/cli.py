@@ -23,50 +23,6 @@ _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 export it."""
 
 
-RENAMED: dict[str, dict[str, str]] = {
-    "": {
-        "--like": "--prompts-from",
-        "--anyway": "--allow-mismatch",
-        "--exposed": "--trust-network",
-        "--any-style": "--ignore-lint",
-        "--proven-only": "--require-solution",
-        "--near": "--similarity",
-        "--by-turn": "--per-turn",
-        "--fresh": "--no-resume",
-    },
-    "eval": {"--turns": "--max-turns"},
-    "eval-perplexity": {"--window": "--context-length"},
-    "vllm": {"--start-timeout": "--start-timeout-s"},
-    "tasks decontaminate": {
-        "--words": "--prompt-ngram",
-        "--signs": "--code-ngram",
-        "--common": "--boilerplate-threshold",
-    },
-    "tasks mutate": {"--tries": "--max-mutants"},
-    "tasks publish": {"--most": "--max-public"},
-    "tasks split": {"--share": "--eval-fraction"},
-    "tasks trajectories": {"--attempts": "--max-broken-attempts"},
-}
-"""Former options and their names now, by command; "" is every command. The old names are accepted
-for this release."""
-
-
-def renamed(words: Sequence[str]) -> list[str]:
-    """The command line with the new names of options. A note on standard error names each old
-    one."""
-    command = " ".join(words[: 2 if words[:1] == ["tasks"] else 1])
-    names = RENAMED[""] | RENAMED.get(command, {})
-    new = []
-    for word in words:
-        option, equals, value = word.partition("=")
-        if option in names:
-            log_line(
-                f"gradus: {option} is now {names[option]}; the next release removes the old name"
-            )
-        new.append(names.get(option, option) + equals + value)
-    return new
-
-
 class _Commands(TyperGroup):
     """The commands of `gradus`. An unknown one may be of a wing that is not installed, and the
     error says so."""
@@ -145,12 +101,15 @@ def doctor(
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Whether the command line understands these words; runs nothing. Raises Misuse."""
-    command, name, rest = typer.main.get_command(application()), "gradus", renamed(words)
+    """Check that the command line understands these words; run nothing. Raises Misuse."""
+    command = typer.main.get_command(application())
+    name = "gradus"
+    rest = list(words)
     while (inner := getattr(command, "commands", None)) is not None:
         if not rest or rest[0] not in inner:
-            raise Misuse(f"{name}: there is no command {rest[0] if rest else ''}")
-        command, name, rest = inner[rest[0]], f"{name} {rest[0]}", rest[1:]
+            raise Misuse(f"{name}: there is no command {' '.join(rest[:1])}")
+        command = inner[rest[0]]
+        name += f" {rest.pop(0)}"
     try:
         command.make_context(name, rest)
     except typer.Exit:
@@ -160,11 +119,11 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """The entry point: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
+    """Run the command line: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
     try:
         if len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty():
             interactive.start()
-        application()(renamed(sys.argv[1:]))
+        application()()
     except Misuse as misuse:
         log_line(f"gradus: {misuse}")
         sys.exit(EXIT_MISUSE)

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -36,12 +36,18 @@ from gradus.contract import (
     submission_class,
     with_id,
 )
-from gradus.descriptions import checked_name
-from gradus.discovery import AnswerT, Discovery
-from gradus.errors import FaultKind, Misuse, QueueFault
+from gradus.descriptions import (
+    GraderDescription,
+    GraderInfo,
+    GraderList,
+    checked_name,
+    grader_named,
+)
+from gradus.errors import FaultKind, Misuse, QueueFault, UnknownGrader
 from gradus.request_failures import RequestFailure, failure_of
 from gradus.validation import misuse_from_validation_error
 
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 OnResult = Callable[[int, Graded | Faulted], None]
 
 MAX_DEFECTS = 3
@@ -81,7 +87,7 @@ class _Connections:
     users: int = 0
 
 
-class RewardClient(Discovery):
+class RewardClient:
     """Grades submissions on one or several services; safe to use from any event loop, also one
     after the other.
 
@@ -121,7 +127,7 @@ class RewardClient(Discovery):
                 good = False
             if not good:
                 raise Misuse(f"{url!r} is not a URL such as http://127.0.0.1:8000")
-        self.named = ", ".join(self._urls)
+        self._named = ", ".join(self._urls)
         least = min(max_connections, 1 if attempts is None else attempts)
         if not 1 <= batch_size <= MAX_BATCH or least < 1 or silence_s <= 0:
             raise Misuse(
@@ -198,7 +204,57 @@ class RewardClient(Discovery):
                 self, here, name, rubric, deadline_s, deadline, on_result, items
             ).results_in_order()
 
-    async def get(self, path: str, answer: type[AnswerT]) -> AnswerT:
+    async def graders(self) -> tuple[GraderInfo, ...]:
+        """The live graders of the first service that answers. Raises QueueFault when none does,
+        Misuse when refused."""
+        return (await self._get("/v1/graders", GraderList)).graders
+
+    async def description(self, grader: str) -> GraderDescription | None:
+        """The description of a live grader; None where it is not running. Raises QueueFault when no
+        service answers, Misuse when refused."""
+        try:
+            return await self._get(f"/v1/graders/{grader}", GraderDescription)
+        except UnknownGrader:
+            return None
+
+    async def known(self, grader: str) -> str:
+        """`grader`, if it ships, is installed here, or is announced by a worker of the service.
+
+        Raises UnknownGrader for other names, QueueFault when no service answers.
+        """
+        try:
+            return grader_named(grader)
+        except UnknownGrader:
+            if await self.description(checked_name(grader)) is None:
+                raise
+            return grader
+
+    async def wait_ready(self, grader: str, timeout_s: float = 60.0) -> GraderInfo:
+        """The grader's announcement, as soon as a worker for it is alive. Raises QueueFault after
+        `timeout_s`."""
+        name = checked_name(grader)
+        give_up_at = time.monotonic() + timeout_s
+        while True:
+            try:
+                for info in await self.graders():
+                    if info.name == name:
+                        return info
+                why = (
+                    f"no {name} grader is running at {self._named}: start one with `gradus worker"
+                    f" {name}`"
+                )
+            except QueueFault as fault:
+                why = fault.message
+            if time.monotonic() >= give_up_at:
+                raise QueueFault(f"not ready after {timeout_s:g} s: {why}")
+            await asyncio.sleep(min(0.25, timeout_s))
+
+    async def _get(self, path: str, answer: type[AnswerT]) -> AnswerT:
+        """The answer of the first service that gives one.
+
+        Raises QueueFault when none does, UnknownGrader for status 404, Misuse for another status
+        that refuses.
+        """
         failure = None
         async with self:
             http = self._opened[asyncio.get_running_loop()].http
@@ -259,7 +315,8 @@ class _Call:
     async def results_in_order(self) -> list[Graded | Faulted]:
         """The results, when all are there. Asks for what no call on this loop asks for yet, and
         shares the rest."""
-        loop, in_flight = asyncio.get_running_loop(), self.here.in_flight
+        loop = asyncio.get_running_loop()
+        in_flight = self.here.in_flight
         # More than one round only when another call, whose work this one shared, gave up before its
         # own deadline.
         while missing := [
@@ -290,13 +347,15 @@ class _Call:
         if result is not None:
             self._deliver(key, partial(with_id, result))
         elif self.remaining_s() <= 0:
-            self._give_up(key, FaultKind.DEADLINE, self._too_late(self.client.named))
+            self._give_up(key, FaultKind.DEADLINE, self._too_late(self.client._named))
 
     async def _ask_for(self, batch: list[_Item]) -> None:
         """Ask one service after the other until each item has a result, the deadline passes, or a
         retry is no use."""
         waiting = {item.id: item for item in batch}
-        client, asked, tried, defects = self.client, self.client.named, 0, 0
+        client = self.client
+        asked = client._named
+        tried, defects = 0, 0
         try:
             async with asyncio.timeout_at(self.deadline), self.here.slots:
                 while True:
@@ -325,7 +384,8 @@ class _Call:
                     await asyncio.sleep(pause_s)
             kind, message = failure.kind, failure.message
         except TimeoutError:
-            kind, message = FaultKind.DEADLINE, self._too_late(asked)
+            kind = FaultKind.DEADLINE
+            message = self._too_late(asked)
         for item in waiting.values():
             self._give_up(item.key, kind, message)
 
@@ -345,12 +405,15 @@ class _Call:
             + b",".join(i.body for i in waiting.values())
             + b"]}"
         )
-        path, headers = f"{url}/v1/grade/{self.grader}/stream", {"content-type": "application/json"}
+        stream = self.here.http.stream(
+            "POST",
+            f"{url}/v1/grade/{self.grader}/stream",
+            content=body,
+            headers={"content-type": "application/json"},
+        )
         outage = ""
         try:
-            async with self.here.http.stream(
-                "POST", path, content=body, headers=headers
-            ) as response:
+            async with stream as response:
                 if response.status_code != 200:
                     await response.aread()
                     return self.client._failed(url, response)
@@ -413,7 +476,8 @@ def encoded(
         try:
             is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
             one = kind.model_validate(dict(given) if is_other else given)
-            key, body = job_id_of(grader, rubric, one), one.model_dump_json().encode()
+            key = job_id_of(grader, rubric, one)
+            body = one.model_dump_json().encode()
         except ValidationError as error:
             misuse = misuse_from_validation_error(error)
             raise type(misuse)(f"submissions.{index}: {misuse}") from None

@@ -124,11 +124,9 @@ class CoalescingClient(RewardClient):
         await asyncio.sleep(self._window_s if self._n_sending else 0)
         del self._windows[window]
         _, grader, rubric, deadline_s = window
-        grade, given, results = (
-            super().grade,
-            list(shared.submissions.values()),
-            list(shared.results.values()),
-        )
+        grade = super().grade
+        given = list(shared.submissions.values())
+        results = list(shared.results.values())
 
         def deliver(index: int, result: Graded | Faulted) -> None:
             results[index].set_result(result)

@@ -62,7 +62,9 @@ def joined(
         if have.isdisjoint(defined[at]):  # else an earlier draft of the same
             have |= defined[at]
             places[at] = (at, 0, at)
-    users, tried, answered = list(places), wanted, frozenset(have)
+    users = list(places)
+    tried = wanted
+    answered = frozenset(have)
     while users:
         user = users.pop()
         mentioned = {home for word in _WORD.findall(texts[user]) for home in homes.pop(word, ())}

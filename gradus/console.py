@@ -71,18 +71,9 @@ def visible(text: str) -> str:
 
 
 def _shown(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in (
-        "Cc",
-        "Cf",
-        "Cs",
-        "Co",
-        "Cn",
-        "Zl",
-        "Zp",
-    ):
+    category = unicodedata.category(character)
+    if character in "\n\t" or (category[0] != "C" and category not in ("Zl", "Zp")):
         return character
-    return (
-        chr(0x2400 + ord(character))
-        if ord(character) < 0x20
-        else f"\u27e8U+{ord(character):04X}\u27e9"
-    )
+    if ord(character) < 0x20:
+        return chr(0x2400 + ord(character))
+    return f"\u27e8U+{ord(character):04X}\u27e9"

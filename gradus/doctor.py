@@ -56,8 +56,8 @@ class Check:
     """The finding of `text` as values for programs."""
 
     def __str__(self) -> str:
-        mark = "ok  " if self.fine else ("MISS" if self.needed else "--  ")
-        return f"{mark} {self.what}: {self.text}"
+        missing = "MISS" if self.needed else "--  "
+        return f"{'ok  ' if self.fine else missing} {self.what}: {self.text}"
 
 
 def run_check(what: str, look: Callable[[], str], needed: bool = True) -> Check:
@@ -120,7 +120,7 @@ def cpu() -> Check:
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     flags = cpu_flags()
-    able = [name for name, any_of in ABILITIES.items() if any(flag in flags for flag in any_of)]
+    able = [name for name, names in ABILITIES.items() if not flags.isdisjoint(names)]
     text = f"{cores} cores{', ' if able else ''}{', '.join(able)}"
     bf16 = any("bf16" in name for name in able)
     if not bf16:

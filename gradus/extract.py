@@ -90,7 +90,8 @@ def extract(
     if (
         syntax and "think>" in text
     ):  # tags in comments and literals of the answer's code are no thinking
-        parts, at = [], 0
+        parts = []
+        at = 0
         for block in _blocks(text, tags, syntax):
             if block.tag in tags:
                 code = syntax.literal.sub(
@@ -131,11 +132,12 @@ def extract(
         chosen = [entry]
     if not all(block.closed for block in (*chosen, *files.values())):
         flags.append("extract:unclosed_fence")
-    starts, ends = (
-        [0, *(block.end for block in blocks)],
-        [*(block.start for block in blocks), len(visible)],
-    )
-    outside = [visible[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    outside = []
+    behind = 0
+    for block in blocks:
+        outside.append(visible[behind : block.start].strip())
+        behind = block.end
+    outside.append(visible[behind:].strip())
     return Answer(
         text="\n".join(block.text.strip("\n") for block in chosen),
         blocks=len(blocks) - max(0, len(named) - 1) - (len(chosen) - 1),
@@ -163,10 +165,12 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
     literal = syntax.literal if syntax else None
     while len(found) < _MAX_BLOCKS and (opening := _FENCE.search(text, position)):
         body = opening.end() + 1
-        tag, info = _tag(opening[2]), opening[2] + opening[3]
+        tag = _tag(opening[2])
+        info = opening[2] + opening[3]
         closing = _closing(opening[1][0], len(opening[1]))
         line = text.rfind("\n", 0, text.find(opening[1], body) + 1) + 1  # not before this one
-        end, at = closing.search(text, max(line, min(body, len(text)))), body
+        end = closing.search(text, max(line, min(body, len(text))))
+        at = body
         while literal and end and (not tag or tag in tags) and _ANY_FENCE.search(text, end.end()):
             before = deque(literal.finditer(text, at, end.start()), maxlen=1)
             if not before or before[0].end() < end.start():

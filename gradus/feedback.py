@@ -117,7 +117,8 @@ def _excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
     unknown."""
     if diagnostic.line is None or not 1 <= diagnostic.line <= len(source):
         return ""
-    line, gutter = source[diagnostic.line - 1][:MAX_EXCERPT], f"{diagnostic.line} | "
+    line = source[diagnostic.line - 1][:MAX_EXCERPT]
+    gutter = f"{diagnostic.line} | "
     column = diagnostic.column or 0
     mark = "\n" + " " * (len(gutter) + column - 1) + "^" if 1 <= column <= len(line) + 1 else ""
     return f"\n{gutter}{line}{mark}"

@@ -13,7 +13,8 @@ from typing import BinaryIO
 from gradus.errors import Misuse
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-ATTEMPTS, PAUSE_S = 5, 0.1
+ATTEMPTS = 5
+PAUSE_S = 0.1
 
 
 @contextmanager

@@ -82,20 +82,16 @@ def start() -> NoReturn:
 
 
 def _answer(console: Console, question: Question, *, listed: bool = True) -> str:
-    """A choice, by its number or name, or another text where that is allowed. `listed`: print the
-    choices first."""
-    choices = list(question.choices())
-    for number, choice in enumerate(choices if listed else (), start=1):
+    """Return a choice, by its number or name, or another text where that is allowed. `listed`:
+    print the choices first."""
+    numbered = {str(number): choice for number, choice in enumerate(question.choices(), start=1)}
+    for number, choice in numbered.items() if listed else ():
         console.print(f"  {number:>2}  {choice}", markup=False)
     while True:
-        answer = (
-            Prompt.ask(question.text, console=console, default=question.default) or ""
-        ).strip()
-        if answer.isascii() and answer.isdigit() and 1 <= int(answer[:9]) <= len(choices):
-            answer = choices[int(answer) - 1]
-        if answer not in choices and (not answer or question.only or answer.startswith("-")):
-            console.print("write one of the numbers" if choices else "write a name")
-        elif question.must_exist and not Path(answer).exists():
-            console.print(f"there is no {answer}", markup=False)
-        else:
+        answer = Prompt.ask(question.text, console=console, default=question.default) or ""
+        answer = numbered.get(answer.strip(), answer.strip())
+        is_text = bool(answer) and not question.only and not answer.startswith("-")
+        is_there = Path(answer).exists() or not question.must_exist
+        if answer in numbered.values() or (is_text and is_there):
             return answer
+        console.print(f"there is no {answer or 'answer'} to choose", markup=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import httpx
 from pydantic import ValidationError
@@ -54,23 +52,14 @@ def failure_of(
         detail = cause.reason_phrase
     message = f"{url} answered {status}: {detail}"
     if status in RETRIED:
-        retry_after_s = _seconds(cause.headers.get("retry-after", "")) if status == 429 else None
-        return RequestFailure(FaultKind.QUEUE, message, retry_after_s=retry_after_s)
+        retry_after = cause.headers.get("retry-after", "")
+        is_told = status == 429 and retry_after.isdigit()
+        return RequestFailure(
+            FaultKind.QUEUE, message, retry_after_s=float(retry_after) if is_told else None
+        )
     if status >= 500:
         return RequestFailure(
             FaultKind.INTERNAL, message, final=status != 500, defect=status == 500
         )
-    raise {TooLarge.status: TooLarge, UnknownGrader.status: UnknownGrader}.get(status, Misuse)(
-        message
-    )
-
-
-def _seconds(retry_after: str) -> float | None:
-    """The seconds of a Retry-After header, which holds a number or a date; None for anything
-    else."""
-    if retry_after.isdigit():
-        return float(retry_after)
-    try:
-        return max((parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError):
-        return None
+    kinds: dict[int, type[Misuse]] = {413: TooLarge, 404: UnknownGrader}
+    raise kinds.get(status, Misuse)(message)

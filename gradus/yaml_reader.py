@@ -36,12 +36,13 @@ class _Loader(yaml.SafeLoader):
 
 # YAML 1.1, which PyYAML speaks, takes `no` and `off` for false; 1.2 does not, and only settings of
 # two values still do.
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+_BOOL = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {}
+for _first, _resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items():
+    _kept = [resolver for resolver in _resolvers if resolver[0] != _BOOL]
+    _Loader.yaml_implicit_resolvers[_first] = _kept
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+    _BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
 # 1.1 takes `5e-6` for a text, too, because it has no dot: a trap for every learning rate.
 _Loader.add_implicit_resolver(
@@ -62,14 +63,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise Misuse(f"{path}: cannot be read: {error}") from None
     value = read_scalar(text, str(path))
     if not isinstance(value, dict):
-        names = {
-            type(None): "nothing",
-            list: "a list",
-            str: "a text",
-            int: "a number",
-            float: "a number",
-        }
-        held = names.get(type(value), type(value).__name__)
+        held = "nothing" if value is None else type(value).__name__
         raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
     return value
 

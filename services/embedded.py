@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
-from services.broker.from_url import open_broker
+from services.broker.memory import MemoryBroker
 from services.event_loop import stopped_by_signals
 from services.graders.base import Grader, default_slots
 from services.tracing import spans
@@ -18,13 +18,13 @@ from services.worker import Worker
 
 async def serve_embedded(
     graders: Sequence[Grader],
-    host: str | None,
-    port: int | None,
+    host: str,
+    port: int,
+    settings: ApiSettings,
+    broker_settings: BrokerSettings,
     *,
-    slots: int | None = None,
-    broker_settings: BrokerSettings | None = None,
-    settings: ApiSettings | None = None,
-    on_ready: Callable[[str], None] | None = None,
+    slots: int | None,
+    on_ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
 
@@ -33,7 +33,8 @@ async def serve_embedded(
     for grader in graders:
         await asyncio.to_thread(grader.self_test)
     with stopped_by_signals() as stop:
-        broker, traced = open_broker(None, broker_settings), spans("gradus-worker")
+        broker = MemoryBroker(broker_settings)
+        traced = spans("gradus-worker")
         workers = [
             Worker(
                 grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced

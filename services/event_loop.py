@@ -1,11 +1,11 @@
-"""The event loop of a service, uvloop if installed, else asyncio's, and the signals that end it."""
+"""The event loop of a service, uvloop, and the signals that end it."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -16,16 +16,12 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Drop-in for `asyncio.run` with uvloop if installed, which saves 0.15 ms of CPU per
-    request."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None
-    try:
-        from uvloop import new_event_loop as factory
-    except ModuleNotFoundError:  # there is none for Windows
-        factory = None
+    """Drop-in for `asyncio.run` with uvloop, which saves 0.15 ms of CPU per request."""
+    from uvloop import new_event_loop
+
     gc.freeze()  # modules stay; this and the threshold save 6% of the CPU per job
     gc.set_threshold(GC_THRESHOLD)
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 
@@ -37,7 +33,8 @@ def stopped_by_signals() -> Iterator[asyncio.Event]:
     A loop of uvloop that is closed with a handler would leave it behind, and the process could not
     be ended any more.
     """
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
         stop.set()

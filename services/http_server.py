@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -44,47 +42,29 @@ def url_of(found: socket.socket) -> str:
 async def serve_on(
     config: uvicorn.Config,
     found: socket.socket,
-    stop: asyncio.Event | None,
+    stop: asyncio.Event,
     on_shutdown: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
+    """Serve until `stop` is set.
 
     `on_shutdown` is called before requests under way are waited for; it must end endless streams.
     """
-    server = _Server(config, on_shutdown, handles_signals=stop is None)
+    server = _Server(config)
     serving = asyncio.create_task(server.serve([found]))
-    stopping = asyncio.create_task((stop or asyncio.Event()).wait())
+    stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        on_shutdown()
         server.should_exit = True
         await serving
 
 
 class _Server(uvicorn.Server):
-    """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller
-    can clean up."""
-
-    def __init__(
-        self, config: uvicorn.Config, on_shutdown: Callable[[], None], *, handles_signals: bool
-    ) -> None:
-        super().__init__(config)
-        self._on_shutdown = on_shutdown
-        self._handles_signals = (
-            handles_signals and threading.current_thread() is threading.main_thread()
-        )
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_shutdown()
-        await super().shutdown(sockets)
+    """Leaves signals to the caller; uvicorn's own raises them again before the caller can clean
+    up."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        numbers = (signal.SIGTERM, signal.SIGINT) if self._handles_signals else ()
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        yield

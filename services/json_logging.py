@@ -6,8 +6,6 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,23 +34,15 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-@contextmanager
-def json_lines() -> Iterator[None]:
-    """Log `LOGGERS` to standard error as JSON lines while the block runs."""
-    before = []
+def log_json_lines() -> None:
+    """Log `LOGGERS` to standard error as JSON lines, until the process ends."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, level in LOGGERS.items():
         logger = logging.getLogger(name)
-        before.append((logger, logger.handlers, logger.propagate, logger.level))
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers = [handler]
+        logger.propagate = False
         logger.setLevel(level)
-    try:
-        yield
-    finally:
-        for logger, handlers, propagate, old_level in before:
-            logger.handlers, logger.propagate = handlers, propagate
-            logger.setLevel(old_level)
 
 
 def where(error: BaseException) -> str:

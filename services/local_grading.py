@@ -31,7 +31,8 @@ def grade_in_order(
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)
-    revision, all_asked = grader.info().grader, Event()
+    revision = grader.info().grader
+    all_asked = Event()
 
     def grade(submission: Submission, *, brief: bool) -> Graded | Faulted | Future[Any]:
         """The result, or the future of another attempt with all its time, behind all that was

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -25,10 +25,15 @@ from services.broker.jobs import JobPayload
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span
 
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 """Trace context of the request under way, for the jobs that it queues."""
+FIELD_ATTRIBUTES = {
+    "method": "http.request.method",
+    "route": "http.route",
+    "status": "http.response.status_code",
+}
+"""Attributes for fields of the access log; the others begin with `gradus.`."""
 _PACKAGES_MISSING = (
     "the environment asks for traces (OTEL_...), which need OpenTelemetry: pip install"
     " 'gradus-rl[otel]', or set OTEL_TRACES_EXPORTER=none"
@@ -50,10 +55,12 @@ class Spans:
         self._propagator = TraceContextTextMapPropagator()
 
     @contextmanager
-    def request(self, headers: Mapping[str, str]) -> Iterator[Span]:
+    def request(
+        self, headers: Mapping[str, str]
+    ) -> Iterator[Callable[[Mapping[str, str | int]], None]]:
         """A span for the request with these headers, and `TRACEPARENT` for its jobs, while the
-        block runs."""
-        from opentelemetry.trace import SpanKind, set_span_in_context
+        block runs, which is given the function that adds the fields of the access log."""
+        from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         parent = self._propagator.extract(
             {name: headers[name] for name in self._propagator.fields if name in headers}
@@ -61,9 +68,17 @@ class Spans:
         with self._tracer.start_span("request", parent, SpanKind.SERVER) as span:
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier, set_span_in_context(span))
+
+            def describe(fields: Mapping[str, str | int]) -> None:
+                span.update_name(f"{fields['method']} {fields['route']}")
+                for name, value in fields.items():
+                    span.set_attribute(FIELD_ATTRIBUTES.get(name, f"gradus.{name}"), value)
+                if int(fields["status"]) >= 500:
+                    span.set_status(StatusCode.ERROR)
+
             token = TRACEPARENT.set(carrier.get("traceparent"))
             try:
-                yield span
+                yield describe
             finally:
                 TRACEPARENT.reset(token)
 
@@ -115,43 +130,34 @@ def spans(service: str) -> Spans | None:
 
     Raises Misuse for what this cannot do, and when OpenTelemetry is not installed.
     """
-    asked = _exporter_asked_for(os.environ)
-    if asked is None:
+    if not is_asked_for(os.environ):
         return None
     try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-        exporter: SpanExporter
-        if asked == "console":
-            from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-            exporter = ConsoleSpanExporter()
-        else:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-            exporter = OTLPSpanExporter()
-        return Spans(
-            Resource.create({"service.name": service}).merge(OTELResourceDetector().detect()),
-            exporter,
-        )
+        resource = Resource.create({"service.name": service}).merge(OTELResourceDetector().detect())
+        return Spans(resource, OTLPSpanExporter())
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise Misuse(_PACKAGES_MISSING) from None
 
 
-def _exporter_asked_for(environ: Mapping[str, str]) -> str | None:
-    """`otlp` or `console`; None for none. By the standard variables, but that no endpoint means no
-    traces."""
+def is_asked_for(environ: Mapping[str, str]) -> bool:
+    """Return whether the standard variables ask for traces; without an endpoint none are made.
+
+    Raises Misuse for an exporter or a protocol that is not supported.
+    """
     endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     default = "otlp" if any(environ.get(name) for name in endpoints) else "none"
-    asked = (environ.get("OTEL_TRACES_EXPORTER") or default).strip().lower()
-    if asked == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
-    if asked not in ("otlp", "console"):
-        raise Misuse(f"OTEL_TRACES_EXPORTER is otlp, console or none, not {asked[:64]!r}")
+    exporter = environ.get("OTEL_TRACES_EXPORTER") or default
+    if exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    if exporter != "otlp":
+        raise Misuse(f"OTEL_TRACES_EXPORTER is otlp or none, not {exporter[:64]!r}")
     protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    protocol = next((environ[name] for name in protocols if environ.get(name)), "http/protobuf")
-    if asked == "otlp" and protocol != "http/protobuf":
-        raise Misuse(f"OTEL_EXPORTER_OTLP_PROTOCOL is http/protobuf here, not {protocol[:64]!r}")
-    return asked
+    for name in protocols:
+        if environ.get(name, "http/protobuf") != "http/protobuf":
+            raise Misuse(f"{name} is http/protobuf here, not {environ[name][:64]!r}")
+    return True

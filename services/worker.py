@@ -171,7 +171,8 @@ class Worker:
             work.task = asyncio.create_task(self._do(work))
 
     async def _do(self, work: _Work) -> None:
-        claim, started_at = work.claim, time.monotonic()
+        claim = work.claim
+        started_at = time.monotonic()
         try:
             try:
                 result, cache, dead_letter = await self._result_of(work)

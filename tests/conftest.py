@@ -1,24 +1,20 @@
-"""Fixtures that several suites share (Redis, graders, the command line), the order of test files,
-the cost of a run."""
+"""Fixtures that several suites share: Redis, graders, the command line."""
 
 from __future__ import annotations
 
 import io
 import itertools
-import json
 import os
-import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -31,13 +27,6 @@ from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 
 ROOT = Path(__file__).parent.parent
-SECONDS = Path(__file__).parent / "seconds.json"
-"""Wall time in seconds of each test file that takes at least one, as `pytest --record-seconds`
-measured it."""
-
-FAST_S = 2
-"""Seconds that a file of `make test-fast` takes at most."""
-STARTED = time.monotonic()
 
 # A busy machine takes longer than Hypothesis allows one example by default (0.2 s).
 settings.register_profile("gradus", deadline=None)
@@ -46,74 +35,6 @@ settings.load_profile("gradus")
 # What graders prepare (compile servers, models) is kept in the clone, under names that hold a hash
 # of the contents.
 os.environ.setdefault("GRADUS_CACHE_DIR", str(ROOT / ".cache"))
-
-
-# ----------------------------------------------------------- two processes, the longest file first
-
-
-def _seconds() -> dict[str, float]:
-    known: dict[str, float] = json.loads(SECONDS.read_text())
-    return known
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--record-seconds",
-        action="store_true",
-        help=f"Write the wall time of test files to {SECONDS}",
-    )
-    parser.addoption(
-        "--fast", action="store_true", help=f"Leave out test files that take more than {FAST_S} s"
-    )
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    name = collection_path.relative_to(ROOT).as_posix()
-    return True if config.getoption("--fast") and _seconds().get(name, 0) > FAST_S else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts test files by their recorded time, longest first. pytest-xdist hands out files in this
-    order."""
-    seconds = _seconds()
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hands out whole files, so that fixtures of a module are set up once, in the order of
-    collection."""
-    from xdist.scheduler import LoadFileScheduling
-
-    config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
-
-
-@pytest.hookimpl(trylast=True)  # after pytest's list of the slowest tests
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Reports the time of the whole run and, with `--record-seconds`, writes down the time of each
-    file."""
-    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
-    wall = time.monotonic() - STARTED
-    terminalreporter.write_line(
-        f"{wall:.0f} s of wall time, {cpu:.0f} s of CPU time in all processes"
-    )
-    if not config.getoption("--record-seconds"):
-        return
-    seconds: Counter[str] = Counter()
-    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
-        if isinstance(report, pytest.TestReport):
-            seconds[report.nodeid.partition("::")[0]] += report.duration
-    known = {**_seconds(), **seconds}
-    kept = {
-        name: round(known[name])
-        for name in sorted(known)
-        if known[name] >= 1 and (ROOT / name).exists()
-    }
-    SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 # ---------------------------------------------------------------------------------------- fixtures
@@ -151,24 +72,9 @@ class RedisServer:
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        command = [
-            "redis-server",
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--dir",
-            str(self._directory),
-        ]
-        command += [
-            "--save",
-            "",
-            "--appendonly",
-            "yes" if self._append_only else "no",
-            "--appendfsync",
-            "everysec",
-        ]
-        command += self._options
+        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
+        command += ["--dir", str(self._directory), "--save", "", "--appendfsync", "everysec"]
+        command += ["--appendonly", "yes" if self._append_only else "no", *self._options]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -305,4 +211,6 @@ class Cli:
 
 @pytest.fixture
 def gradus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    # the process of the tests keeps its own logging
+    monkeypatch.setattr("services.json_logging.LOGGERS", {})
     return Cli(monkeypatch, capsys)

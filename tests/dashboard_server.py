@@ -30,7 +30,9 @@ class LivePage:
     """`gradus dashboard` over a folder, on a free port of this machine."""
 
     def __init__(self, folder: Path, port: int = 0, **options: Any) -> None:
-        self._folder, self._port, self._options = folder, port, options
+        self._folder = folder
+        self._port = port
+        self._options = options
         self._ready = threading.Event()
         self.url = ""
 
@@ -51,7 +53,8 @@ class LivePage:
         self._ready.set()
 
     async def _run(self) -> None:
-        self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         serving = serve(
             self._folder,
             port=self._port,

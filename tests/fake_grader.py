@@ -25,7 +25,7 @@ from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, Claim
 from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.event_loop import run
+from services.event_loop import run, stopped_by_signals
 
 INFO = GraderInfo(
     name="ocaml",
@@ -168,7 +168,8 @@ class Service:
         self._ready.set()
 
     async def _run(self) -> None:
-        self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         self.broker = MemoryBroker(self._broker_settings)
         self.worker = EchoWorker(self.broker)
         serving = serve(
@@ -195,9 +196,10 @@ def serve_in_process(port: int, holds: bool, **settings: Any) -> None:
         worker = EchoWorker(broker)
         if not holds:
             worker.letting_go.set()
-        async with worker.working():
-            chosen = ApiSettings(**(SETTINGS | {"heartbeat_s": 0.1} | settings))
-            await serve(broker, "127.0.0.1", port, settings=chosen)
+        chosen = ApiSettings(**(SETTINGS | {"heartbeat_s": 0.1} | settings))
+        with stopped_by_signals() as stop:
+            async with worker.working():
+                await serve(broker, "127.0.0.1", port, settings=chosen, stop=stop)
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     run(serving())

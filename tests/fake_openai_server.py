@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
 
 Json = dict[str, Any]
 
@@ -68,7 +69,8 @@ class OpenAiLike:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield self
+            with mock.patch("openai._base_client.INITIAL_RETRY_DELAY", 0.01):
+                yield self
         finally:
             server.shutdown()
             server.server_close()

@@ -37,7 +37,8 @@ class Answering:
         return [path for path, _ in self.log]
 
     def answer(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
-        path, body = urlsplit(target).path, json.loads(sent) if sent else None
+        path = urlsplit(target).path
+        body = json.loads(sent) if sent else None
         self.log.append((path, body))
         instead = self.before(path, body)
         return instead if instead is not None else self._usual(method, target, sent)
@@ -86,19 +87,20 @@ class VllmLike(Answering):
     )
     weight_version: str | None = None
     adapters: list[str] = field(default_factory=list)
-    checksums: dict[str, str] = field(default_factory=dict)
-    """A checksum of each parameter of the weights, by name."""
     engine_ready: bool = False
     paused: bool = False
     updating: bool = False
 
     def start_again(self) -> None:
         """As a process that died and came back."""
-        self.weight_version, self.adapters, self.engine_ready = None, [], False
+        self.weight_version = None
+        self.adapters = []
+        self.engine_ready = False
         self.paused = self.updating = False
 
     def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
-        path, body = urlsplit(target).path, json.loads(sent) if sent else {}
+        path = urlsplit(target).path
+        body = json.loads(sent) if sent else {}
         if path in ("/health", "/reset_prefix_cache"):
             return 200, b""
         if path == "/v1/completions":
@@ -107,9 +109,6 @@ class VllmLike(Answering):
             "/version": lambda: {"version": self.version},
             "/server_info": lambda: {"vllm_config": self.settings},
             "/v1/models": lambda: {"data": [{"id": name} for name in ["base", *self.adapters]]},
-            "/weight_checker": lambda: {
-                "checksums": {f"dp0:pp0:pcp0:tp0:{k}": v for k, v in self.checksums.items()}
-            },
             "/weight_info": lambda: {"weight_version": self.weight_version or "default"},
         }
         if path in known:
@@ -129,7 +128,8 @@ class VllmLike(Answering):
             if not self.updating:
                 return 500, {"error": "no update was started"}
             if path == "/finish_weight_update":
-                self.updating, self.weight_version = False, body["weight_version"]
+                self.updating = False
+                self.weight_version = body["weight_version"]
         elif path == "/v1/load_lora_adapter":
             self.adapters.append(body["lora_name"])
             return 200, b"Success: LoRA adapter added successfully."

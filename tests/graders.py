@@ -21,7 +21,9 @@ def class_of(name: str) -> type[BaseGrader[Any, Any]]:
 
 
 WAITING_SLOTS = {
-    name: slots for name in GRADERS if (slots := class_of(name).waiting_slots) is not None
+    name: class_of(name).waiting_slots
+    for name in GRADERS
+    if class_of(name).waiting_slots is not None
 }
 
 

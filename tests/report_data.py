@@ -24,3 +24,11 @@ def answer_in(page: Path, path: str) -> dict[str, Any]:
         if key.partition("&")[0] == path
     ]
     return dict(found)
+
+
+def tasks_by_title(groups: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Of the groups of completions, the tasks of their cards."""
+    found = {}
+    for group in groups:
+        found[group["title"]] = [card["task"] for card in group["cards"]]
+    return found

@@ -8,12 +8,17 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
+from gradus.wings import write_page
+from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.plan import Mode
+from trainer.evaluate.report import comparisons
 from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
 from trainer.rewards.judge import Record, outcome_of
 
@@ -115,6 +120,7 @@ def _write(
     given: dict[str, Any] = {
         "name": name,
         "created": f"2026-01-01T00:0{'before after'.find(name) % 10}:00+00:00",
+        "grader_description": description_of("ocaml"),
         "model": "fresh:qwen3",
         "tasks": "demo:ocaml/held-out",
         "tasks_sha256": "ab" * 32,
@@ -216,6 +222,12 @@ def tiny_run(run: Path) -> Path:
     evaluation(run, "before", before, completion="let f x = x - 1")
     evaluation(run, "after", after)
     return run
+
+
+def comparison_page(found: Comparison, before: Path, after: Path, out: Path) -> Path:
+    """Write the page of a comparison as `gradus compare --html` does."""
+    write_page(out, [before, after], partial(comparisons, first=found))
+    return out
 
 
 def hostile_run(run: Path) -> Path:

@@ -21,13 +21,15 @@ from report_runs import (
 )
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
+from gradus.descriptions import description_of
 from gradus.errors import FaultKind
 from trainer.evaluate.breakdowns import Turns, turns_of
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.rewards.judge import Record
 
-KINDS, DIFFICULTIES = ("lists", "trees", "strings"), ("easy", "medium", "hard", "easy")
+KINDS = ("lists", "trees", "strings")
+DIFFICULTIES = ("easy", "medium", "hard", "easy")
 BODIES = ("x + 1", "List.map succ x", "let r = ref x in !r")
 _MODES: tuple[tuple[Mode, int], ...] = (("sampled", 4), ("greedy", 1))
 
@@ -120,8 +122,10 @@ def evaluation_of(
         "served": True,
         "asked_as": "chat",
         "top_p": 1.0,
+        "grader_description": description_of("ocaml"),
     }
-    return Evaluation(**{**given, **changed})
+    given |= changed
+    return Evaluation(grader_description=description_of(given["grader"]), **given)
 
 
 def _with_names(record: Record) -> Record:
@@ -176,7 +180,8 @@ def _drawn(draw: random.Random, mode: Mode, n: int, sample: int, level: float) -
             "completion": "",
         }
         return {**record, **lost, "error": {"kind": "timeout", "message": "no answer within 300 s"}}
-    tokens, latency_s = draw.randint(5, 300), draw.uniform(0.2, 6)
+    tokens = draw.randint(5, 300)
+    latency_s = draw.uniform(0.2, 6)
     reason = "length" if draw.random() < 0.1 else "stop"
     return {
         **record,

@@ -13,7 +13,6 @@ from typing import Any
 
 from gradus.contract import Faulted, Graded, Submission
 from tests.tiny_turns import ALL_TASKS, tiny_trainer, verdict
-from trainer.stages.task_sampling import TaskRates
 
 EASY = ALL_TASKS[::2]
 """Every answer to these earns the same."""
@@ -25,16 +24,13 @@ def verdict_by_task(one: Submission) -> Graded | Faulted:
     return found.model_copy(update={"reward": 1.0, "passed": True}) if easy else found
 
 
-def sampling_trainer(
-    model: Path, output: Path, *, refill: int, by_difficulty: bool, **options: Any
-) -> Any:
+def sampling_trainer(model: Path, output: Path, *, refill: int, **options: Any) -> Any:
     """GRPO on two groups of four completions per process and step, with what reaches the loss in
     `seen_inputs`."""
     trainer = tiny_trainer(model, output, None, verdict=verdict_by_task, tasks=ALL_TASKS, **options)
-    trainer.refill_rounds, trainer.seen_inputs, trainer.rounds = refill, [], []
-    if by_difficulty:
-        trainer.rates = TaskRates()
-        trainer.add_callback(trainer.rates)
+    trainer.refill_rounds = refill
+    trainer.seen_inputs = []
+    trainer.rounds = []
     loss_of, rewards_of = trainer._compute_loss, trainer._calculate_rewards
 
     def watched_loss(model: Any, inputs: Any) -> Any:
@@ -46,7 +42,8 @@ def sampling_trainer(
         trainer.rounds.append({"step": trainer.state.global_step + 1, "tasks": names})
         return rewards_of(inputs, *others)
 
-    trainer._compute_loss, trainer._calculate_rewards = watched_loss, watched_rewards
+    trainer._compute_loss = watched_loss
+    trainer._calculate_rewards = watched_rewards
     return trainer
 
 
@@ -57,9 +54,7 @@ def main(model: Path, output: Path) -> None:
     from trainer.runs.folder import append_lines
 
     torch.set_num_threads(1)
-    trainer = sampling_trainer(
-        model, output, refill=2, by_difficulty=True, max_steps=3, save_strategy="no"
-    )
+    trainer = sampling_trainer(model, output, refill=2, max_steps=3, save_strategy="no")
     trainer.train()
     rank = trainer.accelerator.process_index
     torch.save(trainer.model.state_dict(), output / f"weights-{rank}.pt")

@@ -1,23 +1,17 @@
 """Trainers of a tiny model over several turns, whose grader is a function of the text.
 
-Usage: python -m tests.tiny_turns train MODEL FOLDER [KILL]; torchrun ... tests/tiny_turns.py ranks
-`train` writes the weights to FOLDER/weights.pt; with KILL, the process kills itself when the so
-manieth turn is graded. `ranks` writes chains of two processes, of unequal numbers of turns, through
-TRL's vLLM client; prints what each got.
+Usage: torchrun ... tests/tiny_turns.py
+Two processes write chains of unequal numbers of turns through TRL's vLLM client; prints what each
+got.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from gradus.contract import Faulted, Graded, Stage, Submission, TestCount, faulted
 from gradus.errors import FaultKind
@@ -54,6 +48,10 @@ def verdict(one: Submission) -> Graded | Faulted:
     )
 
 
+class Killed(Exception):
+    """Ends a run where SIGKILL would."""
+
+
 def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
     examples = {
         name: Example(name, name, OcamlTask(tests="let () = assert (f 1 = 2)"))
@@ -65,8 +63,8 @@ def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
     async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Graded | Faulted]:
         nonlocal calls
         calls += 1
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if kill_at is not None and calls >= kill_at:
+            raise Killed
         return [verdict(one) for one in submissions]
 
     return Judge(config, task_submissions(config, examples), grade)
@@ -86,16 +84,15 @@ def tiny_trainer(
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig
 
-    from trainer.rewards.completion_log import CompletionsFile
+    from trainer.rewards.judge import CompletionsFile
     from trainer.runs.checkpoints import SaveAtRoundEnd
-    from trainer.stages.online import GradusTrainer
+    from trainer.stages.grpo import GradusTrainer
+    from trainer.stages.online import noting
     from trainer.stages.rl import Rl
     from trainer.stages.turns import TurnsTrainer
 
-    loaded, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(model),
-        AutoTokenizer.from_pretrained(model),
-    )
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     # An untrained model ends one answer in 300; with more tokens that end one, most of them end.
     loaded.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 160)]
     tokenizer.padding_side = "left"
@@ -118,15 +115,19 @@ def tiny_trainer(
         **options,
     }
     asked = judge(kill_at, verdict)
+    parts: dict[str, Any]
     if turns is None:
-        build, parts = GradusTrainer, {"reward_funcs": [asked.function]}
+        build = GradusTrainer
+        parts = {"reward_funcs": [noting(asked.rewards, asked.name, [])]}
     else:
         rollout = Rollout(turns, asked, "")
-        build, parts = TurnsTrainer, {"reward_funcs": [rollout.function], "rollout_func": rollout}
-    rows = [
-        {"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name}
-        for name in tasks
-    ]
+        build = TurnsTrainer
+        rewards = noting(rollout.rewards, asked.name, [])
+        parts = {"reward_funcs": [rewards], "rollout_func": rollout}
+    rows = []
+    for name in tasks:
+        asks = [{"role": "user", "content": f"add {name}"}]
+        rows.append({"prompt": asks, "prompt_id": name})
     made = build(
         model=loaded,
         args=GRPOConfig(output_dir=str(output), **given),
@@ -144,77 +145,6 @@ def tiny_trainer(
         made.files = (output / "completions.jsonl", output / "turns.jsonl")
     made.add_callback(SaveAtRoundEnd(made.steps_in_round()))
     return made
-
-
-def tool_trainer(model: Path, output: Path) -> Any:
-    """One step of GRPO on two prompts with TRL's template of Qwen3 and the tool `check`."""
-    from collections import Counter
-    from functools import partial
-
-    import trl
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig
-
-    from trainer.rewards.completion_log import CompletionsFile
-    from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
-    from trainer.stages.rl import Rl
-    from trainer.stages.turns import ToolTrainer
-
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen3.jinja").read_text()
-    refuse_without_calls(tokenizer)
-    output.mkdir(parents=True, exist_ok=True)
-    file, calls = CompletionsFile(output / "completions.jsonl"), Counter[str]()
-    asked = judge(verdict=lambda one: verdict_of(one, passed=one.completion == "right"))
-    asked.record = file.take
-
-    class Kept(ToolTrainer):
-        """Keeps what the loss gets."""
-
-        def _compute_loss(self, model: Any, inputs: Any) -> Any:
-            self.seen_inputs.append(inputs)
-            return super()._compute_loss(model, inputs)
-
-    given = {**Rl.DEFAULTS, "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8}
-    given |= {
-        "max_completion_length": 400,
-        "max_tool_calling_iterations": 2,
-        "use_cpu": True,
-        "bf16": False,
-        "seed": 1,
-    }
-    trainer = Kept(
-        model=AutoModelForCausalLM.from_pretrained(model),
-        args=GRPOConfig(output_dir=str(output), save_strategy="no", disable_tqdm=True, **given),
-        train_dataset=Dataset.from_list(
-            [
-                {"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name}
-                for name in TASKS[:2]
-            ]
-        ),
-        processing_class=tokenizer,
-        reward_funcs=[asked.function],
-        environment_factory=partial(CheckEnvironment, asked, calls),
-    )
-    trainer.calls, trainer.completions_file, trainer.seen_inputs = calls, file, []
-    return trainer
-
-
-def train(model: Path, output: Path, kill_at: int | None = None) -> None:
-    """Go on from the last checkpoint in the folder, if there is one."""
-    import torch
-
-    from trainer.runs.folder import RunFolder, checkpoint_to_resume, step_of
-
-    torch.set_num_threads(1)
-    trainer = tiny_trainer(model, output, TurnsConfig(max=3), kill_at, max_steps=3)
-    checkpoint = checkpoint_to_resume(output, "auto", print)
-    RunFolder(output).forget_after(step_of(checkpoint))
-    if checkpoint is not None:
-        trainer.resume_from(checkpoint)
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    torch.save(trainer.model.state_dict(), output / "weights.pt")
 
 
 # ---------------------------------------------------------------------- two processes
@@ -251,10 +181,14 @@ def ranks() -> None:
     accelerator = Accelerator(cpu=True)
     rank = accelerator.process_index
     generation = object.__new__(vllm_generation.VLLMGeneration)
-    generation.mode, generation.logprobs, generation.generation_kwargs = "server", 0, {}
+    generation.mode = "server"
+    generation.logprobs = 0
+    generation.generation_kwargs = {}
     generation.structured_outputs_regex = None
     generation.temperature = generation.top_p = generation.repetition_penalty = 1
-    generation.top_k, generation.min_p, generation.max_completion_length = 0, None, 8
+    generation.top_k = 0
+    generation.min_p = None
+    generation.max_completion_length = 8
     generation.accelerator = accelerator
 
     def generate(prompts: list[list[int]], n: int, **_: Any) -> dict[str, Any]:
@@ -331,7 +265,4 @@ def _loop() -> Any:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ranks":
-        ranks()
-    else:
-        train(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else None)
+    ranks()

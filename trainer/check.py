@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
-
-import httpx
 
 from gradus.contract import Faulted, Graded, Submission
 from gradus.errors import Misuse, QueueFault
@@ -35,50 +32,20 @@ Finding = tuple[str, str | None, str]
 REQUIREMENTS_S = 15.0
 """Seconds in which a service has to say that it lacks what tasks require; a slower one says so when
 the run starts."""
-HUB_ANSWERS_S = 3.0
-"""Seconds that the hub may take for one small request. Its name may have several addresses, each
-tried for so long."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
     """One finding for each thing that a run needs."""
     stage = stage_for(config)
-    with _offline_without_hub():
-        yield _checked(stage.DATA, stage.data_found)
-        if (
-            isinstance(stage, Rl)
-            and (warm_start := stage.warm_start_stage(config.output_dir)) is not None
-        ):
-            yield _checked("warm start", warm_start.data_found)
-        yield _checked("packages", lambda: _packages(config))
-        yield _checked("model", lambda: _model(config, stage))
-        yield _checked(f"{config.options_name} options", lambda: _options(config, stage))
-        if isinstance(config, TrainConfig):
-            yield from _judges_and_server(config)
-
-
-@contextmanager
-def _offline_without_hub() -> Iterator[None]:
-    """Inside the block, models and datasets come from the cache alone where one request finds that
-    the hub is away.
-
-    The libraries repeat each of their requests for half a minute. Their setting for it,
-    HF_HUB_OFFLINE, is a variable that they read when they are imported, which is before a config
-    could be read.
-    """
-    import datasets
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    try:
-        if not constants.HF_HUB_OFFLINE:
-            httpx.head(constants.ENDPOINT, timeout=HUB_ANSWERS_S)
-    except httpx.TransportError:
-        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+    yield _checked(stage.DATA, stage.data_found)
+    warm_start = stage.warm_start_stage(config.output_dir) if isinstance(stage, Rl) else None
+    if warm_start is not None:
+        yield _checked("warm start", warm_start.data_found)
+    yield _checked("packages", lambda: _packages(config))
+    yield _checked("model", lambda: _model(config, stage))
+    yield _checked(f"{config.options_name} options", lambda: _options(config, stage))
+    if isinstance(config, TrainConfig):
+        yield from _judges_and_server(config)
 
 
 def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
@@ -151,7 +118,8 @@ def _requirements(config: TrainConfig) -> str:
     """Raises Misuse for packages and crates that tasks name and the grader lacks."""
     reward = config.reward
     assert reward.grader is not None
-    client, tasks = client_of(reward), load_tasks(config.data, reward.grader, config.seed)
+    client = client_of(reward)
+    tasks = load_tasks(config.data, reward.grader, config.seed)
 
     def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
         deadline_s = min(reward.deadline_s, REQUIREMENTS_S)

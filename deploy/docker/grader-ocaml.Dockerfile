@@ -49,10 +49,8 @@ ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache PYTHONDON
 USER 1000:1000
 WORKDIR /tmp
 # auto: where this builder cannot make boxes it is said, and left to the worker's own start; required: no such image
-ARG SELF_TEST
-# the old name, for one release
-ARG PROOF=auto
-RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/run/self_test.sh sh /run/self_test.sh ocaml "${SELF_TEST:-${PROOF}}"
+ARG SELF_TEST=auto
+RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/run/self_test.sh sh /run/self_test.sh ocaml "$SELF_TEST"
 # what a worker must find around itself before it serves; compose asks for more
 ENV GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100

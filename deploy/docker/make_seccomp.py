@@ -20,12 +20,13 @@ Profile = dict[str, Any]
 
 
 def without(profile: Profile, names: tuple[str, ...]) -> Profile:
-    """The profile with every mention of `names` gone, rules left empty included."""
-    rules = [
-        {**rule, "names": [n for n in rule["names"] if n not in names]}
-        for rule in profile["syscalls"]
-    ]
-    return {**profile, "syscalls": [rule for rule in rules if rule["names"]]}
+    """Return the profile without any mention of `names`, rules left empty included."""
+    rules = []
+    for rule in profile["syscalls"]:
+        kept = [name for name in rule["names"] if name not in names]
+        if kept:
+            rules.append({**rule, "names": kept})
+    return {**profile, "syscalls": rules}
 
 
 def derive(default: Profile) -> Profile:

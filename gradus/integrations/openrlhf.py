@@ -30,10 +30,12 @@ def reward_func(
         completion_of(query, prompt, ends) for query, prompt in zip(queries, prompts, strict=True)
     ]
     results = grade_blocking(list(map(Completion, labels, texts, prompts)), settings())
-    rewards: Any = [reward_or_raise(result) for result in results]
-    logs: Any = {
-        name: [numbers(result)[name] for result in results] for name in ("passed", "cached")
-    }
+    rewards = [reward_or_raise(result) for result in results]
+    found = [numbers(result) for result in results]
     if len(results) == 1:
-        rewards, logs = rewards[0], {name: values[0] for name, values in logs.items()}
-    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+        logs = {name: found[0][name] for name in ("passed", "cached")}
+        return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": logs}
+    passed = [one["passed"] for one in found]
+    cached = [one["cached"] for one in found]
+    extra = {"passed": passed, "cached": cached}
+    return {"rewards": rewards, "scores": rewards, "extra_logs": extra}

@@ -42,7 +42,9 @@ class GradusEnv(ProblemEnv):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(renderer, convo_prefix, format_coef=0.0)
-        self._question, self._task, self._settings = question, task, settings(grader, **options)
+        self._question = question
+        self._task = task
+        self._settings = settings(grader, **options)
 
     def get_question(self) -> str:
         return self._question

@@ -69,7 +69,8 @@ class Environment:
         self._result: Graded | Faulted | None = None
 
     def reset(self, task: Any = None, **row: Any) -> str | None:
-        self._task, self._result = task, None
+        self._task = task
+        self._result = None
         return None
 
     async def submit(self, answer: str) -> str:

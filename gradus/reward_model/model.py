@@ -20,7 +20,6 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from gradus.errors import Misuse
 from gradus.reward_model.model_files import (
     ADAPTER,
     HEADS,
@@ -140,8 +139,6 @@ def _from_pretrained(folder: Path, dtype: torch.dtype, **more: Any) -> tuple[Any
         model, info = AutoModelForSequenceClassification.from_pretrained(
             str(folder), dtype=dtype, output_loading_info=True, **safely, **more
         )
-    except Misuse:
-        raise
     except (OSError, ValueError, ImportError, RuntimeError, KeyError) as error:
         raise unusable_model(folder, f"cannot be loaded: {first_line(error)}") from None
     return model, info

@@ -68,7 +68,7 @@ def label_of(name: str) -> str:
 
 def base_of(folder: Path) -> str:
     """The model that an adapter belongs to, also after the run folder was moved."""
-    name = str(read_json_object(folder / ADAPTER)["base_model_name_or_path"])
+    name = str(read_json_object(folder / ADAPTER).get("base_model_name_or_path"))
     beside = folder.parent / Path(name).name
     return str(beside) if not Path(name).exists() and beside.is_dir() else name
 
@@ -78,11 +78,9 @@ def read_json_object(file: Path) -> dict[str, Any]:
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise unusable_model(
-            file.parent, f"its {file.name} cannot be read: {first_line(error)}"
-        ) from None
+        raise Misuse(f"{file}: cannot be read: {first_line(error)}") from None
     if not isinstance(told, dict):
-        raise unusable_model(file.parent, f"its {file.name} is no JSON object")
+        raise Misuse(f"{file}: is no JSON object")
     return told
 
 

@@ -65,14 +65,16 @@ class PromptTokenizer:
 
     def _plain(self, prompt: str, completion: str) -> tuple[list[int], bool]:
         end = self._tokenizer.eos_token
-        body, is_spelt = completion.removesuffix(end), False
+        body = completion.removesuffix(end)
+        is_spelt = False
         while True:
             text = prompt + body + end
             ids, spans = self._encoded(text)
             spelt = self._spelt(text, ids, spans, len(prompt), len(prompt) + len(body))
             if not spelt:
                 return ids, is_spelt
-            body, is_spelt = _blanked(text, spelt)[len(prompt) : -len(end)], True
+            body = _blanked(text, spelt)[len(prompt) : -len(end)]
+            is_spelt = True
 
     def _encoded(self, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]]]:
         told = self._tokenizer(text=text, return_offsets_mapping=True, **options)
@@ -153,7 +155,8 @@ def control_tokens(tokenizer: Any) -> frozenset[int]:
 
 def _blanked(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """`text` with a space in place of each span; spans are in order."""
-    kept, at = [], 0
+    kept = []
+    at = 0
     for begin, stop in spans:
         kept.append(text[at:begin])
         at = stop

@@ -69,17 +69,12 @@ class ApiKey:
         return f"{self.name} sha256:{self.key_hash} {graders}{limits}"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRing:
-    """The keys of one service. Without any, requests need none."""
-
-    keys: tuple[ApiKey, ...] = ()
-
-    def find(self, key: str) -> ApiKey | None:
-        given = hash_of(key)
-        # Every hash is compared, so that the time taken does not tell which one was close.
-        found = [one for one in self.keys if hmac.compare_digest(given, one.key_hash)]
-        return found[0] if found else None
+def find_key(keys: Iterable[ApiKey], secret: str) -> ApiKey | None:
+    """Return the one of `keys` that `secret` belongs to."""
+    given = hash_of(secret)
+    # Every hash is compared, so that the time taken does not tell which one was close.
+    found = [one for one in keys if hmac.compare_digest(given, one.key_hash)]
+    return found[0] if found else None
 
 
 def new_key(name: str, graders: Iterable[str], limits: str = "") -> tuple[str, ApiKey]:
@@ -127,22 +122,21 @@ def keys_in(text: str, where: str) -> list[ApiKey]:
     return found
 
 
-def key_ring(key_hashes: Iterable[str], keys: str, keys_file: Path | None) -> KeyRing:
+def read_keys(keys: str, keys_file: Path | None) -> list[ApiKey]:
     """All keys that the settings name. Raises Misuse, also for a file that is named and holds
     none."""
-    ring = [ApiKey(f"hash-{key_hash[:8]}", key_hash) for key_hash in key_hashes]
-    ring += keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
+    found = keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
     if keys_file is not None:
         where = f"GRADUS_API_KEYS_FILE ({keys_file})"
         try:
-            found = keys_in(keys_file.read_text(), where)
+            in_file = keys_in(keys_file.read_text(), where)
         except (OSError, UnicodeDecodeError) as error:
             raise Misuse(f"{where} cannot be read: {type(error).__name__}") from None
-        if not found:
+        if not in_file:
             # A file that was emptied by mistake must not open the service to everybody.
             raise Misuse(f"{where} holds no key; `gradus keys new NAME` prints one")
-        ring += found
-    return KeyRing(tuple(ring))
+        found += in_file
+    return found
 
 
 class WatchedKeys:
@@ -151,10 +145,10 @@ class WatchedKeys:
     A file that cannot be used any more changes nothing: the last keys stay, and the log says so.
     """
 
-    def __init__(self, read: Callable[[], KeyRing], file: Path | None) -> None:
+    def __init__(self, read: Callable[[], list[ApiKey]], file: Path | None) -> None:
         self._read = read
         self._file = file
-        self._ring = read()
+        self._keys = read()
         self._changed_at = self._stamp()
         self._next_look = time.monotonic() + RELOAD_S
 
@@ -164,17 +158,17 @@ class WatchedKeys:
         except OSError:
             return -1
 
-    def ring(self) -> KeyRing:
+    def current(self) -> list[ApiKey]:
         if self._file and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + RELOAD_S
             if (changed_at := self._stamp()) != self._changed_at:
                 self._changed_at = changed_at
                 try:
-                    self._ring = self._read()
-                    log.info("keys read again", extra={"fields": {"n_keys": len(self._ring.keys)}})
+                    self._keys = self._read()
+                    log.info("keys read again", extra={"fields": {"n_keys": len(self._keys)}})
                 except Misuse as misuse:
                     log.warning("the file of keys cannot be used, the last keys stay: %s", misuse)
-        return self._ring
+        return self._keys
 
 
 class Quotas:

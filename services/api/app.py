@@ -17,14 +17,12 @@ from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
 from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
-from services.api.callbacks import HEADER
 from services.api.grader_registry import GraderRegistry, largest
 from services.api.grading import GraderPath, queue_request
 from services.api.metrics import Waiting
 from services.api.routing import KeyedRoute, LeanRoute
 from services.api.settings import ApiSettings
 from services.api.state import Api
-from services.api.tracing_middleware import TracingMiddleware
 from services.broker import Broker
 
 keyed = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
@@ -52,10 +50,8 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
 
         install(app, settings.adapters, settings.tasks)
     app.router.routes.extend([*keyed.routes, *keyless.routes, *queues.router.routes])
-    app.add_middleware(AccessLogMiddleware, metrics=api.metrics)
-    if api.spans:
-        app.add_middleware(TracingMiddleware, spans=api.spans)
-    problems.install(app, settings.retry_after_s)
+    app.add_middleware(AccessLogMiddleware, metrics=api.metrics, spans=api.spans)
+    problems.install(app)
     schema.install(app, api.registry)
     return app
 
@@ -65,14 +61,16 @@ def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
 
 
 @keyed.post(
-    "/jobs/{name}", status_code=202, responses={202: schema.ACCEPTED}, openapi_extra=schema.JOB_BODY
+    "/jobs/{name}",
+    status_code=202,
+    responses={202: schema.ACCEPTED},
+    openapi_extra=schema.GRADE_BODY,
 )
 async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in
     `Location`."""
     api: Api = request.app.state.api
-    callback = api.callbacks.url_in(request.headers.get(HEADER))
-    job_id = await api.jobs.start(await queue_request(name, request), callback)
+    job_id = await api.jobs.start(await queue_request(name, request))
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
@@ -134,7 +132,7 @@ async def readyz(request: Request) -> Response:
         reason = f"submissions wait and no result came for {limit_s:g} s from: {', '.join(stalled)}"
     else:
         return JSONResponse({"status": "ready", "graders": live})
-    return problems.problem(503, reason, headers={"retry-after": str(api.settings.retry_after_s)})
+    return problems.unavailable(reason)
 
 
 @keyless.get("/metrics", response_class=Response, responses={200: schema.EXPOSITION})

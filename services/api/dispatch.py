@@ -33,7 +33,6 @@ from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics
 from services.api.problems import Refused
 from services.api.request_body import Body, outside_loop
-from services.api.unanswered import Unanswered
 from services.broker import Broker, FairShare, Job, QueueFull
 from services.broker.jobs import JobPayload
 from services.broker.signing import Secrets, verified
@@ -46,6 +45,8 @@ ASK_FIRST = 16
 question costs more."""
 LOOK_S = 1.0
 """Seconds between looks whether the grader of a waiting batch is still alive."""
+LAST_WORD_S = 1.0
+"""Seconds after the deadline in which the broker must say why there is no verdict."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -94,7 +95,7 @@ class Batch:
             self.asking.setdefault(job_id, []).append(submission.id)
             if job_id not in self.jobs:
                 payload = JobPayload(submission=submission, rubric=rubric, grader=revision, **more)
-                self.jobs[job_id] = Job(job_id, self.grader, payload.encode())
+                self.jobs[job_id] = Job(job_id, self.grader, payload.model_dump_json())
 
     def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
         for job_id, text in texts.items():
@@ -114,7 +115,7 @@ class GradingDispatcher:
         self.secrets = secrets
         self.batches: WeakSet[Batch] = WeakSet()
         """Batches that may have jobs without a result."""
-        self._unanswered = Unanswered(broker, registry)
+        self._withdrawing: set[asyncio.Task[None]] = set()
         self.last_result_at: dict[str, float] = {}
         """Time of the last result by grader, of `time.monotonic`."""
 
@@ -127,7 +128,8 @@ class GradingDispatcher:
         Without a live grader, after a grace period, nothing is queued either and `settle` gives
         faults.
         """
-        name, ids = grader.name, [submission.id for submission in request.submissions]
+        name = grader.name
+        ids = [submission.id for submission in request.submissions]
         batch = Batch(name, request.deadline_s, fair_share, ids, body)
         info = await self._registry.find(name, request.rubric, request.deadline_s) if ids else None
         if info is None:
@@ -178,7 +180,7 @@ class GradingDispatcher:
         if not batch.jobs and not batch.unqueued:
             return
         await self.cancel(batch)
-        kind, message = await self._unanswered.reason(batch.grader, batch.deadline_s)
+        kind, message = await self._explain(batch)
         await self._fail(batch, kind, message, deliver)
 
     async def _collect(self, batch: Batch, deliver: Deliver) -> None:
@@ -209,9 +211,34 @@ class GradingDispatcher:
             await self._fail(batch, fault.kind, fault.message, deliver)
 
     async def cancel(self, batch: Batch) -> None:
-        """Withdraw the jobs without a result, if there are any."""
+        """Withdraw the jobs without a result; returns after `LAST_WORD_S` at the latest, and the
+        withdrawal ends in its own time."""
         if batch.jobs:
-            await self._unanswered.withdraw(batch.grader, list(batch.jobs))
+            withdrawing = asyncio.create_task(self._withdraw(batch.grader, list(batch.jobs)))
+            self._withdrawing.add(withdrawing)
+            withdrawing.add_done_callback(self._withdrawing.discard)
+            await asyncio.wait([withdrawing], timeout=LAST_WORD_S)
+
+    async def _withdraw(self, grader: str, job_ids: list[str]) -> None:
+        with suppress(QueueFault):
+            await self._broker.cancel(grader, job_ids)
+
+    async def _explain(self, batch: Batch) -> tuple[FaultKind, str]:
+        """Return kind and message of the faults of a batch without verdicts, within
+        `LAST_WORD_S`."""
+        grader = batch.grader
+        limit = f"{batch.deadline_s:g} s"
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                if await self._registry.is_absent(grader):
+                    command = f"gradus worker {grader} --redis redis://..."
+                    message = f"no {grader} grader is running: start one with `{command}`"
+                    return FaultKind.QUEUE, message
+                depth = await self._broker.depth(grader)
+        except (TimeoutError, QueueFault):
+            return FaultKind.QUEUE, f"the queue did not answer at the deadline, after {limit}"
+        message = f"no verdict within {limit}; the queue holds {depth} jobs"
+        return FaultKind.DEADLINE, f"{message}: allow more time or add workers"
 
     def _give(self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver) -> None:
         self.last_result_at[batch.grader] = time.monotonic()
@@ -234,7 +261,8 @@ class GradingDispatcher:
             )
             self._metrics.result(batch.grader, fault)
             deliver(fault)
-        batch.unqueued, batch.jobs = [], {}
+        batch.unqueued = []
+        batch.jobs = {}
 
 
 def result_of(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:

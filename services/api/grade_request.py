@@ -55,21 +55,15 @@ def parse_fair_share(headers: Mapping[str, str], owner: str = DEFAULT_FAIR_SHARE
     """The fair share that `Gradus-Run` and `Gradus-Priority` name. `owner`: the name of the API
     key.
 
-    The same run under two keys is two runs. The headers' old names, `run` and `priority`, count
-    where their values are valid: RFC 9218 has a `Priority` of its own. Raises Misuse for an invalid
-    value of a new name.
+    The same run under two keys is two runs. Raises Misuse for an invalid value.
     """
-    run, old_run = headers.get("gradus-run"), headers.get("run", "")
-    if run is None:
-        run = old_run if re.fullmatch(RUN_NAME, old_run) else None
-    elif not re.fullmatch(RUN_NAME, run):
+    run = headers.get("gradus-run")
+    if run is not None and not re.fullmatch(RUN_NAME, run):
         raise Misuse(
             "header `Gradus-Run`: a name of 1 to 64 letters, digits and `_.:/@+-`, starting with a"
             " letter or digit"
         )
-    priority, old_priority = headers.get("gradus-priority"), headers.get("priority")
-    if priority is None:
-        priority = old_priority if old_priority in PRIORITIES else DEFAULT_FAIR_SHARE.priority
-    elif priority not in PRIORITIES:
+    priority = headers.get("gradus-priority", DEFAULT_FAIR_SHARE.priority)
+    if priority not in PRIORITIES:
         raise Misuse("header `Gradus-Priority`: `evaluation` or `training`")
     return FairShare(owner if run is None else f"{owner} {run}", Priority(priority))

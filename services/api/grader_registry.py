@@ -65,7 +65,9 @@ class GraderRegistry:
                 name not in self.known or self.known[name].description != found
             ):
                 self.known[name] = KnownGrader(found)
-        self.announced, self._live, self._asked_at = announced, live, time.monotonic()
+        self.announced = announced
+        self._live = live
+        self._asked_at = time.monotonic()
         absent = self.known.keys() - names
         self._absent_since = {name: self._absent_since.get(name, self._asked_at) for name in absent}
 

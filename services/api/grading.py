@@ -98,7 +98,8 @@ class NdjsonStream(Response):
         await send(
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
-        lines, news = bytearray(), asyncio.Event()
+        lines = bytearray()
+        news = asyncio.Event()
 
         def deliver(result: Graded | Faulted) -> None:
             lines.extend(result.model_dump_json().encode() + b"\n")

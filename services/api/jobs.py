@@ -13,19 +13,18 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from functools import partial
 
-import httpx
 from pydantic import BaseModel, ConfigDict
 
 from gradus.contract import Faulted, Graded, GraderName, faulted, with_id
 from gradus.errors import FaultKind, QueueFault
 from gradus.rest import GradeResponse, JobState, JobStatus
-from services.api.callbacks import Callbacks
 from services.api.dispatch import LOOK_S, Batch, GradingDispatcher, result_of
 from services.api.problems import Refused
 from services.broker import Broker
 
+TTL_S = 3600.0
+"""Seconds after its deadline for which a job can be asked about."""
 WATCH_SLACK_S = 10.0
 """Seconds after the deadline at which a process that watches without storing results counts as
 dead."""
@@ -42,42 +41,35 @@ class _Group(BaseModel):
     items: tuple[tuple[str, str], ...]
     """(submission id, job id), in the order of the request."""
 
+    def keep_s(self) -> float:
+        """Return the seconds for which what is known of it is kept."""
+        return max(self.deadline - time.time(), 0) + TTL_S
+
 
 class Jobs:
-    def __init__(
-        self, broker: Broker, dispatcher: GradingDispatcher, callbacks: Callbacks, ttl_s: float
-    ) -> None:
+    def __init__(self, broker: Broker, dispatcher: GradingDispatcher) -> None:
         self._broker = broker
         self._dispatcher = dispatcher
-        self._callbacks = callbacks
-        self._ttl_s = ttl_s
         self._watchers: dict[str, asyncio.Task[None]] = {}
         """By id."""
-        self._calling: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
-    async def start(self, batch: Batch, callback: httpx.URL | None = None) -> str:
-        """Wait for the results of `batch` in the background, and send them to `callback`. Returns
-        the job's id."""
+    async def start(self, batch: Batch) -> str:
+        """Wait for the results of `batch` in the background. Returns the job's id."""
         job_of = {one: job_id for job_id, asking in batch.asking.items() for one in asking}
         items = tuple((one, job_of.get(one, "")) for one in batch.submission_ids)
         group = _Group(grader=batch.grader, deadline=time.time() + batch.remaining_s(), items=items)
         group_id = secrets.token_urlsafe(24)
-        await self._broker.put_note(f"job:{group_id}", group.model_dump_json(), self._keep_s(group))
+        await self._broker.put_note(f"job:{group_id}", group.model_dump_json(), group.keep_s())
         watcher = self._watchers[group_id] = asyncio.create_task(
-            self._watch(group_id, group, batch, callback)
+            self._watch(group_id, group, batch)
         )
         watcher.add_done_callback(lambda _: self._watchers.pop(group_id, None))
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_for_cancelled())
         return group_id
 
-    def _keep_s(self, group: _Group) -> float:
-        return max(group.deadline - time.time(), 0) + self._ttl_s
-
-    async def _watch(
-        self, group_id: str, group: _Group, batch: Batch, callback: httpx.URL | None
-    ) -> None:
+    async def _watch(self, group_id: str, group: _Group, batch: Batch) -> None:
         found: dict[str, Graded | Faulted] = {}
         try:
             await self._dispatcher.settle_or_fail(
@@ -91,20 +83,11 @@ class Jobs:
         await self._settle(
             group_id, group, [found[submission_id] for submission_id, _ in group.items]
         )
-        if callback is not None:
-            calling = asyncio.create_task(
-                self._callbacks.send(callback, group_id, partial(self._shown, group_id))
-            )
-            self._calling.add(calling)
-            calling.add_done_callback(self._calling.discard)
-
-    async def _shown(self, group_id: str) -> str:
-        return (await self.status(group_id, lambda _: True)).model_dump_json()
 
     async def _settle(self, group_id: str, group: _Group, results: list[Graded | Faulted]) -> None:
         """Store the results, unless some are stored: every later answer has the same ones."""
         text = GradeResponse(results=tuple(results)).model_dump_json()
-        await self._broker.put_note(f"done:{group_id}", text, self._keep_s(group), replace=False)
+        await self._broker.put_note(f"done:{group_id}", text, group.keep_s(), replace=False)
 
     async def _look_for_cancelled(self) -> None:
         """Withdraw what other processes cancelled, while this one watches something."""
@@ -174,9 +157,8 @@ class Jobs:
         return await self.status(group_id, may_use)
 
     async def close(self) -> None:
-        """Stop watching and calling back. The jobs stay queued: other processes can answer for
-        them."""
-        tasks = [*self._watchers.values(), *self._calling, *filter(None, [self._looking])]
+        """Stop watching. The jobs stay queued: other processes can answer for them."""
+        tasks = [*self._watchers.values(), *filter(None, [self._looking])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,9 +175,10 @@ def _with_faults(
 
 def _status_of(group_id: str, group: _Group, found: dict[str, Graded | Faulted]) -> JobStatus:
     is_done = len(found) == len(group.items)
+    unfinished = JobState.RUNNING if found else JobState.QUEUED
     return JobStatus(
         id=group_id,
-        status=JobState.DONE if is_done else JobState.RUNNING if found else JobState.QUEUED,
+        status=JobState.DONE if is_done else unfinished,
         done=len(found),
         total=len(group.items),
         results=tuple(found[one] for one, _ in group.items) if is_done else None,

@@ -68,7 +68,8 @@ class KnownGrader:
             raise refused_fields(status, [(mistake.at, mistake.message) for mistake in found])
 
     def _told(self, error: jsonschema_rs.ValidationError, top: Path) -> Iterator[Mistake]:
-        at, kind = (*top, *error.instance_path), error.kind
+        at = (*top, *error.instance_path)
+        kind = error.kind
         if isinstance(kind, Kind.Required):
             yield Mistake((*at, str(kind.property)), "Field required")
         elif isinstance(kind, Kind.AdditionalProperties):
@@ -85,15 +86,7 @@ class KnownGrader:
         elif isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid):
             # Mistakes by the first alternative whose type fits, or by the first of all.
             depth = len(error.instance_path)
-            fitting = [
-                branch
-                for branch in kind.context
-                if not any(
-                    isinstance(one.kind, Kind.Type) and len(one.instance_path) == depth
-                    for one in branch
-                )
-            ]
-            for one in [*fitting, *kind.context][0]:
+            for one in min(kind.context, key=lambda branch: _is_of_another_type(branch, depth)):
                 yield from self._told(one, top)
         elif isinstance(kind, Kind.Pattern) and kind.pattern == r"\S":
             yield Mistake(at, "Should be more than white space")
@@ -101,6 +94,13 @@ class KnownGrader:
             yield Mistake(at, f"Should have at most {kind.limit} items", is_size=True)
         else:
             yield Mistake(at, error.message)
+
+
+def _is_of_another_type(branch: Sequence[jsonschema_rs.ValidationError], depth: int) -> bool:
+    """Return whether the value at `depth` does not have the type of an alternative."""
+    return any(
+        isinstance(one.kind, Kind.Type) and len(one.instance_path) == depth for one in branch
+    )
 
 
 def _bad_texts(value: Any, at: Path) -> Iterator[Mistake]:

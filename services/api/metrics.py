@@ -4,23 +4,24 @@ one."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.broker import Broker
-from services.metric_children import with_kept_children
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 MAX_FLAGS = 100
 """Flags with a series of their own: they are the graders' words, a dozen, but must not fill the
 memory."""
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
+MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
 
 
 class Waiting(NamedTuple):
@@ -32,15 +33,19 @@ class Waiting(NamedTuple):
     """Seconds for which something waited and no result came; 0 when nothing waits."""
 
 
+def keep_children(metric: MetricT) -> MetricT:
+    """Look up each combination of label values once: 0.2 us instead of 2 us. Returns `metric`."""
+    metric.labels = cache(metric.labels)  # type: ignore[method-assign]
+    return metric
+
+
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._known_flags: set[str] = set()
 
         def counter(name: str, about: str, *labels: str) -> Counter:
-            return with_kept_children(
-                Counter(f"gradus_{name}", about, labels, registry=self.registry)
-            )
+            return keep_children(Counter(f"gradus_{name}", about, labels, registry=self.registry))
 
         def gauge(name: str, about: str, *labels: str) -> Gauge:
             return Gauge(f"gradus_{name}", about, labels, registry=self.registry)
@@ -49,7 +54,7 @@ class Metrics:
             made = Histogram(
                 f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry
             )
-            return with_kept_children(made)
+            return keep_children(made)
 
         self._requests = counter(
             "api_requests", "HTTP requests answered", "method", "route", "status"
@@ -85,9 +90,8 @@ class Metrics:
         self._broker_up = gauge("broker_up", "1 if Redis answers, else 0")
         self._memory_fill = gauge("broker_memory_fill", "Used share of the memory limit of Redis")
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        method = method if method in METHODS else "other"
-        self._requests.labels(method, route, str(status)).inc()
+    def request(self, method: str, route: str, status: str, seconds: float) -> None:
+        self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def result(self, grader: str, result: Graded | Faulted) -> None:

@@ -9,6 +9,7 @@ from http.client import responses
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -23,6 +24,8 @@ MAX_ERRORS = 20
 """Mistakes listed in one answer; the rest is counted."""
 MAX_NAME_CHARS = 64
 """A field's name is the caller's text: no more of it than this is repeated."""
+RETRY_AFTER_S = 5
+"""What a 503 advises; a 429 advises what the broker says."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in the log of a request whose client left before the response; nginx has the same
 number."""
@@ -73,10 +76,8 @@ def shown(path: tuple[int | str, ...]) -> str:
     """The path of a field, with names cut and made printable: they are the caller's text."""
     parts = [str(part) for part in path]
     cut = [part if len(part) <= MAX_NAME_CHARS else part[:MAX_NAME_CHARS] + "…" for part in parts]
-    return (
-        ".".join("".join(char if char.isprintable() else "�" for char in part) for part in cut)
-        or "body"
-    )
+    named = ".".join(cut) or "body"
+    return "".join(char if char.isprintable() else "�" for char in named)
 
 
 def problem(
@@ -96,12 +97,17 @@ def problem(
     )
 
 
+def unavailable(detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
+    """The response of a service that cannot answer now."""
+    return problem(503, detail, headers={"retry-after": str(retry_after_s)})
+
+
 def client_closed_request() -> Response:
     """The response to a client that has disconnected; only the log shows it."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
-def install(app: FastAPI, retry_after_s: int) -> None:
+def install(app: FastAPI) -> None:
     """Make every expected failure of a route a problem; `AccessLogMiddleware` answers the
     unexpected ones."""
 
@@ -117,14 +123,12 @@ def install(app: FastAPI, retry_after_s: int) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         if error.status_code == 405:
-            # From the document: Starlette names the methods of the first route that has the path
-            # only.
-            template = getattr(request.scope.get("route"), "path", "")
-            methods = request.app.openapi()["paths"].get(template, {})
-            headers["allow"] = ", ".join(sorted(map(str.upper, methods))) or headers.get(
-                "Allow", ""
-            )
-            headers.pop("Allow", None)
+            # Starlette names the methods of the first route that has the path only.
+            allowed: set[str] = set()
+            for route in app.routes:
+                if isinstance(route, APIRoute) and route.path == request.scope["route"].path:
+                    allowed.update(route.methods or ())
+            headers["Allow"] = ", ".join(sorted(allowed))
         return problem(error.status_code, str(error.detail), headers=headers)
 
     @app.exception_handler(QueueFull)
@@ -135,7 +139,7 @@ def install(app: FastAPI, retry_after_s: int) -> None:
 
     @app.exception_handler(QueueFault)
     async def away(request: Request, error: QueueFault) -> Response:
-        return problem(503, error.message, headers={"retry-after": str(retry_after_s)})
+        return unavailable(error.message)
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:

@@ -65,9 +65,10 @@ async def _body(request: Request, model: type[Body]) -> Body:
 @router.get("")
 async def queues(request: Request) -> Response:
     """By grader: live workers, slots, jobs by state, dead letters, state."""
-    broker, api, key = await _broker(request), request.app.state.api, request.state.key
-    found = await queue_commands.counts(broker, api.registry.known)
-    return JSONResponse({"queues": {name: row for name, row in found.items() if key.may_use(name)}})
+    broker = await _broker(request)
+    found = await queue_commands.counts(broker, request.app.state.api.registry.known)
+    may_use = request.state.key.may_use
+    return JSONResponse({"queues": {name: row for name, row in found.items() if may_use(name)}})
 
 
 @router.put("/{grader}")

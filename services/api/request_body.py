@@ -14,7 +14,7 @@ from fastapi import Request
 
 from gradus.errors import TooLarge
 from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api.problems import Refused, refused_fields
+from services.api.problems import RETRY_AFTER_S, Refused, refused_fields
 from services.api.settings import ApiSettings
 
 LARGE_BYTES = 256 * 1024
@@ -28,16 +28,15 @@ T = TypeVar("T")
 class BytesInFlight:
     """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
 
-    def __init__(self, limit: int, retry_after_s: float) -> None:
+    def __init__(self, limit: int) -> None:
         self.held = 0
         self._limit = limit
-        self._retry_after_s = retry_after_s
 
     def hold(self, n_bytes: int) -> None:
         """Raises Refused (429) when the bound would be passed."""
         if self.held + n_bytes > self._limit:
             message = f"requests of more than {self._limit} bytes are in flight; try again later"
-            raise Refused(429, message, retry_after_s=self._retry_after_s)
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
         self.held += n_bytes
 
 
@@ -67,13 +66,15 @@ async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInF
         raise Refused(415, "send the request as `Content-Type: application/json`")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refused(415, "send the request without Content-Encoding")
-    limit, told = settings.max_body_bytes, request.headers.get("content-length", "")
+    limit = settings.max_body_bytes
+    told = request.headers.get("content-length", "")
     too_large = TooLarge(
         f"the body is larger than {limit} bytes; send the submissions in several requests"
     )
     if told.isdecimal() and int(told) > limit:
         raise too_large
-    body, chunks = Body(in_flight), bytearray()
+    body = Body(in_flight)
+    chunks = bytearray()
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             # Counted while it comes: a chunked body tells no length, and a told length may be a

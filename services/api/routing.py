@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from services.api.api_keys import ApiKey
+from services.api.api_keys import ApiKey, find_key
 from services.api.problems import Refused
 from services.api.state import Api
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
@@ -64,7 +64,8 @@ async def authenticate(api: Api, headers: Headers) -> tuple[ApiKey, dict[str, st
     The password of Basic authentication is a key too: clients of adapters send it for a URL
     `http://any:KEY@host`.
     """
-    if not (ring := api.keys.ring()).keys:
+    keys = api.keys.current()
+    if not keys:
         return ANONYMOUS, {}
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
@@ -72,7 +73,7 @@ async def authenticate(api: Api, headers: Headers) -> tuple[ApiKey, dict[str, st
             given = base64.b64decode(given.strip(), validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
             given = ""
-    found = ring.find(given.strip())
+    found = find_key(keys, given.strip())
     if scheme.lower() not in ("bearer", "basic") or found is None or found.has_expired:
         await asyncio.sleep(REFUSAL_S)
         why = "this API key has expired" if found else "send a known API key in the header"

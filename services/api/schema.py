@@ -134,35 +134,12 @@ PARAMETERS: list[dict[str, Any]] = [
         ),
         "schema": {"type": "string", "enum": PRIORITIES, "default": "training"},
     },
-    *(
-        {
-            "name": name.lower(),
-            "in": "header",
-            "deprecated": True,
-            "description": (
-                f"Old name of `Gradus-{name}`, for one release. Ignored where it holds something"
-                " else."
-            ),
-            "schema": {"type": "string"},
-        }
-        for name in ("Run", "Priority")
-    ),
 ]
 GRADE_BODY: dict[str, Any] = {
     "parameters": PARAMETERS,
     "requestBody": {"required": True, "content": {"application/json": {}}},
 }
 """What the body is depends on the graders that are known when the document is written."""
-CALLBACK = {
-    "name": "Gradus-Callback",
-    "in": "header",
-    "description": (
-        "URL that the results are sent to, signed; its origin must be one that the operator allows."
-    ),
-    "schema": {"type": "string"},
-}
-JOB_BODY = GRADE_BODY | {"parameters": [*PARAMETERS, CALLBACK]}
-
 DESCRIPTION = _shown(
     GraderDescription,
     {
@@ -238,16 +215,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def install(app: FastAPI, registry: GraderRegistry) -> None:
-    """Serve the completed document."""
-    written_for: list[GraderDescription] = []
-
-    def document() -> dict[str, Any]:
-        known = [one.description for one in registry.known.values()]
-        if app.openapi_schema is None or known != written_for:
-            app.openapi_schema, written_for[:] = _document(app, known), known
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
+    """Serve the completed document, which grows with the graders that join."""
+    app.openapi = lambda: _document(  # type: ignore[method-assign]
+        app, [one.description for one in registry.known.values()]
+    )
 
 
 def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
@@ -280,7 +251,9 @@ def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
 def _add_request(schemas: dict[str, Any], grader: GraderDescription) -> str:
     """Add what a request to `grader` is to `schemas`; its name there."""
     title = "".join(part.title() for part in grader.name.split("_"))
-    task, submission, request = f"{title}Task", f"{title}Submission", f"{title}GradeRequest"
+    task = f"{title}Task"
+    submission = f"{title}Submission"
+    request = f"{title}GradeRequest"
     described = _moved(grader.task_schema, REF.format(model=task))
     schemas |= {f"{task}.{name}": inner for name, inner in described.pop("$defs", {}).items()}
     schemas[task] = described

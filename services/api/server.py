@@ -1,5 +1,4 @@
-"""`serve`: uvicorn around the app, until a signal or the caller stops it. Starts no worker: the CLI
-does."""
+"""`serve`: uvicorn around the app, until the caller stops it. Starts no worker: the CLI does."""
 
 from __future__ import annotations
 
@@ -18,10 +17,8 @@ from services.api.app import create_app
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.api.state import Api
-from services.broker import Broker, BrokerSettings
-from services.broker.from_url import open_broker
+from services.broker import Broker
 from services.http_server import is_loopback, listener, serve_on, url_of
-from services.json_logging import json_lines
 from services.open_files import raise_open_files
 
 RESERVED_FILES = 128
@@ -30,35 +27,48 @@ libraries."""
 
 
 async def serve(
-    broker: Broker | str | None,
-    host: str | None = None,
-    port: int | None = None,
+    broker: Broker,
+    host: str,
+    port: int,
     *,
     settings: ApiSettings | None = None,
-    broker_settings: BrokerSettings | None = None,
-    stop: asyncio.Event | None = None,
+    stop: asyncio.Event,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
+    """Serve until `stop` is set; signals are the caller's.
 
     Requests under way may finish for `settings.shutdown_grace_s`; cancelling this stops in the same
-    way. `broker`: one that stays the caller's; or a URL, or None for a queue inside this process,
-    and then it is closed at the end. `host` and `port` go before the settings. `on_ready` is called
-    with the URL once it is listening. Raises Misuse for an open address without keys, for too few
-    open files, and when it cannot listen.
+    way. `on_ready` is called with the URL once it is listening. Raises Misuse for an open address
+    without keys, for too few open files, and when it cannot listen.
     """
     settings = settings or ApiSettings()
-    host, port = settings.host if host is None else host, settings.port if port is None else port
     refuse_open_service(host, settings)
     max_connections = raise_open_files() - RESERVED_FILES
-    used = (
-        open_broker(broker, broker_settings)
-        if broker is None or isinstance(broker, str)
-        else broker
+    app = create_app(broker, settings)
+    api: Api = app.state.api
+    if api.allowed_hosts is None and is_loopback(host) and not api.keys.current():
+        # A page that a browser here loaded under another name could send requests (DNS rebinding).
+        api.allowed_hosts = is_loopback
+    protocol = partial(
+        HeaderTimeoutProtocol,
+        header_timeout_s=settings.header_timeout_s,
+        connections_open=api.metrics.connections,
+        max_connections=max_connections,
+        idle={},
     )
-    sockets = ExitStack()
-    try:
-        app = create_app(used, settings)
+    config = partial(
+        uvicorn.Config,
+        http=cast(type[asyncio.Protocol], protocol),
+        ws="wsproto" if "openenv" in settings.adapters else "none",
+        ws_per_message_deflate=False,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+    )
+    with ExitStack() as sockets:
         found = sockets.enter_context(listener(host, port))
         set_send_timeout(found, settings.send_timeout_s)
         roots = [
@@ -66,45 +76,16 @@ async def serve(
         ]
         if on_ready is not None:
             on_ready(url_of(found))
-        api: Api = app.state.api
-        if api.allowed_hosts is None and is_loopback(host) and not api.keys.ring().keys:
-            # A page that a browser here loaded under another name could send requests (DNS
-            # rebinding).
-            api.allowed_hosts = is_loopback
-        protocol = partial(
-            HeaderTimeoutProtocol,
-            header_timeout_s=settings.header_timeout_s,
-            connections_open=api.metrics.connections,
-            max_connections=max_connections,
-            idle={},
-        )
-        config = partial(
-            uvicorn.Config,
-            http=cast(type[asyncio.Protocol], protocol),
-            ws="wsproto" if "openenv" in settings.adapters else "none",
-            ws_per_message_deflate=False,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=settings.keep_alive_s,
-            timeout_graceful_shutdown=settings.shutdown_grace_s,
-        )
         beside_stop = asyncio.Event()
         beside = [
             asyncio.create_task(serve_on(config(one, lifespan="off"), own, beside_stop))
             for one, own in roots
         ]
         try:
-            with json_lines():
-                await serve_on(config(app, lifespan="on"), found, stop)
+            await serve_on(config(app, lifespan="on"), found, stop)
         finally:
             beside_stop.set()
             await asyncio.gather(*beside)
-    finally:
-        sockets.close()
-        if used is not broker:
-            await used.close()
 
 
 def _nemo_gym(
@@ -128,7 +109,7 @@ def _nemo_gym(
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:
     """Raises Misuse for a service without keys that other machines could reach."""
-    if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
+    if settings.read_keys() or settings.allow_anonymous or is_loopback(host):
         return
     raise Misuse(
         f"refusing to serve on {host or 'every address'} without API keys: every client could run"

@@ -7,28 +7,36 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gradus.contract import GraderName
-from services.api.api_keys import KeyRing, key_ring
+from services.api.api_keys import ApiKey, read_keys
 
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
 """What clients read may stand in the same environment. It protects no service:
 `GRADUS_API_KEYS_FILE` does."""
 
-RENAMED = {
-    "GRADUS_API_HEAD_TIMEOUT_S": "header_timeout_s",
-    "GRADUS_API_ROSTER_FRESH_S": "registry_ttl_s",
-    "GRADUS_API_STALL_S": "ready_stall_timeout_s",
-    "GRADUS_API_SHUTDOWN_S": "shutdown_grace_s",
-}
-"""Old names of variables, accepted for one release, with the fields that they set unless the new
-name does."""
-
 Port = Annotated[int, Field(ge=0, le=65535)]
-KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def split_at_commas(value: Any) -> Any:
+    """Return the parts of a text; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def split_pairs(value: Any) -> Any:
+    """Return each `NAME=VALUE` of a text or a list as a pair."""
+    parts = split_at_commas(value)
+    return [part.split("=", 1) if isinstance(part, str) else part for part in parts]
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
+Files = Annotated[tuple[tuple[GraderName, Path], ...], NoDecode, BeforeValidator(split_pairs)]
+Ports = Annotated[tuple[tuple[GraderName, Port], ...], NoDecode, BeforeValidator(split_pairs)]
 
 
 class ApiSettings(BaseSettings):
@@ -39,27 +47,21 @@ class ApiSettings(BaseSettings):
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
     )
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    """0: any free port."""
-    key_hashes: Annotated[tuple[KeyHash, ...], NoDecode] = ()
-    """SHA-256 of API keys without a name, each for every grader, as 64 hex digits with commas
-    between."""
     keys: str = ""
     """Keys as lines of `services.api.api_keys`, or with semicolons between."""
     keys_file: Path | None = None
-    """A file with such lines, read again when it changes. No key in any of the three: none is
+    """A file with such lines, read again when it changes. Without a key here or in `keys` none is
     required."""
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    allowed_hosts: Names = ()
     """Names that may stand in the header `Host`, without port, with commas between. Empty: on a
     loopback address without keys only names of this machine, else any."""
-    adapters: Annotated[tuple[str, ...], NoDecode] = ()
+    adapters: Names = ()
     """Protocols of other trainers to serve (`services.api.adapters.ADAPTERS`), with commas
     between."""
-    tasks: Annotated[tuple[tuple[GraderName, Path], ...], NoDecode] = ()
+    tasks: Files = ()
     """Files of tasks that clients of adapters name by id: `story=train.jsonl`, with commas
     between."""
-    nemo_gym_ports: Annotated[tuple[tuple[GraderName, Port], ...], NoDecode] = ()
+    nemo_gym_ports: Ports = ()
     """Ports that serve a grader's `nemo_gym` adapter at their root: `story=8101`, with commas
     between."""
     grader_secrets_file: Path | None = None
@@ -92,53 +94,14 @@ class ApiSettings(BaseSettings):
     Longer than a worker may need to register anew after a failover: a call that hangs for 5 s, and
     a heartbeat's 5 s.
     """
-    required_graders: Annotated[tuple[GraderName, ...], NoDecode] = ()
+    required_graders: Names = ()
     """Graders without which this service is not ready, with commas between. Empty: any one will
     do."""
     ready_stall_timeout_s: Annotated[float, Field(gt=0)] = 300.0
     """Seconds without a result of a grader, while a submission waits for it, after which the
     service is not ready."""
-    retry_after_s: Annotated[int, Field(ge=1)] = 5
-    """What a 503 advises; a 429 advises what the broker says."""
-    callback_origins: Annotated[tuple[str, ...], NoDecode] = ()
-    """Origins (`https://host:port`) to which results of asynchronous jobs may be sent, with commas
-    between."""
-    callback_secret_file: Path | None = None
-    """A file with `whsec_` and base64: signs callbacks."""
-    job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
-    """An asynchronous job can be asked about for this long after its deadline."""
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
-
-    @field_validator(
-        "key_hashes", "required_graders", "allowed_hosts", "callback_origins", mode="before"
-    )
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return (
-            [part.strip().lower() for part in value.split(",") if part.strip()]
-            if isinstance(value, str)
-            else value
-        )
-
-    @field_validator("adapters", mode="before")
-    @classmethod
-    def _split_names(cls, value: Any) -> Any:
-        return (
-            [part.strip() for part in value.split(",") if part.strip()]
-            if isinstance(value, str)
-            else value
-        )
-
-    @field_validator("tasks", "nemo_gym_ports", mode="before")
-    @classmethod
-    def _split_pairs(cls, value: Any) -> Any:
-        parts = (
-            [part.strip() for part in value.split(",") if part.strip()]
-            if isinstance(value, str)
-            else value
-        )
-        return [part.split("=", 1) if isinstance(part, str) else part for part in parts]
 
     @model_validator(mode="before")
     @classmethod
@@ -147,12 +110,7 @@ class ApiSettings(BaseSettings):
         # be used in silence.
         known = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
         for name in os.environ:
-            if (field := RENAMED.get(name.upper())) and os.environ[name]:
-                values.setdefault(field, os.environ[name])
-            elif (
-                name.upper().startswith(PREFIX)
-                and name.upper() not in known | OF_CLIENTS | RENAMED.keys()
-            ):
+            if name.upper().startswith(PREFIX) and name.upper() not in known | OF_CLIENTS:
                 close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
                 hint = (
                     f"; did you mean {close[0]}?"
@@ -162,6 +120,6 @@ class ApiSettings(BaseSettings):
                 raise ValueError(f"the environment variable {name} is no setting{hint}")
         return values
 
-    def key_ring(self) -> KeyRing:
+    def read_keys(self) -> list[ApiKey]:
         """The keys that these settings name. Raises Misuse for one that cannot be used."""
-        return key_ring(self.key_hashes, self.keys, self.keys_file)
+        return read_keys(self.keys, self.keys_file)

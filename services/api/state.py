@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.api.api_keys import Quotas, WatchedKeys
-from services.api.callbacks import Callbacks
 from services.api.dispatch import GradingDispatcher
 from services.api.grader_registry import GraderRegistry
 from services.api.jobs import Jobs
@@ -22,17 +21,16 @@ class Api:
         self.spans = spans("gradus-api")
         self.broker = broker
         self.settings = settings
-        self.keys = WatchedKeys(settings.key_ring, settings.keys_file)
+        self.keys = WatchedKeys(settings.read_keys, settings.keys_file)
         self.quotas = Quotas()
         self.allowed_hosts: Callable[[str], bool] | None = None
         """Whether a name may stand in `Host`; None: any name may."""
         if settings.allowed_hosts:
-            self.allowed_hosts = frozenset(settings.allowed_hosts).__contains__
+            self.allowed_hosts = frozenset(map(str.lower, settings.allowed_hosts)).__contains__
         self.metrics = Metrics()
-        self.in_flight = BytesInFlight(settings.max_bytes_in_flight, settings.retry_after_s)
+        self.in_flight = BytesInFlight(settings.max_bytes_in_flight)
         self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)
         self.dispatcher = GradingDispatcher(
             broker, self.registry, self.metrics, secrets_in(settings.grader_secrets_file)
         )
-        self.callbacks = Callbacks(settings.callback_origins, settings.callback_secret_file)
-        self.jobs = Jobs(broker, self.dispatcher, self.callbacks, settings.job_ttl_s)
+        self.jobs = Jobs(broker, self.dispatcher)

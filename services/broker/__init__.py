@@ -3,7 +3,8 @@
 Two implementations pass one behavioural test suite (`tests/contract/`): `memory.MemoryBroker` for
 one process, `streams.StreamsBroker` on Redis Streams for any number. A worker claims a job under a
 lease. A lease that is not renewed lapses and another worker claims the job, so a crash loses
-nothing. A job is finished exactly once: a second `finish` changes nothing and returns False.
+nothing; in one process no worker dies alone, so there no lease lapses. A job is finished exactly
+once: a second `finish` changes nothing and returns False.
 """
 
 from __future__ import annotations

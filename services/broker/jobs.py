@@ -34,17 +34,12 @@ class JobPayload(BaseModel):
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
     """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
-    grader: str | None = None
-    """name@revision by which the job's id was made; only its verdicts are cached. None in jobs of
-    release 0.1.0."""
+    grader: str
+    """name@revision by which the job's id was made; only its verdicts are cached."""
     traceparent: (
         Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None
     ) = None
     """W3C trace context of the request that queued the job, when requests are traced."""
-
-    def encode(self) -> str:
-        # Left out where there is none: workers of releases that do not know the field refuse it.
-        return self.model_dump_json(exclude={"traceparent"} if self.traceparent is None else None)
 
 
 class Priority(StrEnum):

@@ -1,7 +1,8 @@
 """The queue of one process, for `gradus serve` without Redis and for tests. Nothing survives the
 process.
 
-Leases, redelivery and dead letters work as in `streams`.
+Queues, turns, cancelling and dead letters work as in `streams`. There are no leases: no worker of
+this process dies alone.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
+from typing import Generic, TypeVar
 
 from gradus.descriptions import GraderInfo
 from services.broker import (
-    MAX_DELIVERIES,
     MAX_FAIR_SHARES,
     PUT_OFF_TURNS,
     RESERVED_PART,
@@ -41,8 +42,9 @@ from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
 
-MAX_RESULTS = 100_000
+MAX_KEPT = 100_000
 """Results kept; beyond it the oldest are dropped before their time to live."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -50,30 +52,21 @@ class _Entry:
     """A job between submission and answer."""
 
     job: Job
-    serial: str
     priority: Priority
-    virtual_time: int
+    virtual_time: int = 0
     wishes: int = 1
     """Submits that have not been cancelled."""
     runs: set[str] = field(default_factory=set)
     """Runs of these submits."""
     starts: int = 0
-    worker: str = ""
-    """Holder of the lease."""
-    leased_until: float = 0.0
+    token: str = ""
+    """That of the claim; empty while the job is queued."""
     history: list[str] = field(default_factory=list)
 
     @property
     def place(self) -> tuple[bool, int, str]:
         """Sort key of a queued job: evaluation first, then virtual time, then id."""
         return *_rank(self.priority, self.virtual_time), self.job.id
-
-    def end_start(self, how: str) -> None:
-        self.history.append(f"{time.time():.3f} {self.worker} {how}")
-
-    @property
-    def last_start_is_next(self) -> bool:
-        return self.starts + 1 == MAX_DELIVERIES
 
 
 def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
@@ -105,7 +98,8 @@ class _FairQueue:
         return max(self._now.get(fair_share.priority, 0), self._last.get(fair_share, 0)) + 1
 
     def join(self, entry: _Entry, fair_share: FairShare) -> None:
-        entry.priority, entry.virtual_time = fair_share.priority, self.next_virtual_time(fair_share)
+        entry.priority = fair_share.priority
+        entry.virtual_time = self.next_virtual_time(fair_share)
         if len(self._last) > MAX_FAIR_SHARES:
             self._last = {
                 one: time
@@ -131,15 +125,6 @@ class _FairQueue:
             and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]
         ):
             self.join(entry, fair_share)
-
-    def reset_if_empty(self) -> None:
-        if not self.entries:
-            self._heaps, self._now, self._last, self._n_claimed = (
-                {one: [] for one in Priority},
-                {},
-                {},
-                0,
-            )
 
     def backlog(self, fair_share: FairShare) -> int:
         """Jobs of this fair share that are queued, and those that it cancelled since the queue was
@@ -177,112 +162,51 @@ class _FairQueue:
 
 @dataclass(slots=True)
 class _Queue:
-    """The jobs of one grader. An entry is in exactly one of `queued`, `returned` and `leases`."""
+    """The jobs of one grader."""
 
-    settings: BrokerSettings
-    entries: dict[str, _Entry]
-    """Entries of every queue, by job id."""
     dead_letters: deque[DeadLetter]
     queued: _FairQueue = field(default_factory=_FairQueue)
-    returned: dict[str, _Entry] = field(default_factory=dict)
-    """Lapsed, or released to be run alone; claimed before `queued`."""
-    leases: dict[str, _Entry] = field(default_factory=dict)
-    """In order of expiry: every lease is equally long, and renewing moves it to the end."""
+    running: dict[str, _Entry] = field(default_factory=dict)
+    """By job id, oldest first."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     state: QueueState = QueueState.OPEN
 
     def __len__(self) -> int:
-        return len(self.queued.entries) + len(self.returned) + len(self.leases)
-
-    def take(self, worker: str, limit: int) -> list[Claim]:
-        self._sweep()
-        held = [entry for entry in self.leases.values() if entry.worker == worker]
-        if any(entry.starts == MAX_DELIVERIES for entry in held):
-            return []
-        alone = next((entry for entry in self.returned.values() if entry.last_start_is_next), None)
-        if alone is not None:
-            return [] if held else [self._hand_out(alone, worker)]
-        entries = list(islice(self.returned.values(), limit))
-        if self.state is not QueueState.PAUSED:
-            entries += self.queued.take(limit - len(entries))
-        return [self._hand_out(entry, worker) for entry in entries]
-
-    def _sweep(self) -> None:
-        now = time.monotonic()
-        for serial, entry in list(self.leases.items()):
-            if entry.leased_until > now:
-                break
-            del self.leases[serial]
-            if entry.wishes:
-                entry.end_start("let its lease lapse")
-                self.returned[serial] = entry
-            else:
-                del self.entries[entry.job.id]
-
-    def _hand_out(self, entry: _Entry, worker: str) -> Claim:
-        self.remove(entry)
-        entry.starts += 1
-        entry.worker, entry.leased_until = worker, time.monotonic() + self.settings.lease_s
-        self.leases[entry.serial] = entry
-        return Claim(entry.job, f"{entry.serial} {entry.starts}", entry.starts)
-
-    def remove(self, entry: _Entry) -> None:
-        if self.queued.entries.get(entry.job.id) is entry:
-            del self.queued.entries[entry.job.id]
-        self.returned.pop(entry.serial, None)
-        self.leases.pop(entry.serial, None)
-
-    def renew(self, claim: Claim) -> bool:
-        """False: the job is unwanted."""
-        entry = self.held_by(claim)
-        if entry is None:
-            return True
-        entry.leased_until = time.monotonic() + self.settings.lease_s
-        self.leases[entry.serial] = self.leases.pop(entry.serial)
-        return entry.wishes > 0
-
-    def held_by(self, claim: Claim) -> _Entry | None:
-        """None when another worker holds the job by now."""
-        entry = self.leases.get(claim.token.split(" ")[0])
-        return entry if entry is not None and entry.starts == claim.deliveries else None
+        return len(self.queued.entries) + len(self.running)
 
     async def rest(self, until: float) -> None:
-        """Wait until there may be something to take: a change, a lapsing lease, or `until` is
-        over."""
+        """Wait for a change, at most until then."""
         self.changed.clear()
-        first = next(iter(self.leases.values()), None)
-        wake_at = until if first is None else min(until, first.leased_until)
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
+            async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 await self.changed.wait()
 
 
-class _ResultCache:
-    """Results with one time to live, oldest first."""
+class _Expiring(Generic[T]):
+    """Values by key, each for its time to live."""
 
-    def __init__(self, ttl_s: float) -> None:
-        self._ttl_s = ttl_s
-        self._results: dict[str, tuple[str, float]] = {}
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[T, float]] = {}
 
-    def put(self, job_id: str, result: str) -> None:
-        self.drop(job_id)
-        self._results[job_id] = (result, time.monotonic() + self._ttl_s)
-        self._drop_old()
+    def put(self, key: str, value: T, ttl_s: float) -> None:
+        self.drop(key)
+        self._kept[key] = (value, time.monotonic() + ttl_s)
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if len(self._kept) <= MAX_KEPT and self.find([oldest]):
+                break
+            del self._kept[oldest]
 
-    def get(self, job_id: str) -> str | None:
-        self._drop_old()
-        return self._results.get(job_id, (None, 0.0))[0]
-
-    def _drop_old(self) -> None:
+    def find(self, keys: Iterable[str]) -> dict[str, T]:
         now = time.monotonic()
-        while self._results:
-            oldest, (_, until) = next(iter(self._results.items()))
-            if until > now and len(self._results) <= MAX_RESULTS:
-                return
-            del self._results[oldest]
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        return {key: value for key, (value, until) in found.items() if until > now}
 
-    def drop(self, job_id: str) -> None:
-        self._results.pop(job_id, None)
+    def all(self) -> dict[str, T]:
+        return self.find(list(self._kept))
+
+    def drop(self, key: str) -> None:
+        self._kept.pop(key, None)
 
 
 class MemoryBroker:
@@ -294,17 +218,17 @@ class MemoryBroker:
         self.lease_s = self._settings.lease_s
         self._queues: dict[str, _Queue] = {}
         self._entries: dict[str, _Entry] = {}
-        self._cached = _ResultCache(self._settings.result_ttl_s)
-        self._uncached = _ResultCache(self._settings.uncached_ttl_s)
-        self._workers: dict[str, tuple[GraderInfo, float]] = {}
-        self._notes: dict[str, tuple[str, float]] = {}
+        self._cached = _Expiring[str]()
+        self._uncached = _Expiring[str]()
+        self._notes = _Expiring[str]()
+        self._workers = _Expiring[GraderInfo]()
         self._waiters = ResultWaiters()
-        self._serials = count(1)
+        self._tokens = count(1)
 
     def _queue(self, grader: str) -> _Queue:
         if grader not in self._queues:
             letters: deque[DeadLetter] = deque(maxlen=self._settings.max_dead_letters)
-            self._queues[grader] = _Queue(self._settings, self._entries, letters)
+            self._queues[grader] = _Queue(letters)
         return self._queues[grader]
 
     # ------------------------------------------------------------------------------------ producer
@@ -314,18 +238,21 @@ class MemoryBroker:
     ) -> dict[str, str]:
         if not jobs:
             return {}
-        answered = {job.id: text for job in jobs if (text := self._cached.get(job.id)) is not None}
+        answered = self._cached.find(job.id for job in jobs)
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
-        queue = self._queue(grader := grader_of(jobs))
-        bound, depth = self._settings.max_depth, len(queue) + len(new)
+        grader = grader_of(jobs)
+        queue = self._queue(grader)
+        bound = self._settings.max_depth
+        depth = len(queue) + len(new)
         may_pass = (
             queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART
             and depth <= 2 * bound
         )
         if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
             raise QueueFull(grader, self._settings.retry_after_s)
-        queue.queued.reset_if_empty()
+        if not queue.queued.entries:
+            queue.queued = _FairQueue()  # virtual times start anew
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
             self._uncached.drop(job_id)  # it may have been revoked before
             self._entries[job_id].wishes += 1
@@ -333,11 +260,9 @@ class MemoryBroker:
             queue.queued.move_up(job_id, fair_share)
         for job in new:
             self._uncached.drop(job.id)
-            serial = str(next(self._serials))
-            self._entries[job.id] = _Entry(
-                job, serial, fair_share.priority, 0, runs={fair_share.run}
-            )
-            queue.queued.join(self._entries[job.id], fair_share)
+            entry = _Entry(job, fair_share.priority, runs={fair_share.run})
+            self._entries[job.id] = entry
+            queue.queued.join(entry, fair_share)
         queue.changed.set()
         return answered
 
@@ -349,24 +274,14 @@ class MemoryBroker:
             self._waiters.deliver(job_id, result)
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        caches = (self._uncached, self._cached)
-        return {
-            job_id: text
-            for cache in caches
-            for job_id in job_ids
-            if (text := cache.get(job_id)) is not None
-        }
+        return self._uncached.find(job_ids) | self._cached.find(job_ids)
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
-        now = time.monotonic()
-        self._notes = {other: note for other, note in self._notes.items() if note[1] > now}
-        if replace or key not in self._notes:
-            self._notes[key] = (text, now + ttl_s)
+        if replace or not self._notes.find([key]):
+            self._notes.put(key, text, ttl_s)
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
-        now = time.monotonic()
-        found = {key: self._notes[key] for key in keys if key in self._notes}
-        return {key: text for key, (text, until) in found.items() if until > now}
+        return self._notes.find(keys)
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         queue = self._queue(grader)
@@ -377,29 +292,23 @@ class MemoryBroker:
             entry.wishes = max(0, entry.wishes - 1)
             if not entry.wishes:
                 entry.runs.clear()
-            if not entry.wishes and entry.serial not in queue.leases:
-                queue.remove(entry)
-                del self._entries[job_id]
+            if not entry.wishes and not entry.token:
+                del queue.queued.entries[job_id], self._entries[job_id]
 
     async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
         queue = self._queue(grader)
         queued = sorted(queue.queued.entries.values(), key=lambda entry: entry.place)
-        parts = ([*queue.returned.values(), *queue.leases.values()], True), (queued, False)
         return [
-            UnfinishedJob(one.job.id, tuple(sorted(one.runs)), is_running, one.starts)
-            for part, is_running in parts
-            for one in part[:limit]
+            UnfinishedJob(one.job.id, tuple(sorted(one.runs)), bool(one.token), one.starts)
+            for one in [*list(queue.running.values())[:limit], *queued[:limit]]
         ]
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        found = [
-            entry for job_id in job_ids if (entry := self._entries.get(job_id)) and entry.wishes
-        ]
-        found = [
-            one for one in found if one.job.grader == grader and (not run or one.runs == {run})
-        ]
+        known = [self._entries[job_id] for job_id in job_ids if job_id in self._entries]
+        wanted = [one for one in known if one.wishes and one.job.grader == grader]
+        found = [one for one in wanted if not run or one.runs == {run}]
         for entry in found:
-            self._uncached.put(entry.job.id, CANCELLED)
+            self._uncached.put(entry.job.id, CANCELLED, self._settings.uncached_ttl_s)
             self._waiters.deliver(entry.job.id, CANCELLED)
             entry.wishes = 1
             await self.cancel(grader, [entry.job.id])
@@ -410,10 +319,11 @@ class MemoryBroker:
 
     async def queue_stats(self, grader: str) -> QueueStats:
         queue = self._queue(grader)
-        running = [*queue.returned.values(), *queue.leases.values()]
-        restarted = sum(entry.starts > 1 for entry in running)
         return QueueStats(
-            len(queue.queued.entries), len(running), restarted, len(queue.dead_letters)
+            queued=len(queue.queued.entries),
+            running=len(queue.running),
+            restarted=0,
+            dead_letters=len(queue.dead_letters),
         )
 
     async def memory_fill(self) -> float:
@@ -425,48 +335,59 @@ class MemoryBroker:
         queue = self._queue(grader)
         until = time.monotonic() + wait_s
         while True:
-            claims = queue.take(worker, limit)
-            if claims or time.monotonic() >= until:
-                return claims
+            taken = [] if queue.state is QueueState.PAUSED else queue.queued.take(limit)
+            if taken or time.monotonic() >= until:
+                return [self._start(queue, entry, worker) for entry in taken]
             await queue.rest(until)
 
+    def _start(self, queue: _Queue, entry: _Entry, worker: str) -> Claim:
+        entry.starts += 1
+        entry.token = f"{next(self._tokens)} {worker}"
+        queue.running[entry.job.id] = entry
+        return Claim(entry.job, entry.token, entry.starts)
+
+    def _held(self, claim: Claim) -> _Entry | None:
+        """The job of the claim; None where it is finished or was released."""
+        entry = self._entries.get(claim.job.id)
+        return entry if entry is not None and entry.token == claim.token else None
+
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
-        return [claim for claim in claims if not self._queue(claim.job.grader).renew(claim)]
+        held = [(claim, self._held(claim)) for claim in claims]
+        return [claim for claim, entry in held if entry is not None and not entry.wishes]
 
     async def finish(
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
     ) -> bool:
-        job, queue = claim.job, self._queue(claim.job.grader)
-        entry = self._entries.get(job.id)
-        if entry is None or entry.serial != claim.token.split(" ")[0]:
+        job = claim.job
+        queue = self._queue(job.grader)
+        entry = self._held(claim)
+        if entry is None:
             return False
-        queue.remove(entry)
-        # a job that must run alone may have waited for this worker to hold nothing
-        queue.changed.set()
-        del self._entries[job.id]
+        del queue.running[job.id], self._entries[job.id]
         if dead_letter:
             queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
-        (self._cached if cache else self._uncached).put(job.id, result)
+        if cache:
+            self._cached.put(job.id, result, self._settings.result_ttl_s)
+        else:
+            self._uncached.put(job.id, result, self._settings.uncached_ttl_s)
         self._waiters.deliver(job.id, result)
         return True
 
     async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         queue = self._queue(claim.job.grader)
-        entry = queue.held_by(claim)
+        entry = self._held(claim)
         if entry is None:
             return
-        queue.remove(entry)
+        del queue.running[claim.job.id]
         queue.changed.set()
         if not entry.wishes:
             del self._entries[claim.job.id]
             return
-        entry.end_start("put it off" if put_off else "gave it back")
-        entry.serial = str(
-            next(self._serials)
-        )  # the worker that released it can no longer finish it
-        if entry.last_start_is_next:
-            queue.returned[entry.serial] = entry
-        elif put_off:
+        worker = entry.token.partition(" ")[2]
+        how = "put it off" if put_off else "gave it back"
+        entry.history.append(f"{time.time():.3f} {worker} {how}")
+        entry.token = ""
+        if put_off:
             queue.queued.put_off(entry)
         else:
             queue.queued.put(entry)
@@ -475,7 +396,8 @@ class MemoryBroker:
         return list(self._queue(grader).dead_letters)
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
-        letters, unwanted = self._queue(grader).dead_letters, set(job_ids)
+        letters = self._queue(grader).dead_letters
+        unwanted = set(job_ids)
         kept = [letter for letter in letters if letter.job.id not in unwanted]
         letters.clear()
         letters.extend(kept)
@@ -489,16 +411,10 @@ class MemoryBroker:
         queue.changed.set()
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        self._workers[worker] = (info, time.monotonic() + ttl_s)
-        if ttl_s <= 0:
-            del self._workers[worker]
+        self._workers.put(worker, info, ttl_s)
 
     async def graders(self) -> list[GraderInfo]:
-        now = time.monotonic()
-        self._workers = {
-            worker: (info, until) for worker, (info, until) in self._workers.items() if until > now
-        }
-        return summarize_workers((worker, info) for worker, (info, _) in self._workers.items())
+        return summarize_workers(self._workers.all().items())
 
     async def close(self) -> None:
         self._waiters.fail("the broker was closed while a client waited")

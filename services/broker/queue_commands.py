@@ -75,7 +75,7 @@ async def requeue(broker: Broker, grader: str, job: str) -> None:
     except ValidationError:
         raise Misuse("this dead letter cannot be read, so no worker can grade it") from None
     payload = payload.model_copy(update={"deadline": time.time() + REQUEUED_FOR_S})
-    await broker.submit([Job(job, grader, payload.encode())])
+    await broker.submit([Job(job, grader, payload.model_dump_json())])
     await broker.remove_dead_letters(grader, [job])
 
 

@@ -46,7 +46,8 @@ def dashboard(
     from services.dashboard.app import serve
     from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
     from services.dashboard.queues import queues_of
-    from services.event_loop import run
+    from services.event_loop import run, stopped_by_signals
+    from services.json_logging import log_json_lines
 
     queues = queues_of(api, api_key_file)
     token = None
@@ -56,17 +57,26 @@ def dashboard(
         token = checked_token(given, TOKEN_VARIABLE)
     if not runs.is_dir():
         log_line(f"gradus: {runs} is not there yet; runs are shown as they appear")
-    serving = serve(
-        runs,
-        host,
-        port,
-        token=token,
-        compare=_installed_compare,
-        queues=queues,
-        allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
-        on_ready=lambda url: log_line(f"gradus: the dashboard is at {url}"),
-    )
-    run(serving)
+
+    def ready(url: str) -> None:
+        log_line(f"gradus: the dashboard is at {url}")
+        log_json_lines()
+
+    async def serve_page() -> None:
+        with stopped_by_signals() as stop:
+            await serve(
+                runs,
+                host,
+                port,
+                token=token,
+                compare=_installed_compare,
+                queues=queues,
+                allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
+                stop=stop,
+                on_ready=ready,
+            )
+
+    run(serve_page())
 
 
 def _installed_compare(before: Path, after: Path) -> Sequence[dict[str, Any]]:

@@ -144,7 +144,8 @@ def attack(
     corpus = load_corpus(name)
     asked = corpus.submissions()
     results = _graded(name, asked, url, deadline_s, api_key, slots)
-    counts, wrong = dict.fromkeys(corpus.words, 0), 0
+    counts = dict.fromkeys(corpus.words, 0)
+    wrong = 0
     for one in corpus.lines(with_progress(results, len(asked), "attacking", quiet)):
         counts[one.word] += 1
         print(f"{one.word:7} {one.text}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -23,7 +22,6 @@ letters_app = typer.Typer(
 )
 queue_app.add_typer(letters_app, name="dead-letters")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 JobId = Annotated[str, typer.Argument(help="Id of the job, as `list` prints it", metavar="JOB")]
 
 
@@ -50,16 +48,13 @@ def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
 
 
 @queue_app.command()
-def show(redis: Redis = None, as_json: Json = False) -> None:
+def show(redis: Redis = None) -> None:
     """Show each grader's queue: live workers, slots, queued and running jobs, dead letters,
     state."""
     from gradus.tasks import TASKS
     from services.broker.queue_commands import counts
 
     rows = on_broker(redis, lambda broker: counts(broker, TASKS))
-    if as_json:
-        print(json.dumps(rows))
-        return
     columns = list(next(iter(rows.values())))
     print(f"{'grader':<16}" + "".join(f"{column:>14}" for column in columns))
     for name, row in rows.items():
@@ -96,13 +91,9 @@ def list_jobs(
     grader: Grader,
     redis: Redis = None,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs of each state")] = 50,
-    as_json: Json = False,
 ) -> None:
     """List running and queued jobs of GRADER: id, state, starts, runs that wait for it."""
     jobs = on_broker(redis, lambda broker: broker.unfinished(grader, limit))
-    if as_json:
-        print(json.dumps([asdict(job) for job in jobs]))
-        return
     for job in jobs:
         print(job.id, "running" if job.is_running else "queued", job.starts, ", ".join(job.runs))
 
@@ -138,12 +129,9 @@ def functions() -> None:
 
 
 @letters_app.command("list")
-def list_letters(grader: Grader, redis: Redis = None, as_json: Json = False) -> None:
+def list_letters(grader: Grader, redis: Redis = None) -> None:
     """List the dead letters of GRADER, oldest first: job and end of its last start but one."""
     letters = on_broker(redis, lambda broker: broker.dead_letters(grader))
-    if as_json:
-        print(json.dumps([{"job": letter.job.id, "history": letter.history} for letter in letters]))
-        return
     for letter in letters:
         print(letter.job.id, letter.history[-1] if letter.history else "")
 

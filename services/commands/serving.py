@@ -27,15 +27,10 @@ keys_app = typer.Typer(help="Create API keys.", no_args_is_help=True)
 
 def serve(
     redis: Redis = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on", show_default="127.0.0.1")
-    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="Port to listen on; 0 takes any free one", show_default="8000"
-        ),
-    ] = None,
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one")
+    ] = 8000,
     graders: Annotated[
         str | None,
         typer.Option(
@@ -79,10 +74,12 @@ def serve(
     from gradus.validation import misuse_from_validation_error
     from services.api.settings import ApiSettings
     from services.broker import BrokerSettings
-    from services.event_loop import run
+    from services.broker.from_url import open_broker
+    from services.event_loop import run, stopped_by_signals
+    from services.json_logging import log_json_lines
     from services.open_files import raise_open_files
 
-    raise_open_files()
+    raise_open_files()  # before a grader starts
     terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
     given: dict[str, Any] = {"adapters": adapters, "tasks": tasks, "nemo_gym_ports": nemo_gym_port}
     try:
@@ -90,28 +87,31 @@ def serve(
     except ValidationError as error:
         raise misuse_from_validation_error(error) from None
 
-    ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
+    def ready(url: str) -> None:
+        log_line(f"gradus: serving on {url}")
+        log_json_lines()
+
     if redis is not None:
         from services.api.server import serve as serve_api
 
-        run(serve_api(redis, host, port, settings=settings, broker_settings=terms, on_ready=ready))
+        async def serve_queue() -> None:
+            broker = open_broker(redis, terms)
+            try:
+                with stopped_by_signals() as stop:
+                    await serve_api(
+                        broker, host, port, settings=settings, stop=stop, on_ready=ready
+                    )
+            finally:
+                await broker.close()
+
+        run(serve_queue())
         return
     from services.embedded import serve_embedded
     from services.graders.base import load
 
     names = None if graders is None else graders.replace(",", " ").split()
     loaded = _load_available_graders() if names is None else [load(name) for name in names]
-    run(
-        serve_embedded(
-            loaded,
-            host,
-            port,
-            slots=slots,
-            settings=settings,
-            broker_settings=terms,
-            on_ready=ready,
-        )
-    )
+    run(serve_embedded(loaded, host, port, settings, terms, slots=slots, on_ready=ready))
 
 
 def _load_available_graders() -> list[LoadedGrader]:
@@ -142,16 +142,6 @@ def vllm(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 8001,
     device: Annotated[str, typer.Option(help="Device: auto, cuda or cpu")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's"),
-    ] = "auto",
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Most tokens of prompt and completion together", show_default="the model's"
-        ),
-    ] = None,
     lora_rank: Annotated[
         int | None, typer.Option(min=1, help="Highest rank of LoRA adapters to serve")
     ] = None,
@@ -164,10 +154,6 @@ def vllm(
             "--trust-network", help="Listen on a public address; the network must keep others away"
         ),
     ] = False,
-    start_timeout: Annotated[
-        float,
-        typer.Option("--start-timeout-s", min=1, help="Seconds until the server must be healthy"),
-    ] = 600.0,
 ) -> None:
     """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
 
@@ -185,15 +171,12 @@ def vllm(
         host=host,
         port=port,
         device=device,
-        dtype=dtype,
-        max_model_len=max_model_len,
         lora_rank=lora_rank,
         sync=sync,
         exposed=exposed,
-        start_s=start_timeout,
         extra=tuple(context.args),
     )
-    raise typer.Exit(serve(wish, log_line))
+    serve(wish, log_line)
 
 
 def worker(
@@ -247,9 +230,6 @@ def worker(
             min=60, envvar="GRADUS_QUEUE_DEAD_LETTER_TTL_S", help="Seconds to keep dead letters"
         ),
     ] = 7 * 86_400,
-    supervised: Annotated[
-        bool, typer.Option("--supervise", help="Restart the worker when it dies")
-    ] = False,
 ) -> None:
     """Grade queued jobs from Redis. Start any number of workers on any number of machines.
 
@@ -262,19 +242,13 @@ def worker(
     from services.broker.signing import secrets_in
     from services.event_loop import run, stopped_by_signals
     from services.graders.base import default_slots, load
-    from services.json_logging import json_lines
+    from services.json_logging import log_json_lines
     from services.open_files import raise_open_files
     from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
     from services.worker import Worker
     from services.worker_metrics import WorkerMetrics
 
-    if supervised:
-        from services.supervisor import supervise
-
-        with json_lines():
-            words = [word for word in sys.argv[1:] if word != "--supervise"]
-            raise typer.Exit(supervise([sys.executable, "-m", "gradus", *words]))
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
     secrets = secrets_in(secrets_file)
@@ -319,8 +293,8 @@ def worker(
                 if traced:
                     await asyncio.to_thread(traced.close)
 
-    with json_lines():
-        run(serve_jobs())
+    log_json_lines()
+    run(serve_jobs())
 
 
 @keys_app.command("new")

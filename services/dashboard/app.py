@@ -4,6 +4,7 @@ of operators on."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,13 +19,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from services.dashboard.auth import (
@@ -36,17 +31,16 @@ from services.dashboard.auth import (
     problem,
     refuse_open_page,
 )
-from services.dashboard.document import escaped_json, live_page, page_file, script
+from services.dashboard.document import escaped_json, live_page, page_file, script, style
 from services.dashboard.prometheus import exposition
-from services.dashboard.queues import METHODS, Queues
+from services.dashboard.queues import METHODS, Queues, bounded_body
 from services.dashboard.report import Compare, changes_of
 from services.dashboard.run import FollowedRun
 from services.dashboard.runs import Runs
-from services.dashboard.views import detail_of, examples_of, group_of, summary_of, wanted_group
+from services.dashboard.samples import samples_of
+from services.dashboard.views import detail_of, group_of, summary_of
 from services.http_server import is_loopback, listener, serve_on, url_of
-from services.json_logging import json_lines
 
-MAX_FORM_BYTES = 4096
 WRONG_TOKEN_S = 0.5
 """Seconds before the response to a wrong token."""
 SHUTDOWN_S = 2
@@ -61,10 +55,10 @@ async def serve(
     allow_anonymous: bool = False,
     compare: Compare | None = None,
     queues: Queues | None = None,
-    stop: asyncio.Event | None = None,
+    stop: asyncio.Event,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
+    """Serve until `stop` is set; signals are the caller's.
 
     Readers need `token`. `compare` computes what changed between two evaluations. With `queues`,
     the page shows and changes them. `on_ready` is called with the URL once it is listening. Raises
@@ -85,8 +79,7 @@ async def serve(
     )
     if on_ready is not None:
         on_ready(url_of(found))
-    with json_lines():
-        await serve_on(config, found, stop, watch.end_streams)
+    await serve_on(config, found, stop)
 
 
 def create_app(
@@ -112,7 +105,7 @@ def create_app(
 
     fixed = {
         "/": HTMLResponse(live_page()),
-        "/style.css": Response(page_file("page.css"), media_type="text/css"),
+        "/style.css": Response(style(), media_type="text/css"),
         "/page.js": Response(script(), media_type="text/javascript"),
         "/healthz": JSONResponse({"status": "ok"}),
     }
@@ -124,7 +117,6 @@ def create_app(
         Route("/api/group", dashboard.group),
         Route("/api/samples", dashboard.samples),
         Route("/api/changes", dashboard.changes),
-        Route("/events", dashboard.events),
         Route("/metrics", dashboard.metrics),
     ]
     if queues is not None:
@@ -155,45 +147,57 @@ class _Dashboard:
         """One comparison at a time: each takes a second of CPU."""
 
     async def enter(self, request: Request) -> Response:
-        trouble, status = "", 200
+        trouble = ""
+        status = 200
         if self.verifier.is_open:
             trouble = "No token is asked for here."
         elif request.method == "POST":
             if self.verifier.fits(await _token_in(request)):
                 response = RedirectResponse("/", 303)
-                # Browsers add no header to event streams, but cookies.
-                session = self.verifier.session
                 response.set_cookie(
-                    COOKIE, session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict"
+                    COOKIE,
+                    self.verifier.session,
+                    max_age=COOKIE_AGE_S,
+                    httponly=True,
+                    samesite="strict",
                 )
                 return response
             await asyncio.sleep(WRONG_TOKEN_S)
-            trouble, status = "That is not the token.", 401
+            trouble = "That is not the token."
+            status = 401
         return HTMLResponse(page_file("enter.html").replace("{{ trouble }}", trouble), status)
 
     async def runs(self, request: Request) -> Response:
-        now, runs = time.time(), self.watch
-        rows = [summary_of(run, now) for run in runs.all()]
-        folder = {
-            "folder": runs.confined.root.name,
-            "left_out": runs.left_out,
-            "has_queues": self.has_queues,
-        }
-        return _AsciiJson({"now": now, **folder, "runs": rows})
+        """Return the runs that changed since a version of the list, and the ids of all."""
+        since = _whole_number(request, "since") or 0
+        now = time.time()
+        runs = self.watch.all()
+        return _AsciiJson(
+            {
+                "now": now,
+                "version": self.watch.version,
+                "folder": self.watch.confined.root.name,
+                "left_out": self.watch.left_out,
+                "has_queues": self.has_queues,
+                "ids": [run.id for run in runs],
+                "runs": [summary_of(run, now) for run in runs if run.version > since],
+            }
+        )
 
     async def run(self, request: Request) -> Response:
         return _AsciiJson(detail_of(self._run_in(request), time.time()))
 
     async def samples(self, request: Request) -> Response:
-        return _AsciiJson(examples_of(self._run_in(request)))
+        run = self._run_in(request)
+        return _AsciiJson(samples_of(run.confined, run.evaluations.before_and_after()))
 
     async def changes(self, request: Request) -> Response:
-        runs = [self._run_in(request, name) for name in ("before", "after")]
-        sides = [
-            replace(one[-1], name=run.id) for run in runs if (one := run.evaluations.in_order())
-        ]
-        if len(sides) < len(runs):
-            raise HTTPException(404, "there is nothing measured to compare")
+        sides = []
+        for run in (self._run_in(request, "before"), self._run_in(request, "after")):
+            measured = run.evaluations.in_order()
+            if not measured:
+                raise HTTPException(404, "there is nothing measured to compare")
+            sides.append(replace(measured[-1], name=run.id))
         async with self.comparing:
             return _AsciiJson(
                 await asyncio.to_thread(changes_of, self.watch.confined, sides, self.compare)
@@ -201,18 +205,17 @@ class _Dashboard:
 
     async def group(self, request: Request) -> Response:
         run = self._run_in(request)
-        given = [request.query_params.get(name) for name in ("number", "step")]
-        if not all(
-            text is None or (text.isascii() and text.isdigit() and len(text) <= 15)
-            for text in given
-        ):
-            raise HTTPException(422, "number and step are whole numbers")
-        number, step = (None if text is None else int(text) for text in given)
-        with_signal = request.query_params.get("signal") == "1"
-        group = wanted_group(run.groups, number, step, with_signal=with_signal)
+        number = _whole_number(request, "number")
+        step = _whole_number(request, "step")
+        if step is not None:
+            group = run.groups.at_step(step)
+        elif number is not None:
+            group = run.groups.get(number)
+        else:
+            group = run.groups.newest()
         if group is None:
             raise HTTPException(404, "there is no such group of completions")
-        return _AsciiJson(group_of(self.watch.confined, run, group, with_signal=with_signal))
+        return _AsciiJson(group_of(self.watch.confined, run, group))
 
     def _run_in(self, request: Request, name: str = "id") -> FollowedRun:
         run = self.watch.get(request.query_params.get(name, ""))
@@ -220,32 +223,24 @@ class _Dashboard:
             raise HTTPException(404, "there is no such run")
         return run
 
-    async def events(self, request: Request) -> Response:
-        if self.watch.is_full:
-            raise HTTPException(503, "too many pages listen already; close some")
-
-        async def events() -> AsyncIterator[bytes]:
-            async for news in self.watch.news():
-                yield (
-                    f"data: {escaped_json(news)}\n\n".encode()
-                    if news
-                    else b": alive\nretry: 2000\n\n"
-                )
-
-        return StreamingResponse(events(), media_type="text/event-stream")
-
     async def metrics(self, request: Request) -> Response:
         return Response(exposition(self.watch.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
 
 
+def _whole_number(request: Request, name: str) -> int | None:
+    """Return a parameter of the address. Raises HTTPException (422) for what is no number."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise HTTPException(422, f"{name} is a whole number")
+    return int(text)
+
+
 async def _token_in(request: Request) -> str:
-    """The token of the form; empty for a form that is longer than MAX_FORM_BYTES or has none."""
-    data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MAX_FORM_BYTES:
-            return ""
+    """Return the token of the form; empty for a form that is too long or has none."""
     try:
-        return parse_qs(data.decode("utf-8"), max_num_fields=4).get("token", [""])[0].strip()
-    except ValueError:
+        form = parse_qs((await bounded_body(request)).decode("utf-8"), max_num_fields=4)
+    except (ValueError, HTTPException):
         return ""
+    return form.get("token", [""])[0].strip()

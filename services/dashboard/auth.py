@@ -57,14 +57,14 @@ def checked_token(text: str, where: str) -> str:
     return token
 
 
-def token_of_file(path: Path) -> str:
+def token_of_file(path: Path, option: str = "--token-file") -> str:
     """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make
     the page public."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"--token-file {path} cannot be read: {type(error).__name__}") from None
-    return checked_token(text, f"--token-file {path}")
+        raise Misuse(f"{option} {path} cannot be read: {type(error).__name__}") from None
+    return checked_token(text, f"{option} {path}")
 
 
 def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> None:
@@ -139,7 +139,8 @@ class AuthMiddleware:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers, path = Headers(scope=scope), scope["path"]
+        headers = Headers(scope=scope)
+        path = scope["path"]
         host = headers.get("host", "")
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self._checks_host and not is_loopback(name):

@@ -1,7 +1,6 @@
 """The page as documents: what the server sends, and one file with styles, script and data in it.
 
-Its modules are sent as one script, in their order and without `import` and `export`, so that a file
-needs no other.
+Its scripts share one scope and are sent as one, in their order, after the library for charts.
 """
 
 from __future__ import annotations
@@ -11,48 +10,47 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
 FILES = resources.files("services.dashboard").joinpath("page")
-MODULES = (
+SCRIPTS = (
     *("words", "dom", "store", "series", "chart", "samples", "figures"),
     *("runs", "run", "groups", "compare", "queues", "app"),
 )
-"""In an order in which each comes after those that it imports."""
-IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-EXPORT = re.compile(r"^export (?=const|class|function|async)", re.MULTILINE)
 
 
 def page_file(name: str) -> str:
-    """The text of one of the page's files."""
+    """Read one of the page's files."""
     return FILES.joinpath(name).read_text(encoding="utf-8")
 
 
 def script() -> str:
-    """All modules as one script."""
-    return '"use strict";\n(() => {\n' + joined(MODULES) + "})();\n"
+    """Return the library and all scripts as one."""
+    own = "".join(page_file(f"{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{page_file("uPlot.iife.min.js")}{own}}})();\n'
 
 
-def joined(modules: Sequence[str]) -> str:
-    """Modules in one scope."""
-    return "".join(EXPORT.sub("", IMPORT.sub("", page_file(f"{name}.js"))) for name in modules)
+def style() -> str:
+    """Return the library's styles and the page's."""
+    return page_file("uPlot.min.css") + page_file("page.css")
 
 
 def live_page() -> str:
-    """The HTML document of the server, which loads styles and script."""
+    """Return the HTML document of the server, which loads styles and script."""
     head = '<link rel="stylesheet" href="/style.css">\n<script defer src="/page.js"></script>'
     return _filled(title="Gradus", policy="", head=head, body="")
 
 
 def standalone_page(title: str, data: Mapping[str, Any]) -> str:
-    """A file that needs nothing else: `data` are answers by address, and `start` and `made`.
+    """Return a file that needs nothing else: `data` are answers by path, and `start` and `made`.
 
     A content security policy lets no other script run and nothing load. Data is JSON that no HTML
     parser ends.
     """
-    own_style, own_script = page_file("page.css"), script()
+    own_style = style()
+    own_script = script()
     policy = (
         f"default-src 'none'; script-src 'sha256-{_digest(own_script)}'; style-src"
         f" 'sha256-{_digest(own_style)}'; img-src data:; base-uri 'none'; form-action 'none';"
@@ -71,7 +69,8 @@ def standalone_page(title: str, data: Mapping[str, Any]) -> str:
 
 
 def escaped_json(content: Any) -> str:
-    """JSON in which half a surrogate pair, which a torn log can hold, is an escape and no error."""
+    """Return JSON in which half a surrogate pair, which a torn log can hold, is an escape and no
+    error."""
     return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -81,8 +80,3 @@ def _filled(**parts: str) -> str:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def answer_key(path: str, **parameters: str) -> str:
-    """How the page looks an answer up in the data of a file: the address without what escapes."""
-    return path + "".join(f"&{name}={value}" for name, value in parameters.items())

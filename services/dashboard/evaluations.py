@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Stage
-from gradus.descriptions import description_of
-from services.dashboard.files import ConfinedDirectory, Json, parsed
+from services.dashboard.files import ConfinedDirectory, Identity, Json, identity_of, parsed
 from services.dashboard.groups import texts_in
 from services.dashboard.series import finite
 
 MAX_FILE_BYTES = 32 << 20
 MAX_FILES = 1000
-FILES_AT_ONCE = 5
 MODES = ("sampled", "greedy")
 BEFORE, AFTER = "before", "after"
 MAX_ITEMS, MAX_CHARS = 500, 500
 """Limits of every list, object and text of a file that is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """One way of sampling in one evaluation; None is unknown."""
-
-    mode: str
-    pass_rate: float | None
-    low: float | None
-    high: float | None
-    reward: float | None
-    graded: int
-    faulted: int
+OBJECTS = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns")
+NUMBERS = ("graded", "faulted", "passed", "samples", "temperature")
+"""Parts of a measurement that the page takes for objects and for numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
+    """One file of figures, as the page shows it."""
+
     name: str
     created: str
     step: int | None
     """None: after the last step, whichever that is, or not of a training run."""
-    figures: tuple[Figures, ...]
-    given: Json = field(default_factory=dict)
+    figures: tuple[Json, ...]
+    """pass@1 with its interval, reward and counts by `mode`, the way of sampling; None is
+    unknown."""
+    given: Json
     """The whole file, bounded, with counts in place of its tasks."""
     file: Path | None = None
-
-    def of(self, mode: str) -> Figures | None:
-        return next((one for one in self.figures if one.mode == mode), None)
 
     @property
     def completions(self) -> Path | None:
@@ -61,10 +47,6 @@ class Evaluation:
         prefix = "" if self.file.name == "results.json" else f"{self.file.stem}."
         return self.file.with_name(f"{prefix}completions.jsonl")
 
-    @property
-    def stages(self) -> list[str]:
-        return [str(stage) for stage in self.given.get("stages", [])]
-
 
 class Evaluations:
     """The evaluations below one folder, read again when their files change."""
@@ -72,111 +54,100 @@ class Evaluations:
     def __init__(self, confined: ConfinedDirectory, folder: Path) -> None:
         self._confined = confined
         self._folder = folder
-        self._seen: dict[str, tuple[int, ...]] = {}
-        self._found: dict[str, Evaluation] = {}
-        self.unreadable: set[str] = set()
-        """Paths below the folder."""
+        self._seen: dict[Path, Identity | None] = {}
+        self._found: dict[Path, Evaluation | None] = {}
+        """None for those that cannot be read."""
 
-    def look(self) -> tuple[bool, bool]:
-        """Read a few files that are new or changed; whether anything changed, and whether there are
-        more to read."""
-        there: dict[str, tuple[int, ...]] = {}
-        for path in figure_files(self._folder):
-            with suppress(OSError):
-                status = os.stat(path)
-                there[path.relative_to(self._folder).as_posix()] = (
-                    status.st_ino,
-                    status.st_size,
-                    status.st_mtime_ns,
-                )
-        gone = self._seen.keys() - there.keys()
-        changed = [name for name, seen in there.items() if self._seen.get(name) != seen]
-        for name in [*gone, *changed[:FILES_AT_ONCE]]:
-            self._seen.pop(name, None)
-            self._found.pop(name, None)
-            self.unreadable.discard(name)
-        for name in changed[:FILES_AT_ONCE]:
-            self._seen[name] = there[name]
-            path = self._folder / name
-            data = self._confined.read(path, MAX_FILE_BYTES)
-            title = path.parent.name if path.name == "results.json" else path.stem
-            evaluation = evaluation_of(title, parsed(data), path) if data is not None else None
-            if evaluation is None:
-                self.unreadable.add(name)
+    def look(self) -> bool:
+        """Read the files that are new or changed; whether there are any, or some are gone."""
+        there = {path: identity_of(path) for path in figure_files(self._folder)}
+        if there == self._seen:
+            return False
+        known = {path for path in there if self._seen.get(path) == there[path]}
+        before = self._found
+        self._found = {}
+        for path in there:
+            if path in known:
+                self._found[path] = before[path]
             else:
-                self._found[name] = evaluation
-        return bool(gone or changed), len(changed) > FILES_AT_ONCE
+                self._found[path] = read_evaluation(self._confined, path)
+        self._seen = there
+        return True
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Paths below the folder."""
+        broken = [path for path, found in self._found.items() if found is None]
+        return sorted(path.relative_to(self._folder).as_posix() for path in broken)
 
     def in_order(self) -> list[Evaluation]:
-        """By step, the one without a step last."""
+        """Return them by step, the one without a step last."""
         return sorted(
-            self._found.values(),
+            (one for one in self._found.values() if one is not None),
             key=lambda one: (one.step is None, one.step or 0, one.created, one.name),
         )
 
     def before_and_after(self) -> list[Evaluation]:
-        """The first and the last, or the only one: those of these names where there are any."""
+        """Return the first and the last, or the only one: those of these names where there are
+        any."""
         found = self.in_order()
-        before = next((one for one in found if one.name == BEFORE), None)
-        after = next((one for one in found if one.name == AFTER), None)
-        others = [one for one in found if one not in (before, after)]
-        before = before or (others[0] if others and len(found) > 1 else None)
-        after = after or (others[-1] if others and others[-1] is not before else None)
-        return [one for one in (before, after) if one is not None]
+        named = {one.name: one for one in found}
+        first = named.get(BEFORE) or next((one for one in found if one.name != AFTER), None)
+        last = named.get(AFTER) or next((one for one in found[::-1] if one is not first), None)
+        return [one for one in (first, last) if one is not None]
 
 
 def figure_files(folder: Path) -> list[Path]:
-    """Files of figures: `results.json` of `gradus eval`, a run's `eval/*.json`, `gradus eval` into
-    a run's `eval/`."""
+    """List files of figures: `results.json` of `gradus eval`, a run's `eval/*.json`, `gradus eval`
+    into a run's `eval/`."""
     try:
         inside = sorted((folder / "eval").iterdir())[:MAX_FILES]
     except OSError:
         inside = []
-    found = [path for path in inside if path.suffix == ".json"] + [
-        path / "results.json" for path in inside
-    ]
+    found = [path if path.suffix == ".json" else path / "results.json" for path in inside]
     return [path for path in (folder / "results.json", *found) if path.is_file()]
 
 
+def read_evaluation(confined: ConfinedDirectory, path: Path) -> Evaluation | None:
+    """Read a file of figures; None for one that cannot be read or is no evaluation."""
+    name = path.parent.name if path.name == "results.json" else path.stem
+    return evaluation_of(name, parsed(confined.read(path, MAX_FILE_BYTES) or b""), path)
+
+
 def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Evaluation | None:
-    """What a file says; None for one that is no evaluation."""
+    """Bound what a file holds; None for one that is no evaluation."""
     measured = given.get("measurements") if given else None
     if given is None or not isinstance(measured, list):
         return None
     measured = [one for one in measured if isinstance(one, Mapping) and one.get("mode") in MODES]
     if not measured:
         return None
-    description = given.get("grader_description")
-    if not isinstance(description, Mapping):
-        description = description_of(str(given.get("grader"))).model_dump(mode="json")
-    stages = [str(stage) for stage in description.get("stages") or ()]
+    description = _object(given.get("grader_description"))
+    own_stages = texts_in(description.get("stages"))
+    left_out = ("measurements", "grader_description")
     whole = {
-        **bounded(
-            {
-                key: value
-                for key, value in given.items()
-                if key not in ("measurements", "grader_description")
-            }
-        ),
+        **bounded({key: value for key, value in given.items() if key not in left_out}),
         **{key: texts_in(given.get(key)) for key in ("graders", "rubrics", "toolchains")},
-        "machine": bounded(machine) if isinstance(machine := given.get("machine"), Mapping) else {},
+        "machine": bounded(_object(given.get("machine"))),
         "name": name,
-        "step": step_of(name),
-        "grader_stages": stages,
-        "stages": list(dict.fromkeys((*stages, *map(str, Stage)))),
-        "components": bounded(list(description.get("components") or ())),
-        "rules": bounded(dict(description.get("rates") or {})),
+        "grader_stages": own_stages,
+        "stages": list(dict.fromkeys((*own_stages, *map(str, Stage)))),
+        "components": texts_in(description.get("components")),
+        "rules": bounded(_object(description.get("rates"))),
         "measurements": [_measurement(one) for one in measured],
     }
     created = str(given.get("created") or "")[:40]
-    return Evaluation(
-        name, created, step_of(name), tuple(_figures(one) for one in measured), whole, file
-    )
+    figures = tuple(_figures(one) for one in whole["measurements"])
+    return Evaluation(name, created, step_of(name), figures, whole, file)
+
+
+def _object(given: Any) -> Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else {}
 
 
 def bounded(value: Any, depth: int = 8) -> Any:
-    """A value of a file, with long texts, lists and objects cut and numbers that are not finite
-    left out."""
+    """Cut long texts, lists and objects in a value of a file, and leave out numbers that are not
+    finite."""
     if isinstance(value, str):
         return value[:MAX_CHARS]
     if isinstance(value, Mapping):
@@ -188,58 +159,36 @@ def bounded(value: Any, depth: int = 8) -> Any:
 
 
 def _measurement(given: Mapping[str, Any]) -> Json:
-    """One way of sampling, with counts in place of its tasks."""
+    """Bound one way of sampling, with counts in place of its tasks."""
     tasks = given.get("problems")
     tasks = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
-    kept = bounded({key: value for key, value in given.items() if key != "problems"})
-    objects = (
-        "pass_at",
-        "stopped_at",
-        "components",
-        "flags",
-        "faults",
-        "details",
-        "turns",
-        "mean_reward",
-    )
-    kept |= {name: None for name in objects if not isinstance(kept.get(name), Mapping)}
-    kept |= {
-        name: finite(kept.get(name)) or 0
-        for name in ("graded", "faulted", "passed", "samples", "temperature")
-    }
-    # Counts by kind of task, for files of earlier versions.
-    kinds: dict[str, Counter[str]] = {}
-    for one in tasks:
-        if one.get("kind") is not None and len(kinds) < MAX_ITEMS:
-            counts = {name: int(finite(one.get(name)) or 0) for name in ("graded", "passed")}
-            kinds.setdefault(str(one["kind"])[:MAX_CHARS], Counter()).update({"tasks": 1, **counts})
-    return {
-        **kept,
-        "tasks": len(tasks),
-        "unjudged": sum(not one.get("graded") for one in tasks),
-        "kinds": {kind: dict(counts) for kind, counts in kinds.items()},
-    }
+    kept: Json = bounded({key: value for key, value in given.items() if key != "problems"})
+    for name in (*OBJECTS, "mean_reward"):
+        if not isinstance(kept.get(name), Mapping):
+            kept[name] = None
+    for name in NUMBERS:
+        kept[name] = finite(kept.get(name)) or 0
+    kept["tasks"] = len(tasks)
+    kept["unjudged"] = sum(not one.get("graded") for one in tasks)
+    return kept
 
 
 def step_of(name: str) -> int | None:
-    """`before` is step 0, `step-40` is 40; None for any other name."""
+    """Return 0 for `before` and 40 for `step-40`; None for any other name."""
     if name == BEFORE:
         return 0
     found = re.fullmatch(r"step-([0-9]{1,12})", name)
     return int(found[1]) if found else None
 
 
-def _figures(given: Mapping[str, Any]) -> Figures:
-    rates = given.get("pass_at")
-    rate = rates.get("1") if isinstance(rates, Mapping) else None
-    rate = rate if isinstance(rate, Mapping) else {}
-    reward = given.get("mean_reward")
-    return Figures(
-        mode=str(given["mode"]),
-        pass_rate=finite(rate.get("value")),
-        low=finite(rate.get("low")),
-        high=finite(rate.get("high")),
-        reward=finite(reward.get("value")) if isinstance(reward, Mapping) else None,
-        graded=int(finite(given.get("graded")) or 0),
-        faulted=int(finite(given.get("faulted")) or 0),
-    )
+def _figures(measurement: Json) -> Json:
+    rate = _object(_object(measurement["pass_at"]).get("1"))
+    return {
+        "mode": measurement["mode"],
+        "pass_rate": finite(rate.get("value")),
+        "low": finite(rate.get("low")),
+        "high": finite(rate.get("high")),
+        "reward": finite(_object(measurement["mean_reward"]).get("value")),
+        "graded": int(measurement["graded"]),
+        "faulted": int(measurement["faulted"]),
+    }

@@ -1,7 +1,7 @@
 """Files below one folder, out of which no link leads; JSONL files are followed by offset, as `tail
 -f` does.
 
-A file that was cut, replaced, deleted or written anew is read from its beginning. A last line that
+A file that was cut, replaced or deleted is read from its beginning. A last line that
 is still being written waits for its end; lines that are no JSON objects are counted and left out.
 """
 
@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 Json = dict[str, Any]
+Identity = tuple[int, int, int]
+"""Inode, size and date in nanoseconds."""
 
 CHUNK_BYTES = 1 << 20
 """Read at a time: some 30 ms of parsing, which others who are served in this process wait for."""
 MAX_LINE_BYTES = 16 << 20
-"""A longer line is skipped. The longest completion that graders take has a million characters."""
-MARK_BYTES = 64
-"""Remembered of what was read last, to notice a file that was written anew under the same name and
-inode."""
+"""A longer line is left out. The longest completion that graders take has a million characters."""
 
 
 class ConfinedDirectory:
@@ -31,13 +30,6 @@ class ConfinedDirectory:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))
-
-    def holds(self, path: Path) -> bool:
-        """Whether what is at `path`, after all links, lies in the folder."""
-        try:
-            return path.resolve(strict=True).is_relative_to(self.root.resolve(strict=True))
-        except (OSError, RuntimeError):
-            return False
 
     def open(self, path: Path) -> BinaryIO | None:
         """The regular file at `path`; None where there is none and where a link leads out."""
@@ -51,8 +43,10 @@ class ConfinedDirectory:
         try:
             # Checked after opening: a folder on the way may have been exchanged for a link in
             # between.
-            is_inside = self.holds(target) and os.path.samestat(os.lstat(target), status)
-        except OSError:
+            is_inside = target.resolve(strict=True).is_relative_to(
+                self.root.resolve(strict=True)
+            ) and os.path.samestat(os.lstat(target), status)
+        except (OSError, RuntimeError):
             is_inside = False
         if not stat.S_ISREG(status.st_mode) or not is_inside:
             os.close(descriptor)
@@ -76,6 +70,15 @@ class ConfinedDirectory:
         with file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
             return file.read(most)
+
+
+def identity_of(path: Path) -> Identity | None:
+    """Return what changes when a file is written to or replaced; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class Line(NamedTuple):
@@ -104,61 +107,45 @@ class JsonlTail:
 
     def __init__(self, confined: ConfinedDirectory, path: Path) -> None:
         self.path = path
-        self.changed_at = 0.0
-        """When it was last written to, by its own date; 0 while it is not there."""
         self._confined = confined
         self._forget()
 
     def _forget(self) -> None:
         self.unreadable = 0
+        self.changed_at = 0.0
+        """When it was last written to, by its own date; 0 while it is not there."""
         self._offset = 0
-        self._mark = b""
-        self._skipping = False
-        self._identity: tuple[int, int] | None = None
-        self._seen: tuple[int, ...] | None = None
+        self._inode: int | None = None
+        self._seen: Identity | None = None
 
     def look(self) -> TailUpdate:
-        """What is new since the last look, at most a chunk of it."""
-        try:
-            now = os.stat(self.path)
-            seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
-            if seen == self._seen:
-                return TailUpdate()
-            file = self._confined.open(self.path)
-        except OSError:
-            file = None
-        if file is None:
-            was_there = self._identity is not None
+        """Return what is new since the last look, at most a chunk of it."""
+        seen = identity_of(self.path)
+        if seen == self._seen:
+            return TailUpdate()
+        file = None if seen is None else self._confined.open(self.path)
+        if seen is None or file is None:
+            was_there = self._inode is not None
             self._forget()
-            self.changed_at = 0.0
             return TailUpdate(from_start=was_there)
-        self.changed_at = now.st_mtime
-        with file:
-            return self._look_into(file, seen)
-
-    def _look_into(self, file: BinaryIO, seen: tuple[int, ...]) -> TailUpdate:
-        status = os.fstat(file.fileno())
-        identity = (status.st_dev, status.st_ino)
-        file.seek(self._offset - len(self._mark))
-        is_continued = (
-            identity == self._identity
-            and status.st_size >= self._offset
-            and file.read(len(self._mark)) == self._mark
-        )
-        from_start = self._identity is not None and not is_continued
-        if from_start:
+        inode, size, written_ns = seen
+        is_another = self._inode not in (None, inode) or size < self._offset
+        if is_another:
             self._forget()
-        self._identity = identity
+        self._inode = inode
+        self.changed_at = written_ns / 1e9
         before = self._offset
         lines = []
-        for start, line in self._next_lines(file):
-            record = parsed(line) if line.strip() else None
-            self.unreadable += record is None and bool(line.strip())
-            if record is not None:
-                lines.append(Line(start, start + len(line), record))
-        more = self._offset > before and self._offset < status.st_size
+        with file:
+            for start, line in self._next_lines(file):
+                record = parsed(line)
+                if record is not None:
+                    lines.append(Line(start, start + len(line), record))
+                elif line.strip():
+                    self.unreadable += 1
+        more = before < self._offset < size
         self._seen = None if more else seen
-        return TailUpdate(from_start, lines, more)
+        return TailUpdate(is_another, lines, more)
 
     def _next_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Whole lines with their offsets; moves the offset behind the last of them."""
@@ -168,21 +155,12 @@ class JsonlTail:
         if len(data) == CHUNK_BYTES and b"\n" not in data:
             data += file.read(MAX_LINE_BYTES - CHUNK_BYTES)
         whole = data.rfind(b"\n") + 1
-        too_long = whole == 0 and len(data) == MAX_LINE_BYTES
-        taken = data if too_long else data[:whole]
-        self._mark = (self._mark + taken[-MARK_BYTES:])[-MARK_BYTES:]
-        self._offset += len(taken)
-        if too_long:
-            self.unreadable += not self._skipping
-            self._skipping = True
-            return
-        # `splitlines` is faster, and also cuts at carriage returns.
-        by_newline = (line + b"\n" for line in taken.split(b"\n")[:-1])
-        for line in by_newline if b"\r" in taken else taken.splitlines(keepends=True):
-            if not self._skipping:
-                yield start, line
-            self._skipping = False
-            start += len(line)
+        if whole == 0 and len(data) == MAX_LINE_BYTES:
+            whole = MAX_LINE_BYTES  # its pieces are no JSON objects
+        self._offset += whole
+        for line in data[:whole].split(b"\n"):
+            yield start, line
+            start += len(line) + 1
 
 
 def parsed(text: bytes) -> Json | None:

@@ -1,16 +1,14 @@
 """Where each group of completions lies in `completions.jsonl`, so that one can be shown without
 reading the file again.
 
-It keeps offsets and no texts. Counted of every completion, by step: outcomes, shares of tests
-passed, parts of the reward, repeats; and over all steps: flags and faults.
+It keeps offsets and no texts. Counted are outcomes by step, and over all steps flags and faults.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,7 @@ MAX_GROUPS = 20_000
 MAX_SAMPLES = 128
 """Completions of one group that are shown."""
 MAX_ID_CHARS = 200
-BUCKETS = ("0%", "1-25%", "26-50%", "51-75%", "76-99%", "100%")
 PASSED, FAULTED = "passed", "faulted"
-FIRST, REPEATED, CACHED = "graded afresh", "repeated in its step", "from the cache"
 MAX_NAMES = 200
 """Flags, graders and kinds of faults that are counted."""
 
@@ -42,17 +38,6 @@ class Group:
     prompt_id: str
     places: list[tuple[int, int]] = field(default_factory=list)
     """Where each line begins and ends."""
-    graded: int = 0
-    passed: int = 0
-    reward_sum: float = 0.0
-    least: float = math.inf
-    most: float = -math.inf
-    """Least and greatest reward."""
-
-    @property
-    def has_signal(self) -> bool:
-        """Whether its rewards differ: only then is there something to learn from it."""
-        return self.most > self.least
 
 
 class Faults:
@@ -80,43 +65,18 @@ class Faults:
         return sorted(self._sums.values(), key=lambda sums: -sums["count"])[:most]
 
 
-def bucket_of(tests: Any) -> str | None:
-    """Which share of its tests a completion passed; None where that is not known."""
-    if not isinstance(tests, Mapping):
-        return None
-    passed, total = finite(tests.get("passed")), finite(tests.get("total"))
-    if passed is None or total is None or total <= 0 or not 0 <= passed <= total:
-        return None
-    if passed in (0, total):
-        return BUCKETS[-1 if passed else 0]
-    share = passed / total
-    return next(
-        name
-        for name, most in zip(BUCKETS[1:5], (0.25, 0.5, 0.75, 1.0), strict=True)
-        if share <= most
-    )
-
-
 def is_verdict(record: Json) -> bool:
-    """It has a reward and no fault."""
+    """Whether it has a reward and no fault."""
     return record.get("fault") is None and finite(record.get("reward")) is not None
 
 
-def numbers_in(given: Any, most: int = 24) -> dict[str, float]:
-    """The finite numbers of what should be an object: components of a reward."""
-    items = list(given.items())[:most] if isinstance(given, Mapping) else []
-    return {
-        str(name)[:60]: number for name, value in items if (number := finite(value)) is not None
-    }
-
-
 def texts_in(given: Any, most: int = 24) -> list[str]:
-    """The items of what should be a list, as texts: flags."""
+    """Return the items of what should be a list, as texts: flags."""
     return [str(one)[:100] for one in given[:most]] if isinstance(given, list) else []
 
 
 def outcome_of(record: Json) -> str:
-    """`passed`, the stage at which it stopped, or `faulted`."""
+    """Return `passed`, the stage at which it stopped, or `faulted`."""
     if not is_verdict(record):
         return FAULTED
     return PASSED if record.get("passed") is True else f"stopped at {str(record.get('stage'))[:40]}"
@@ -129,20 +89,16 @@ class Groups:
         """`group_size`: how many completions of a prompt are one group, so that a prompt drawn
         twice is two."""
         self.group_size = group_size
+        self.clear()
+
+    def clear(self) -> None:
         self.outcomes = Binned()
-        self.buckets = Binned()
-        self.components = Binned()
-        """Sums over verdicts."""
-        self.repeats = Binned()
         self.completions = 0
         self.faulted = 0
         self.passed = 0
         self.flags: Counter[str] = Counter()
         self.graders: Counter[str] = Counter()
         self.faults = Faults()
-        self._written: set[int] = set()
-        """Hashes of the prompts and completions of the step that is being written."""
-        self._step: int | None = None
         self._by_number: OrderedDict[int, Group] = OrderedDict()
         self._open: dict[Key, Group] = {}
         """Those of the step that is being written."""
@@ -155,38 +111,15 @@ class Groups:
         if step is None:
             return
         self.completions += 1
-        group = self._group_of(step, record)
-        group.places.append((line.start, line.end))
+        self._group_of(step, record).places.append((line.start, line.end))
         self.outcomes.add(step, {outcome_of(record): 1.0})
-        if (bucket := bucket_of(record.get("tests"))) is not None:
-            self.buckets.add(step, {bucket: 1.0})
         if not is_verdict(record):
             self.faulted += 1
             self.faults.add(record, "training", step)
             return
-        reward, passed = finite(record.get("reward")) or 0.0, record.get("passed") is True
-        group.graded += 1
-        group.passed += passed
-        group.reward_sum += reward
-        group.least, group.most = min(group.least, reward), max(group.most, reward)
-        self.passed += passed
-        self.components.add(step, numbers_in(record.get("components")))
-        named = (
-            (self.flags, texts_in(record.get("flags"))),
-            (self.graders, [str(record.get("grader"))]),
-        )
-        for counter, names in named:
-            counter.update(
-                name[:100] for name in names if name in counter or len(counter) < MAX_NAMES
-            )
-        if step != self._step:
-            self._step, self._written = step, set()
-        text = hash((str(record.get("prompt_id")), str(record.get("completion"))))
-        how = (
-            REPEATED if text in self._written else CACHED if record.get("cached") is True else FIRST
-        )
-        self._written.add(text)
-        self.repeats.add(step, {how: 1.0})
+        self.passed += record.get("passed") is True
+        _count(self.flags, texts_in(record.get("flags")))
+        _count(self.graders, texts_in([record["grader"]] if record.get("grader") else []))
 
     def _group_of(self, step: int, record: Json) -> Group:
         prompt_id = str(record.get("prompt_id"))[:MAX_ID_CHARS]
@@ -209,26 +142,23 @@ class Groups:
     def get(self, number: int) -> Group | None:
         return self._by_number.get(number)
 
-    def beside(self, number: int, by: int, *, with_signal: bool = False) -> int | None:
-        """The nearest group before (`by` -1) or after (1) that number, if wanted the nearest with a
-        signal."""
-        while (group := self._by_number.get(number := number + by)) is not None:
-            if group.has_signal or not with_signal:
-                return number
-        return None
+    def newest(self) -> Group | None:
+        return self.get(self._next - 1)
 
     def at_step(self, step: int) -> Group | None:
-        """The first group of that step, or of the first step after it."""
+        """Return the first group of that step, or of the first step after it."""
         return next((group for group in self._by_number.values() if group.step >= step), None)
 
-    def of_prompt(self, prompt_id: str) -> list[Group]:
-        """All groups of one prompt, oldest first."""
-        return [group for group in self._by_number.values() if group.prompt_id == prompt_id]
+
+def _count(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        if name in counts or len(counts) < MAX_NAMES:
+            counts[name] += 1
 
 
 def records_of(confined: ConfinedDirectory, path: Path, group: Group) -> list[Json]:
-    """The lines of a group as they stand in the file now; lines that are no longer there are left
-    out."""
+    """Read the lines of a group as they stand in the file now; lines that are no longer there are
+    left out."""
     file = confined.open(path)
     if file is None:
         return []

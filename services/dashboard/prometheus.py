@@ -14,9 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gradus.yaml_reader import read_mapping
-from services.dashboard.evaluations import MODES
 from services.dashboard.run import FollowedRun, State
-from services.dashboard.run_alerts import Rule, alerts_of
 
 MAX_LABEL_VALUES = 60
 """Values of one label of one run that are exported."""
@@ -39,9 +37,9 @@ MEANINGS = {
 
 
 def exposition(runs: Iterable[FollowedRun], now: float) -> bytes:
-    """The text for Prometheus, of all runs that were not set aside."""
+    """Return the text for Prometheus."""
     registry = CollectorRegistry()
-    registry.register(_Values([run for run in runs if not run.is_set_aside], now))
+    registry.register(_Values(list(runs), now))
     return generate_latest(registry)
 
 
@@ -68,14 +66,11 @@ class _Values(Collector):
 
 
 def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, float | None, dict[str, str]]]:
-    """Metric, its value (None is unknown), and its labels beside `run`."""
+    """Yield metric, value (None is unknown), and labels beside `run`."""
     state, _ = run.state(now)
-    raised = {alert.rule for alert in alerts_of(run.metrics, run.evaluations.in_order())}
     newest = run.metrics.newest
     for one in State:
         yield "state", float(one is state), {"state": one.value}
-    for rule in Rule:
-        yield "alarm", float(rule in raised), {"rule": rule.value}
     yield "step", run.metrics.step, {}
     yield "max_steps", run.max_steps, {}
     yield "last_logged_timestamp_seconds", run.changed_at or None, {}
@@ -91,12 +86,8 @@ def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, float | Non
         for key in known[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
             yield name, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
     for evaluation in run.evaluations.in_order()[-1:]:
-        yield (
-            "held_out_step",
-            evaluation.step if evaluation.step is not None else run.metrics.step,
-            {},
-        )
-        for mode in MODES:
-            if (figures := evaluation.of(mode)) is not None:
-                yield "held_out_pass_rate", figures.pass_rate, {"mode": mode}
-                yield "held_out_reward", figures.reward, {"mode": mode}
+        step = evaluation.step if evaluation.step is not None else run.metrics.step
+        yield "held_out_step", step, {}
+        for figures in evaluation.figures:
+            yield "held_out_pass_rate", figures["pass_rate"], {"mode": figures["mode"]}
+            yield "held_out_reward", figures["reward"], {"mode": figures["mode"]}

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gradus.errors import Misuse
+from services.dashboard.auth import token_of_file
 
 PATH = re.compile(
     r"(/[a-z][a-z0-9_]{0,31}(/jobs|/cancel|/dead-letters(/[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,127}(/requeue)?)?)?)?"
@@ -36,11 +37,7 @@ class Queues:
             raise HTTPException(404, "there is no such queue, job or dead letter")
         if request.method != "GET":
             refuse_foreign_page(request)
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                raise HTTPException(413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+        body = await bounded_body(request)
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=self._headers) as client:
                 found = await client.request(request.method, f"{self._url}{path}", content=body)
@@ -53,6 +50,16 @@ class Queues:
         return Response(
             found.content, found.status_code, media_type=found.headers.get("content-type")
         )
+
+
+async def bounded_body(request: Request) -> bytes:
+    """Read the body. Raises HTTPException (413) for more than MAX_BODY_BYTES."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+    return body
 
 
 def refuse_foreign_page(request: Request) -> None:
@@ -72,12 +79,4 @@ def queues_of(api: str | None, key_file: Path | None) -> Queues | None:
         raise Misuse(
             "--api needs --api-key-file, a file with an API key whose line has `role=operator`"
         )
-    try:
-        key = key_file.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise Misuse(f"--api-key-file {key_file} cannot be read: {type(error).__name__}") from None
-    if not key or not key.isprintable() or " " in key:
-        raise Misuse(
-            f"--api-key-file {key_file}: one API key is wanted, such as `gradus keys new` prints"
-        )
-    return Queues(api, key)
+    return Queues(api, token_of_file(key_file, "--api-key-file"))

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from gradus.errors import Misuse
 from gradus.whole_file import write_text
-from services.dashboard.document import answer_key, escaped_json, standalone_page
-from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, Evaluation, evaluation_of
-from services.dashboard.files import ConfinedDirectory, Json, parsed
+from services.dashboard.document import escaped_json, standalone_page
+from services.dashboard.evaluations import MODES, Evaluation, read_evaluation
+from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.run import COMPARISONS, FollowedRun
 from services.dashboard.samples import samples_of
-from services.dashboard.views import detail_of, examples_of, summary_of
+from services.dashboard.views import detail_of, summary_of
 
 Compare = Callable[[Path, Path], Sequence[Json]]
 """From two files of figures to comparisons (`gradus/comparison@1`), one for each way of sampling
@@ -33,17 +33,14 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
     a report in the run's folder, for the dashboard. Files that are missing or torn are named on the
     page. Raises Misuse when there is no such folder.
     """
-    data = report_data(out, folders, compare)
-    write_text(out, standalone_page(data["title"], data))
+    is_pair = len(folders) == 2
+    data = _comparison(folders, compare) if is_pair else _run(out, folders[0], compare)
+    made = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+    write_text(out, standalone_page(data["title"], {"made": made, **data}))
     return out
 
 
-def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Json:
-    """The data of the page: answers by address, where it starts, its title and when it was made."""
-    made = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
-    if len(folders) == 2:
-        return {"made": made, **_comparison(folders, compare)}
-    [folder] = folders
+def _run(out: Path, folder: Path, compare: Compare | None) -> Json:
     if not folder.is_dir():
         raise Misuse(f"{folder}: there is no such folder of a run or an evaluation")
     run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
@@ -56,53 +53,37 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
             write_text(folder / COMPARISONS, escaped_json({"comparisons": run.comparisons}) + "\n")
     now = time.time()
     answers = {
-        "/api/runs": {
-            "now": now,
-            "folder": "",
-            "left_out": False,
-            "has_queues": False,
-            "runs": [summary_of(run, now)],
-        },
-        answer_key("/api/run", id=run.id): detail_of(run, now),
-        answer_key("/api/samples", id=run.id): examples_of(run),
+        "/api/runs": {"now": now, "ids": [run.id], "runs": [summary_of(run, now)]},
+        "/api/run": detail_of(run, now),
+        "/api/samples": samples_of(run.confined, run.evaluations.before_and_after()),
     }
     kind = "evaluation report" if run.is_evaluation else "training report"
-    return {
-        "made": made,
-        "start": ["run", run.id],
-        "title": f"{run.id}: {kind}",
-        "answers": answers,
-    }
+    return {"start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}
 
 
 def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
+    files = [(path / "results.json" if path.is_dir() else path).resolve() for path in paths]
+    confined = ConfinedDirectory(Path(os.path.commonpath([file.parent for file in files])))
     sides = []
-    for path in paths:
-        file = (path / "results.json" if path.is_dir() else path).resolve()
-        name = file.parent.name if file.name == "results.json" else file.stem
-        found = evaluation_of(
-            name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file
-        )
+    for file in files:
+        found = read_evaluation(confined, file)
         if found is None:
             raise Misuse(f"{file}: is no evaluation")
         sides.append(found)
-    names = [one.name for one in sides]
-    if names[0] == names[1]:
-        names = [f"{names[0]} (before)", f"{names[1]} (after)"]
-        sides = [replace(one, name=name) for one, name in zip(sides, names, strict=True)]
-    confined = ConfinedDirectory(
-        Path(os.path.commonpath([one.file.parent for one in sides if one.file is not None]))
-    )
-    title = f"{names[0]} and {names[1]}"
-    answers = {"/api/changes": changes_of(confined, sides, compare)}
+    before, after = sides
+    if before.name == after.name:
+        before = replace(before, name=f"{before.name} (before)")
+        after = replace(after, name=f"{after.name} (after)")
+    title = f"{before.name} and {after.name}"
+    answers = {"/api/changes": changes_of(confined, [before, after], compare)}
     return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
 
 
 def changes_of(
     confined: ConfinedDirectory, sides: Sequence[Evaluation], compare: Compare | None
 ) -> Json:
-    """Two evaluations that were read from files, what changed between them, and completions of
-    both."""
+    """Return two evaluations that were read from files, what changed between them, and completions
+    of both."""
     files = [one.file for one in sides if one.file is not None]
     comparisons = list(compare(files[0], files[1])) if compare is not None else []
     modes = [str(one["mode"]) for one in comparisons] or MODES[::-1]

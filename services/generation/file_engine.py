@@ -1,27 +1,22 @@
-"""A vLLM weight-transfer engine that takes weights from a safetensors file or from a URL of one;
-CPU included.
+"""A vLLM weight-transfer engine that takes weights from a safetensors file; CPU included.
 
 Runs inside vLLM's worker processes. vLLM's own engines move tensors between GPUs; where there is
-none, or no network between them, a file does. Knows nothing of training.
+none, a file does. Knows nothing of training.
 """
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
-
-FETCH_S = 600
 
 
 @dataclass
@@ -31,14 +26,7 @@ class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 
 @dataclass
 class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    path: str | None = None
-    url: str | None = None
-
-    def __post_init__(self) -> None:
-        if bool(self.path) == bool(self.url):
-            raise ValueError("give either `path` or `url` of a safetensors file")
-        if self.url and not self.url.startswith(("http://", "https://")):
-            raise ValueError("`url` must begin with http:// or https://")
+    path: str
 
 
 class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
@@ -54,7 +42,7 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
-        self.model.load_weights(_tensors(update_info))
+        self.model.load_weights(_tensors(update_info.path))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         # vLLM's own method waits for an accelerator afterwards, which fails where there is none
@@ -83,14 +71,8 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
         """Nothing to tear down."""
 
 
-def _tensors(info: FileUpdateInfo) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(file: str) -> Iterator[tuple[str, torch.Tensor]]:
     """One after the other and off the device, which has no room for a second copy of all."""
-    if info.url:
-        with urllib.request.urlopen(
-            info.url, timeout=FETCH_S
-        ) as response:  # http and https only, see above
-            yield from load(response.read()).items()
-        return
-    with safe_open(info.path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118, it is no mapping
-            yield name, file.get_tensor(name)
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118, it is no mapping
+            yield name, opened.get_tensor(name)

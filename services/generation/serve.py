@@ -1,39 +1,29 @@
-"""`gradus vllm`: vLLM's own server with the options that training needs, checked once it is up.
+"""`gradus vllm`: becomes vLLM's own server, with the options that training needs.
 
-Clients of its port can replace its weights, so it listens on loopback, and it ends if it can be
-reached from elsewhere. Needs vLLM in this environment.
+Clients of its port can replace its weights, so it listens on loopback unless something else keeps
+them away. Needs vLLM in this environment.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from types import FrameType
-from typing import Any
+from typing import NoReturn
 
-import httpx
-
-from gradus.errors import InternalFault, Misuse, QueueFault
-from gradus.weight_transfer import BACKENDS, DEFAULT_BACKEND, SHARED_CARD, memory_share
+from gradus.errors import Misuse
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEVICES = ("auto", "cuda", "cpu")
-POLL_S = 0.5
-PR_SET_PDEATHSIG = 1
-STOP_S = 30.0
-SIGNALLED = 128
-"""Exit status of a program that a signal ended: this plus the signal's number, as in shells."""
+BACKENDS = ("file", "nccl")
+"""How the server takes new weights; every run can send the first."""
 CPU_KV_CACHE_MB = 256
+SHARED_CARD = 0.35
+"""Share of its memory that a vLLM server takes of a machine's only card, where the trainer needs
+the rest."""
 
 _QUIET = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -53,50 +43,52 @@ class VllmServerOptions:
     host: str = "127.0.0.1"
     port: int = 8001
     device: str = "auto"
-    dtype: str = "auto"
-    max_model_len: int | None = None
     lora_rank: int | None = None
     """The largest rank of adapters; None: no adapters."""
-    sync: str = DEFAULT_BACKEND
-    """How the server takes new weights: `file`, which every run can send, or `nccl` between CUDA
-    cards."""
+    sync: str = "file"
     exposed: bool = False
     """Other hosts are kept off its port by other means."""
-    start_s: float = 600.0
     extra: tuple[str, ...] = ()
     """Options for vLLM itself, last."""
 
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+
+def serve(options: VllmServerOptions, say: Callable[[str], None]) -> NoReturn:
+    """Put vLLM in the place of this process. Raises Misuse where it would be unfit."""
+    _refuse_unusable(options)
+    import torch
+
+    cards = torch.cuda.device_count()
+    device = options.device
+    if device == "auto":
+        device = "cuda" if cards else "cpu"
+    if device == "cuda" and _shares_card(cards):
+        say(
+            "gradus: this machine has one card, which a trainer needs too: vLLM takes"
+            f" {SHARED_CARD:.0%} of its memory (--gpu-memory-utilization takes more)"
+        )
+    os.execve(sys.executable, command_of(options, device, cards), environment_of())
 
 
 def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[str]:
     """How vLLM is started. Its module and not its script: the script looks for a package that its
     CPU build lacks."""
-    dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
-    command += ["--host", options.host, "--port", str(options.port), "--dtype", dtype]
+    command += ["--host", options.host, "--port", str(options.port)]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
     # without it, vLLM samples with the model's own top_k and repetition_penalty where a request is
     # silent
     command += ["--generation-config", "vllm"]
     command += ["--weight-transfer-config", json.dumps({"backend": options.sync})]
-    if options.max_model_len is not None:
-        command += ["--max-model-len", str(options.max_model_len)]
     if options.lora_rank is not None:
         # the adapter in use, the one before it, and one that is being loaded
         command += ["--enable-lora", "--max-lora-rank", str(options.lora_rank), "--max-loras", "3"]
     if device == "cpu":
-        command += ["--enforce-eager", "--gpu-memory-utilization", "0.3"]
+        command += ["--dtype", "float32", "--enforce-eager", "--gpu-memory-utilization", "0.3"]
         command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
-    elif (
-        share := memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ)
-    ) is not None:
-        command += ["--gpu-memory-utilization", str(share)]
+    elif _shares_card(cards):
+        command += ["--gpu-memory-utilization", str(SHARED_CARD)]
     return [*command, *options.extra]
 
 
@@ -104,28 +96,10 @@ def environment_of() -> dict[str, str]:
     return {**_QUIET, **os.environ, **_DEVELOPMENT}
 
 
-def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
-    """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault
-    when it is unfit."""
-    _refuse_unusable(options)
-    device, cards = _device(options), _cards()
-    if memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ) is not None:
-        say(
-            "gradus: this machine has one card, which a trainer needs too: vLLM takes"
-            f" {SHARED_CARD:.0%} of its memory (--gpu-memory-utilization takes more)"
-        )
-    with subprocess.Popen(
-        command_of(options, device, cards), env=environment_of(), preexec_fn=_dies_with_us()
-    ) as server:  # noqa: PLW1509
-        _pass_signals_on(server)
-        try:
-            _await_health(options, server)
-            _self_test(options)
-            say(f"gradus: vLLM serves {options.model} on {options.url} ({device})")
-            status = server.wait()
-            return status if status >= 0 else SIGNALLED - status
-        finally:
-            _end(server)
+def _shares_card(cards: int) -> bool:
+    """Whether the trainer needs the card as well: it is the only one that this process sees, and
+    not one that a person gave the server alone (CUDA_VISIBLE_DEVICES)."""
+    return cards == 1 and "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 def _refuse_unusable(options: VllmServerOptions) -> None:
@@ -146,104 +120,3 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
             " on 127.0.0.1, or add --trust-network where something else keeps others away, such as"
             " a network of its own"
         )
-
-
-def _dies_with_us() -> Callable[[], Any] | None:
-    """preexec function of the child: it gets SIGTERM when `gradus vllm` is killed and cannot pass a
-    signal on."""
-    if sys.platform != "linux":
-        return None
-    return partial(
-        ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM)
-    )  # looked up before the fork
-
-
-def _device(options: VllmServerOptions) -> str:
-    if options.device != "auto":
-        return options.device
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _cards() -> int:
-    """CUDA cards that this process sees."""
-    import torch
-
-    return torch.cuda.device_count()
-
-
-def _pass_signals_on(server: subprocess.Popen[bytes]) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        server.send_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-
-
-def _await_health(options: VllmServerOptions, server: subprocess.Popen[bytes]) -> None:
-    give_up_at = time.monotonic() + options.start_s
-    while time.monotonic() < give_up_at:
-        if (status := server.poll()) is not None:
-            raise InternalFault(
-                f"vLLM ended with status {status} before it served; it said why above",
-                retryable=False,
-            )
-        try:
-            if httpx.get(f"{options.url}/health", timeout=5).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(POLL_S)
-    raise QueueFault(f"vLLM was not healthy after {options.start_s:g} s (--start-timeout-s)")
-
-
-def _self_test(options: VllmServerOptions) -> None:
-    """Raises InternalFault when the server is not what training needs, or others can reach it."""
-    info = httpx.get(f"{options.url}/server_info", params={"config_format": "json"}, timeout=30)
-    settings: Any = info.json()["vllm_config"] if info.status_code == 200 else {}
-    mode = (settings.get("model_config") or {}).get("logprobs_mode")
-    if mode != "processed_logprobs":
-        raise InternalFault(
-            f"vLLM came up with logprobs mode {mode}, not processed_logprobs", retryable=False
-        )
-    if not options.exposed and (reached := reachable_from_outside(options.port)):
-        raise InternalFault(
-            f"vLLM's port answers on {', '.join(reached)}: its clients can replace the model's"
-            " weights",
-            retryable=False,
-        )
-
-
-def reachable_from_outside(port: int) -> Sequence[str]:
-    """Addresses of this machine, other than loopback, on which something answers at `port`."""
-    return [address for address in _own_addresses() if _answers(address, port)]
-
-
-def _own_addresses() -> set[str]:
-    found = set()
-    for family, probe in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        with socket.socket(family, socket.SOCK_DGRAM) as asking:
-            try:
-                asking.connect((probe, 9))  # sends nothing: only asks which address would be used
-            except OSError:
-                continue
-            found.add(asking.getsockname()[0])
-    return {address for address in found if not address.startswith("127.") and address != "::1"}
-
-
-def _answers(address: str, port: int) -> bool:
-    try:
-        with socket.create_connection((address, port), timeout=2):
-            return True
-    except OSError:
-        return False
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    if server.poll() is None:
-        server.terminate()
-        try:
-            server.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            server.kill()

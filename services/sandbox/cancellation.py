@@ -42,7 +42,8 @@ class NeedsTime(Exception):
 
 _TOKEN: ContextVar[CancelToken | None] = ContextVar("token", default=None)
 _IS_BRIEF: ContextVar[bool] = ContextVar("is_brief", default=False)
-current_token, is_brief = _TOKEN.get, _IS_BRIEF.get
+current_token = _TOKEN.get
+is_brief = _IS_BRIEF.get
 
 
 @contextmanager

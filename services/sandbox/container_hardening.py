@@ -15,8 +15,6 @@ from pathlib import Path
 from gradus.errors import SandboxFault
 
 VARIABLE = "GRADUS_REQUIRE_HARDENING"
-OLD_VARIABLE = "GRADUS_CONFINED"
-"""Accepted for one release. Where a deployment sets it, it replaces what the image requires."""
 NO_LIMIT_BYTES = 1 << 60
 """Control groups of version 1 report a missing memory limit as a number from here on."""
 _DEFAULT_ROUTE = "00000000"
@@ -126,7 +124,7 @@ def missing_protections(asked: str, state: ContainerState | None = None) -> list
 def require_container_hardening() -> None:
     """Raises SandboxFault that names each protection required by GRADUS_REQUIRE_HARDENING that the
     container lacks."""
-    if missing := missing_protections(os.environ.get(OLD_VARIABLE, os.environ.get(VARIABLE, ""))):
+    if missing := missing_protections(os.environ.get(VARIABLE, "")):
         lines = "\n".join(f"  - {line}" for line in missing)
         raise SandboxFault(
             f"the container does not hold, so this worker refuses to serve:\n{lines}",

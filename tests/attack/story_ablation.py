@@ -115,7 +115,8 @@ def main() -> None:
             for key in base
             if key[1] not in ("honest", "paraphrase")
         )
-        least, most = earned[0], [one for one in earned[-3:][::-1] if one[0] >= 0.02] or earned[-1:]
+        least = earned[0]
+        most = [one for one in earned[-3:][::-1] if one[0] >= 0.02] or earned[-1:]
         names = "; ".join(f"{kind} ({source}) {gain:.3f}" for gain, (source, kind) in most)
         lost = f"{-least[0]:.3f} | {least[1][1]} ({least[1][0]})" if least[0] < 0 else "0 | -"
         print(

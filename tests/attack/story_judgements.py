@@ -161,7 +161,8 @@ def _tasks() -> Iterator[Case]:
     """Of shipped tasks that the pair model did not learn from: the solutions are the
     paraphrases."""
     for row in list(story_rows().values())[SAMPLE]:
-        honest, said = row["solution"].splitlines(), []
+        honest = row["solution"].splitlines()
+        said = []
         for text, other in zip(row["references"], honest, strict=False):
             reference, same = read_story(text), read_story(other)
             if (
@@ -190,10 +191,8 @@ def _domains() -> Iterator[Case]:
         domain, _, kind = row["id"].partition("/")
         if not domain.startswith("domain-"):
             continue
-        references, lines = (
-            row["task"]["references"],
-            [line for line in row["completion"].splitlines() if line.strip()],
-        )
+        references = row["task"]["references"]
+        lines = [line for line in row["completion"].splitlines() if line.strip()]
         if kind.startswith("single_"):
             yield Case("other domains", "paraphrase", references[0], row["completion"])
         elif kind in kinds and len(lines) == len(references):
@@ -230,7 +229,8 @@ def main() -> None:
     chosen: list[Path] = parser.parse_args().configs
     cases = [*_backlogs(), *_sprints(), *_tasks(), *_domains()]
     with TemporaryDirectory() as folder:
-        shipped, without = configs() / "graders" / "story.yaml", Path(folder) / "story.yaml"
+        shipped = configs() / "graders" / "story.yaml"
+        without = Path(folder) / "story.yaml"
         without.write_text(shipped.read_text().replace("pairs: shipped", "pairs: none"))
         graders = [StoryGrader(path) for path in chosen or [shipped, without]]
     tables = [measured(grader, cases) for grader in graders]
@@ -256,10 +256,8 @@ def _figures(
     source: str,
     kind: str,
 ) -> str:
-    honest, rewards = (
-        found.get((source, "paraphrase")) or found[source, "reference"],
-        found[source, kind],
-    )
+    honest = found.get((source, "paraphrase")) or found[source, "reference"]
+    rewards = found[source, kind]
     own: dict[str, float] = {}
     for better in ("reference", "paraphrase"):
         own.update(zip(references[source, better], found.get((source, better), ()), strict=True))

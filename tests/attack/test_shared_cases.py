@@ -42,7 +42,8 @@ def test_a_case_gets_what_it_demands(
     submission = OcamlSubmission.model_validate(
         {key: case[key] for key in ("id", "prompt", "completion", "task")}
     )
-    result, demand = graders[way].grade(submission, "ocaml/graduated@1", 0), case["demand"]
+    result = graders[way].grade(submission, "ocaml/graduated@1", 0)
+    demand = case["demand"]
     assert isinstance(result, Graded)
     assert demand.get("passed", result.passed) == result.passed
     assert demand.get("min_reward", 0) <= result.reward <= demand.get("max_reward", 1), result

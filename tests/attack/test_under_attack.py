@@ -53,14 +53,12 @@ def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_fro
     all_of_them = grade_in_order(Noting(), asked, "ocaml/graduated@1", slots=2)
     results = [result for result in all_of_them if result.status == "graded"]
     assert len(results) == len(asked)
-    burners, honest = results[::2], results[1::2]
+    burners = results[::2]
+    honest = results[1::2]
     assert [result.id for result in honest if not result.passed] == []
     assert [verdict for verdict in verdicts[: len(honest)] if verdict.startswith("burns")] == []
-    assert [
-        result.id
-        for result in burners
-        if not any(flag.startswith("limit:") for flag in result.flags)
-    ] == []
+    for result in burners:
+        assert any(flag.startswith("limit:") for flag in result.flags), result.id
     # 2 s for the compiler or for the run, and what is counted besides: the start of a child, a tick
     # of the clock
     assert {result.id: result.cpu_ms for result in burners if result.cpu_ms > 2200} == {}

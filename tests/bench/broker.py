@@ -73,7 +73,7 @@ def jobs(number: int, cpu_ms: float = 0) -> list[Job]:
                 rubric=RUBRIC,
                 grader=INFO.grader,
                 deadline=until,
-            ).encode(),
+            ).model_dump_json(),
         )
         for one in made
     ]
@@ -87,7 +87,8 @@ class Queue:
 
     async def __call__(self, asked: Sequence[Job]) -> None:
         await self._broker.submit(asked)
-        answered = [job_id async for job_id, _ in self._broker.wait([job.id for job in asked], 300)]
+        wanted = [job.id for job in asked]
+        answered = [job_id async for job_id, _ in self._broker.wait(wanted, 300)]
         assert len(answered) == len(asked), "the queue lost a job"
 
     def load(self, number: int) -> list[Job]:
@@ -175,7 +176,8 @@ def cpu_s(cluster: Cluster) -> Figures:
 
 async def costing(cluster: Cluster, number: int, work: Callable[[], Awaitable[object]]) -> Figures:
     """Wall seconds of `work` on `number` jobs, and CPU microseconds per job by process."""
-    before, started = cpu_s(cluster), time.perf_counter()
+    before = cpu_s(cluster)
+    started = time.perf_counter()
     await work()
     wall_s = time.perf_counter() - started
     after = cpu_s(cluster)
@@ -237,10 +239,10 @@ async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[s
             turns[name].append(await alone(cluster, way, 100))
     found = {}
     for name, way in ways.items():
-        unloaded = {
-            key: round(middle(key, [turn.get(key, 0) for turn in turns[name]]), 2)
-            for key in turns[name][0]
-        }
+        unloaded = {}
+        for key in turns[name][0]:
+            values = [turn.get(key, 0) for turn in turns[name]]
+            unloaded[key] = round(middle(key, values), 2)
         in_flight = await latencies(way, IN_FLIGHT, 8)
         batch = await costing(cluster, BATCH, partial(way, way.load(BATCH)))
         found[name] = {"unloaded": unloaded, "in_flight": in_flight, "batch": batch}
@@ -250,7 +252,8 @@ async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[s
 async def paths() -> dict[str, dict[str, Figures]]:
     """One worker: through the queue alone, and through API and queue, by two clients."""
     with cluster(apis=1, workers=1, slots=SLOTS) as standing:
-        broker, bare = StreamsBroker(standing.redis.url), Bare(standing.urls[0])
+        broker = StreamsBroker(standing.redis.url)
+        bare = Bare(standing.urls[0])
         async with httpx.AsyncClient(
             timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)
         ) as http:

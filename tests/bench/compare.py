@@ -97,7 +97,8 @@ def compared(part: str, checkouts: list[Path], turns: int, number: int) -> dict[
             one.close()
     found = {}
     for name in measured[0][0]:
-        old, new = ([figures[name] for figures in side] for side in measured)
+        old = [figures[name] for figures in measured[0]]
+        new = [figures[name] for figures in measured[1]]
         low, _, high = statistics.quantiles([b / a for a, b in zip(old, new, strict=True)], n=4)
         found[name] = {
             "old_us": round(statistics.mean(old), 1),
@@ -137,7 +138,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
-    load, figures = [os.getloadavg()[0]], {}
+    load = [os.getloadavg()[0]]
+    figures = {}
     for part in arguments.parts.split(","):
         checkouts = [arguments.old.resolve(), arguments.new.resolve()]
         figures |= compared(part, checkouts, arguments.turns, ITEMS[part])

@@ -57,8 +57,9 @@ def jobs(number: int, job_s: float) -> list[Job]:
             submission={**submission, "task": {"tests": "let () = assert true"}},
             rubric=RUBRIC,
             deadline=time.time() + 3600,
+            grader=INFO.grader,
         )
-        made.append(Job(f"{INFO.name}:{batch}-{n}", INFO.name, payload.encode()))
+        made.append(Job(f"{INFO.name}:{batch}-{n}", INFO.name, payload.model_dump_json()))
     return made
 
 
@@ -103,15 +104,18 @@ async def measure(
     log."""
     for api in apis:
         api.n_answered = 0
-    cpu_s, began_at = cpu_of_tree(redis_pid), time.monotonic()
+    cpu_s = cpu_of_tree(redis_pid)
+    began_at = time.monotonic()
     await asyncio.sleep(seconds)
     cpu_s, wall_s = cpu_of_tree(redis_pid) - cpu_s, time.monotonic() - began_at
-    n_answered, info = sum(api.n_answered for api in apis), await redis.info()
+    n_answered = sum(api.n_answered for api in apis)
+    info = await redis.info()
     await redis.config_set("slowlog-log-slower-than", 0)
     await redis.slowlog_reset()
     began_at = time.monotonic()
     await asyncio.sleep(LOG_S)
-    logged_s, spent = time.monotonic() - began_at, await costs(redis)
+    logged_s = time.monotonic() - began_at
+    spent = await costs(redis)
     await redis.config_set("slowlog-log-slower-than", 10_000)
     return {
         "jobs_per_s": round(n_answered / wall_s, 1),

@@ -94,8 +94,11 @@ def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
                 one_run(given, place / f"{number}-{first}", first, options, servers)
                 for first in range(len(given.kinds))
             ]
-            turns += [{step["kind"]: step for step in steps} for steps in zip(*runs, strict=True)]
-    of_kind = {kind: [turn[kind] for turn in turns] for kind in given.kinds}
+            for steps in zip(*runs, strict=True):
+                turns.append({step["kind"]: step for step in steps})
+    of_kind = {}
+    for kind in given.kinds:
+        of_kind[kind] = [turn[kind] for turn in turns]
     return {
         "steps_each": len(turns),
         "medians": {kind: _medians(steps) for kind, steps in of_kind.items()},
@@ -116,8 +119,12 @@ def _fastest(steps: list[Step]) -> float:
 
 
 def _medians(steps: list[Step]) -> Step:
-    found = {name: [step[name] for step in steps if step.get(name) is not None] for name in SHOWN}
-    return {name: round(statistics.median(values), 4) for name, values in found.items() if values}
+    medians = {}
+    for name in SHOWN:
+        values = [step[name] for step in steps if step.get(name) is not None]
+        if values:
+            medians[name] = round(statistics.median(values), 4)
+    return medians
 
 
 def _ratios(turns: list[Turn], kind: str) -> dict[str, float]:
@@ -186,8 +193,9 @@ def one_run(
             status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         if status != 0:
             raise SystemExit((logs / "training.log").read_text(errors="replace")[-3000:])
-    lines: list[Step] = read_lines(folder / "metrics.jsonl")
-    steps = [{name: line[name] for name in ("kind", *SHOWN) if name in line} for line in lines]
+    steps: list[Step] = []
+    for line in read_lines(folder / "metrics.jsonl"):
+        steps.append({name: line[name] for name in ("kind", *SHOWN) if name in line})
     print(*map(json.dumps, steps), sep="\n", file=sys.stderr, flush=True)
     return steps[1:]  # the first one loads and connects
 

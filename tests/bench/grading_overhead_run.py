@@ -77,7 +77,8 @@ class CpuClock(StepClock):
 
 if __name__ == "__main__":
     kinds, watched, *overrides = sys.argv[1:]
-    InTurns.kinds, CpuClock.watched = kinds.split(","), json.loads(watched)
+    InTurns.kinds = kinds.split(",")
+    CpuClock.watched = json.loads(watched)
     judges.Judge = InTurns  # type: ignore[misc]
     rl.StepClock = CpuClock  # type: ignore[misc]
     sys.exit(main(configs() / "train" / "demo_ocaml_vllm.yaml", [*FIXED, *overrides]))

@@ -265,9 +265,10 @@ def ratios(
 
 
 def median_of(samples: list[dict[str, float]]) -> dict[str, float]:
-    return {
-        key: round(statistics.median(sample[key] for sample in samples), 2) for key in samples[0]
-    }
+    medians = {}
+    for key in samples[0]:
+        medians[key] = round(statistics.median(sample[key] for sample in samples), 2)
+    return medians
 
 
 def machine(toolchain: str) -> str:

@@ -79,7 +79,8 @@ def grade(redis: Any, stream: str, submissions: Sequence[dict[str, Any]]) -> Non
             job = json.dumps({"submission": one, "rubric": "ocaml/graduated@1", "deadline": 0.0})
             pipeline.xadd(stream, {"job": job})
         pipeline.execute()
-    missing, last = {one["id"] for one in submissions}, "0"
+    missing = {one["id"] for one in submissions}
+    last = "0"
     while missing:
         for _, entries in redis.xread({INBOX: last}, block=60_000):
             missing -= {json.loads(entry["result"])["id"] for _, entry in entries}

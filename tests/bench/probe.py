@@ -52,7 +52,8 @@ def plumbing() -> Iterator[Callable[[int], Figures]]:
         ).standing() as standing,
         plain_worker(standing.redis.url) as plain_pid,
     ):
-        url, plain = standing.urls[0], plain_streams.connected(standing.redis.url)
+        url = standing.urls[0]
+        plain = plain_streams.connected(standing.redis.url)
         ours = {"api": standing.apis[0].pid, "worker": standing.workers[0].pid}
 
         def by_httpx(asked: list[dict[str, Any]]) -> None:
@@ -114,17 +115,16 @@ def rest() -> Iterator[Callable[[int], Figures]]:
     """OCaml completions of a step by RewardClient, over REST and Redis: CPU of all processes and
     their boxes."""
     with ocaml.services("ocaml") as (url, pids):
-        turn, rounds = itertools.cycle(list(answers())), itertools.count()
+        turn = itertools.cycle(list(answers()))
+        rounds = itertools.count()
 
         async def ask(asked: list[dict[str, Any]]) -> list[Any]:
             async with RewardClient(url) as client:
                 return await client.grade("ocaml", asked, deadline_s=300)
 
         def measure(number: int) -> Figures:
-            part, mark = (
-                list(itertools.islice(turn, number)),
-                f"```ocaml\n(* round {next(rounds)} *)\n",
-            )
+            part = list(itertools.islice(turn, number))
+            mark = f"```ocaml\n(* round {next(rounds)} *)\n"
             asked = [ocaml.submission(written).model_dump(mode="json") for written in part]
             for one in asked:
                 one["completion"] = one["completion"].replace(
@@ -143,7 +143,8 @@ def rest() -> Iterator[Callable[[int], Figures]]:
 @contextmanager
 def ocaml_grader() -> Iterator[Callable[[int], Figures]]:
     """Real OCaml answers by the worker's path, and by the bare compiler."""
-    ours, corpus = ocaml.Ours(), list(answers())
+    ours = ocaml.Ours()
+    corpus = list(answers())
     ocaml.measure(ours, corpus[:8])
     turn = itertools.cycle(corpus)
 
@@ -165,7 +166,8 @@ def rust_grader() -> Iterator[Callable[[int], Figures]]:
     run."""
     from tests.bench import rust
 
-    ours, corpus = partial(rust.ours, rust.RustGrader()), list(rust.answers())
+    ours = partial(rust.ours, rust.RustGrader())
+    corpus = list(rust.answers())
     ocaml.measure(ours, corpus[:3])
     turn = itertools.cycle(corpus)
 

@@ -64,7 +64,7 @@ _STD_HELPER = (
 
 def answers() -> Iterator[Written]:
     """In an order of which every beginning is a spread of tasks and of right and wrong."""
-    tasks = [task for line in TASKS.read_text().splitlines() if _fits(task := json.loads(line))]
+    tasks = list(filter(_fits, map(json.loads, TASKS.read_text().splitlines())))
     step = len(tasks) / N_TASKS
     for version in range(N_EACH):
         for index in range(N_TASKS):

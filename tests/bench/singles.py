@@ -95,11 +95,11 @@ def main() -> None:
         " service  ratio"
     )
     for client in clients:
-        found = {
-            way: [statistics.median(column) for column in zip(*rounds, strict=True)]
-            for way, rounds in measure(client, asked.number).items()
-        }
-        (batch_s, *batch), (singles_s, *singles) = found["batch"], found["singles"]
+        found = {}
+        for way, rounds in measure(client, asked.number).items():
+            found[way] = [statistics.median(column) for column in zip(*rounds, strict=True)]
+        batch_s, *batch = found["batch"]
+        singles_s, *singles = found["singles"]
         print(
             f"{'-'.join(client):22} {batch_s:8.2f} {singles_s:10.2f} {singles_s / batch_s:6.2f}"
             f" |{batch[0]:14.2f} {batch[1]:8.2f} {singles[0]:16.2f} {singles[1]:8.2f}"

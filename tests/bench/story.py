@@ -59,7 +59,7 @@ from services.graders.story.grader import StoryGrader
 from services.graders.story.model import DEFAULT_MODEL, ExportedModel
 from services.graders.story.pairs import PairModel
 from services.local_grading import grade_in_order
-from tests.bench.ocaml import machine, ratios
+from tests.bench.ocaml import machine, median_of, ratios
 from tests.bench.story_answers import G, groups
 
 SLOTS = 64
@@ -98,9 +98,10 @@ class Reference:
         )
 
     def __call__(self, asked: Groups) -> Rewards:
-        return [
-            [self._reward(one.completion, one.task.references) for one in group] for group in asked
-        ]
+        rewards = []
+        for group in asked:
+            rewards.append([self._reward(one.completion, one.task.references) for one in group])
+        return rewards
 
     def _reward(self, completion: str, issues: Sequence[str]) -> float:
         lines = [
@@ -110,7 +111,7 @@ class Reference:
         ]
         clean = [line.lower().rstrip(string.punctuation.replace("'", "")) for line in lines]
         clauses = [
-            sum(clause in line for clause in ("as a", "i want", "so that")) / 3 for line in clean
+            (("as a" in line) + ("i want" in line) + ("so that" in line)) / 3 for line in clean
         ]
         usual = statistics.mean(len(issue.split()) for issue in issues)
         lengths = [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in clean]
@@ -174,7 +175,8 @@ class Ours:
         model: ExportedModel,
         pairs: PairModel | None = None,
     ) -> None:
-        self._grader, self._backend = grader, backend
+        self._grader = grader
+        self._backend = backend
         self._tokenizer = Listening(model.tokenizer())
         self._of_pairs = Listening(pairs) if pairs else None
         self.model_of_pairs = pairs
@@ -218,11 +220,11 @@ class Floor:
     """Models on the different texts that each of them was asked for, and nothing else."""
 
     def __init__(self, *given: tuple[Backend | PairModel, Iterable[list[int]]]) -> None:
-        self._passes = [
-            (model, padded([one.ids for one in a_pass]))
-            for model, texts in given
-            for a_pass in make_passes([Queued(ids, Future()) for ids in texts], MAX_PASS_TOKENS)
-        ]
+        self._passes = []
+        for model, texts in given:
+            wanted = [Queued(ids, Future()) for ids in texts]
+            for a_pass in make_passes(wanted, MAX_PASS_TOKENS):
+                self._passes.append((model, padded([one.ids for one in a_pass])))
 
     def __call__(self, asked: Groups) -> Rewards:
         for model, (ids, mask) in self._passes:
@@ -246,7 +248,8 @@ def grade_story(
 ) -> dict[str, dict[str, float]]:
     """CPU milliseconds per completion of `gradus grade story` and its ratios to the floor of the
     same texts, by what reads them: the `encoder` alone, or `both`."""
-    half, found = len(asked) // 2, {}
+    half = len(asked) // 2
+    found = {}
     for name, contestant in ours.items():
         contestant(asked[:half])
         old_sentences, old_pairs = contestant.sentences, contestant.pairs
@@ -286,7 +289,8 @@ def grade_story(
 
 def measured(contestant: Callable[[Groups], Rewards], asked: Groups) -> dict[str, float]:
     number = sum(map(len, asked))
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    cpu_s = time.process_time()
+    wall_s = time.perf_counter()
     contestant(asked)
     return {
         "cpu_ms": (time.process_time() - cpu_s) * 1e3 / number,
@@ -370,10 +374,7 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
         "tokens": sum(map(len, exact.sentences.values())),
         "pairs": len(both.pairs),
         "pair_tokens": sum(map(len, both.pairs.values())),
-        "rows": {
-            name: {key: statistics.median(one[key] for one in each) for key in each[0]}
-            for name, each in samples.items()
-        },
+        "rows": {name: median_of(each) for name, each in samples.items()},
         "ratios": ratios(
             samples,
             [(name, _floor_of(name)) for name in ours] + [("reference", name) for name in ours],

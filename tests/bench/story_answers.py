@@ -83,7 +83,8 @@ def _real() -> Iterator[Sprint]:
 def _group(
     sprints: list[Sprint], index: int, shared: float, drawn: random.Random
 ) -> list[StorySubmission]:
-    sprint, other = sprints[index], sprints[(index + 1) % len(sprints)]
+    sprint = sprints[index]
+    other = sprints[(index + 1) % len(sprints)]
     task = {"sprint_goal": sprint.goal, "references": sprint.references}
     return [
         StorySubmission.model_validate(

@@ -62,7 +62,9 @@ def measured(part: str, end_at: float) -> dict[str, Any]:
     did."""
     rounds: list[Figures] = []
     loads = [os.getloadavg()[0]]
-    problem, quiet, shown_at = "did not start in its time", False, time.monotonic()
+    problem = "did not start in its time"
+    quiet = False
+    shown_at = time.monotonic()
     print(f"{part}: starting, {end_at - shown_at:.0f} s left", file=sys.stderr)
     try:
         contestant = Contestant(HERE, part, end_at - time.monotonic())
@@ -92,7 +94,9 @@ def measured(part: str, end_at: float) -> dict[str, Any]:
     load = [round(min(loads), 1), round(max(loads), 1)]
     if not rounds:
         return {"problem": problem, "load": load}
-    us = {name: round(statistics.median(one[name] for one in rounds), 1) for name in rounds[0]}
+    us = {}
+    for name in rounds[0]:
+        us[name] = round(statistics.median(one[name] for one in rounds), 1)
     ratio = {"median": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)]}
     return {
         "cpu_us": us,
@@ -115,7 +119,8 @@ def table(report: dict[str, Any]) -> str:
     ]
     lines += ["|---|--:|--:|--:|--:|---|--:|"]
     for part, row in report["parts"].items():
-        title, load = TITLES.get(part, part), f"{row['load'][0]} to {row['load'][1]}"
+        title = TITLES.get(part, part)
+        load = f"{row['load'][0]} to {row['load'][1]}"
         if "problem" in row:
             lines.append(f"| {title} | not measured: {row['problem']} | | | 0 | | {load} |")
             continue
@@ -160,7 +165,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
-    began, at = time.monotonic(), time.strftime("%Y-%m-%d")
+    began = time.monotonic()
+    at = time.strftime("%Y-%m-%d")
     end_at = began + 60 * arguments.minutes
     report: dict[str, Any] = {"machine": machine(sys.version.split()[0]), "at": at, "parts": {}}
     for n, part in enumerate(parts):

@@ -37,7 +37,6 @@ class ClusterProcess:
         self._command = command
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_supervisor = "--supervised" in command
         self.deaths = 0
         """Starts that were needed because the one before had ended."""
 
@@ -64,11 +63,6 @@ class ClusterProcess:
     def end(self) -> None:
         """For good."""
         if self._process is not None:
-            if (
-                self._is_supervisor
-            ):  # it ends its worker at SIGTERM, and would leave it alone at SIGKILL
-                self._process.terminate()
-                self._process.wait(SOON_S)
             self._process.kill()
             self._process.wait()
             self._process = None
@@ -78,8 +72,7 @@ class Cluster:
     """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
 
     Redis forgets a worker `announcement_s` after it announced itself last; it does so every third
-    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel. With
-    `supervised`, each worker has a supervisor, which is the process of the cluster.
+    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel.
     """
 
     def __init__(
@@ -94,7 +87,6 @@ class Cluster:
         namespace: NetworkNamespace | None = None,
         journal: bool = True,
         sentinel: bool = False,
-        supervised: bool = False,
     ) -> None:
         self._folder = folder
         self.lease_s = lease_s
@@ -124,7 +116,6 @@ class Cluster:
         self.journal = folder / "journal"
         self._has_journal = journal
         self._slots = slots
-        self._supervised = supervised
         ports = [free_port() for _ in range(apis)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         self.apis = [self._resident(f"api-{port}", self._api(port)) for port in ports]
@@ -163,7 +154,6 @@ class Cluster:
         options["announcement"] = self._announcement_s
         command = [sys.executable, "-m", "tests.chaos.worker"]
         command += ["--journal", str(self.journal)] if self._has_journal else []
-        command += ["--supervised"] if self._supervised else []
         return command + [
             word for option, value in options.items() for word in (f"--{option}", str(value))
         ]
@@ -206,7 +196,8 @@ class Cluster:
             "sentinel down-after-milliseconds ours 2000\nsentinel failover-timeout ours 6000\n"
         )
         with (self._folder / "sentinel.log").open("ab") as log:
-            self._sentinel = subprocess.Popen(["redis-sentinel", str(file)], stdout=log, stderr=log)
+            command = ["redis-server", str(file), "--sentinel"]
+            self._sentinel = subprocess.Popen(command, stdout=log, stderr=log)
 
     async def fail_over(self) -> None:
         """`SENTINEL FAILOVER`; returns when another Redis is the master."""
@@ -221,7 +212,8 @@ class Cluster:
                     ]
                 )
 
-            before, is_told = await master(), False
+            before = await master()
+            is_told = False
             async with asyncio.timeout(SOON_S):
                 while await master() == before:
                     if not is_told:

@@ -36,7 +36,8 @@ async def disturbed(
     cluster: Cluster, arguments: argparse.Namespace
 ) -> tuple[History, Chaos, float]:
     rng = random.Random(arguments.seed)
-    history, chaos = History(), Chaos(cluster, rng, more=LONG_FREEZES)
+    history = History()
+    chaos = Chaos(cluster, rng, more=LONG_FREEZES)
     more = {"leaving": 0.15, "patience_s": 600, "deadline_s": 60, "seed": arguments.seed}
     asker = Asker(history, cluster.urls, at_once=arguments.at_once, **more)
     started = time.monotonic()

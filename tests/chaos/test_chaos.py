@@ -150,6 +150,7 @@ async def test_without_disturbance_everything_is_graded_exactly_once_however_oft
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
+@pytest.mark.slow
 async def test_clients_that_leave_and_come_back_get_the_same_answers(
     patient_cluster: Cluster,
 ) -> None:
@@ -158,6 +159,7 @@ async def test_clients_that_leave_and_come_back_get_the_same_answers(
     assert history.counts["requests left by the client"] > 0
 
 
+@pytest.mark.slow
 async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(
     patient_cluster: Cluster,
 ) -> None:
@@ -199,6 +201,7 @@ async def test_redis_that_is_killed_and_started_again_loses_nothing(cluster: Clu
             await kill_redis(cluster, random.Random(number))
 
 
+@pytest.mark.slow
 async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing(
     cluster: Cluster,
 ) -> None:
@@ -221,7 +224,10 @@ async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_reques
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
-@pytest.mark.parametrize("seconds", [3, 8, 25])
+@pytest.mark.parametrize(
+    "seconds",
+    [3, pytest.param(8, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.slow)],
+)
 async def test_requests_wait_for_a_frozen_redis_until_their_deadline(
     cluster: Cluster, seconds: float
 ) -> None:
@@ -231,6 +237,7 @@ async def test_requests_wait_for_a_frozen_redis_until_their_deadline(
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
+@pytest.mark.slow
 async def test_a_failover_by_sentinel_ends_no_worker_and_no_request(tmp_path: Path) -> None:
     with Cluster(tmp_path, workers=2, announcement_s=6, sentinel=True).standing() as cluster:
         async with asking(cluster, works(200, ms=50), redis_dies=True, deadline_s=60) as history:
@@ -260,6 +267,7 @@ async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(
         await freeze_worker(cluster, random.Random(1))
 
 
+@pytest.mark.slow
 async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(
     cluster: Cluster,
 ) -> None:
@@ -272,7 +280,7 @@ async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(
         await cut_the_cable(cluster, random.Random(1))
 
 
-@pytest.mark.parametrize("side", ["deaf", "mute"])
+@pytest.mark.parametrize("side", ["deaf", pytest.param("mute", marks=pytest.mark.slow)])
 async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_twice(
     cluster: Cluster, side: str
 ) -> None:
@@ -290,7 +298,8 @@ async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
     patient_cluster: Cluster,
 ) -> None:
     """The lease outlasts the test: the deaths themselves are noticed."""
-    innocents, killer = works(60, ms=20), poison()
+    innocents = works(60, ms=20)
+    killer = poison()
     deaths = sum(worker.deaths for worker in patient_cluster.workers)
     async with asking(patient_cluster, [*innocents[:30], killer, *innocents[30:]]) as history:
         pass
@@ -298,19 +307,6 @@ async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
     assert sum(worker.deaths for worker in patient_cluster.workers) - deaths == MAX_DELIVERIES
     assert history.counts["innocents whose workers died three times"] == 0
     assert killer in [submission_in(letter) for letter in await letters(patient_cluster)]
-
-
-async def test_supervised_workers_survive_poison_with_the_shipped_lease(tmp_path: Path) -> None:
-    """Nothing but the supervisors starts the dead again; the lease alone would take minutes."""
-    with Cluster(tmp_path, apis=1, workers=2, lease_s=600, supervised=True).standing() as cluster:
-        history = History()
-        innocents, killer = works(30, ms=20), poison()
-        asker = Asker(history, cluster.urls, patience_s=SOON_S, deadline_s=SOON_S)
-        await asker.ask([*innocents[:15], killer, *innocents[15:]])
-        assert (history.breaches, history.lost()) == ([], [])
-        assert runs(cluster, [killer]) == {killer: MAX_DELIVERIES}
-        assert history.counts["innocents whose workers died three times"] == 0
-        await asyncio.to_thread(cluster.wait_until_whole)
 
 
 async def letters(cluster: Cluster) -> list[Job]:

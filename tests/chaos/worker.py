@@ -12,7 +12,6 @@ import argparse
 import hashlib
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from gradus.contract import Graded, Stage, Submission, TestCount
 from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
-from services.supervisor import supervise
 from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
@@ -115,11 +113,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--name")
     parser.add_argument("--journal", type=Path)
-    parser.add_argument("--supervised", action="store_true")
     arguments = parser.parse_args()
-    if arguments.supervised:
-        words = [word for word in sys.argv[1:] if word != "--supervised"]
-        sys.exit(supervise([sys.executable, "-m", "tests.chaos.worker", *words]))
     services.event_loop.run(run(arguments))
 
 

@@ -358,8 +358,8 @@ async def test_notes_are_kept_for_their_time(broker: Broker) -> None:
 # ---------------------------------------------------------------------- leases and crashes
 
 
-async def test_a_lapsed_lease_is_claimed_by_another_worker(place: Place) -> None:
-    dead, alive = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+async def test_a_lapsed_lease_is_claimed_by_another_worker(on_redis: Place) -> None:
+    dead, alive = on_redis.open(SHORT_LEASE), on_redis.open(SHORT_LEASE)
     await alive.submit(jobs(1))
     await take_one(dead, "dead")
     claim = await take_one(alive, "alive")
@@ -368,6 +368,7 @@ async def test_a_lapsed_lease_is_claimed_by_another_worker(place: Place) -> None
     assert await answers(alive, ["job-0"]) == [("job-0", "{}")]
 
 
+@pytest.mark.slow
 async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(on_redis: Place) -> None:
     broker_settings = BrokerSettings(lease_s=1.5)
     dead, alive = on_redis.open(broker_settings), on_redis.open(broker_settings)
@@ -400,6 +401,7 @@ async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Pla
     assert await broker.claim("ocaml", "another", 1, 1.5) == []
 
 
+@pytest.mark.slow
 async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_after_it(
     on_redis: Place,
 ) -> None:
@@ -419,8 +421,8 @@ async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_afte
     assert ids_of([*found, *await broker.claim("ocaml", "another", 1, 0.5)]) == [dead.job.id]
 
 
-async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:
-    broker = place.open(SHORT_LEASE)
+async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(on_redis: Place) -> None:
+    broker = on_redis.open(SHORT_LEASE)
     await broker.submit(jobs(1))
     await broker.release(await take_one(broker, "leaving"))
     await take_one(broker, "dead")
@@ -440,9 +442,9 @@ async def test_a_job_under_a_lease_is_nobody_elses(place: Place) -> None:
     assert await nothing_to_take(second, "second")
 
 
-async def test_a_renewed_lease_does_not_lapse(place: Place) -> None:
+async def test_a_renewed_lease_does_not_lapse(on_redis: Place) -> None:
     broker_settings = BrokerSettings(lease_s=1.0)
-    slow, other = place.open(broker_settings), place.open(broker_settings)
+    slow, other = on_redis.open(broker_settings), on_redis.open(broker_settings)
     await slow.submit(jobs(1))
     claim = await take_one(slow, "slow")
     stealing = asyncio.create_task(other.claim("ocaml", "other", 1, 1.4))
@@ -453,8 +455,8 @@ async def test_a_renewed_lease_does_not_lapse(place: Place) -> None:
     assert await slow.finish(claim, "{}", cache=True)
 
 
-async def test_the_second_to_finish_is_told_so(place: Place) -> None:
-    first, second = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+async def test_the_second_to_finish_is_told_so(on_redis: Place) -> None:
+    first, second = on_redis.open(SHORT_LEASE), on_redis.open(SHORT_LEASE)
     await first.submit(jobs(1))
     lapsed = await take_one(first, "first")
     claim = await take_one(second, "second")
@@ -463,8 +465,8 @@ async def test_the_second_to_finish_is_told_so(place: Place) -> None:
     assert await answers(first, ["job-0"]) == [("job-0", '"second"')]
 
 
-async def test_a_late_finisher_that_is_still_first_counts(place: Place) -> None:
-    first, second = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+async def test_a_late_finisher_that_is_still_first_counts(on_redis: Place) -> None:
+    first, second = on_redis.open(SHORT_LEASE), on_redis.open(SHORT_LEASE)
     await first.submit(jobs(1))
     lapsed = await take_one(first, "first")
     claim = await take_one(second, "second")
@@ -473,8 +475,8 @@ async def test_a_late_finisher_that_is_still_first_counts(place: Place) -> None:
     assert await first.results(["job-0"]) == {"job-0": '"first"'}
 
 
-async def test_a_finisher_of_an_earlier_run_changes_nothing(place: Place) -> None:
-    broker = place.open(SHORT_LEASE)
+async def test_a_finisher_of_an_earlier_run_changes_nothing(on_redis: Place) -> None:
+    broker = on_redis.open(SHORT_LEASE)
     await broker.submit(jobs(1))
     lapsed = await take_one(broker, "first")
     await broker.finish(await take_one(broker, "second"), '"fault"', cache=False)
@@ -496,8 +498,8 @@ async def test_a_job_given_back_is_claimable_at_once(place: Place) -> None:
     assert await answers(leaving, ["job-0"]) == [("job-0", "{}")]
 
 
-async def test_a_lapsed_claim_cannot_be_given_back(place: Place) -> None:
-    first, second = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+async def test_a_lapsed_claim_cannot_be_given_back(on_redis: Place) -> None:
+    first, second = on_redis.open(SHORT_LEASE), on_redis.open(SHORT_LEASE)
     await first.submit(jobs(1))
     lapsed = await take_one(first, "first")
     claim = await take_one(second, "second")
@@ -549,8 +551,8 @@ async def test_dead_letters_can_be_removed(place: Place) -> None:
     assert [letter.job.id for letter in await broker.dead_letters("ocaml")] == ["job-1"]
 
 
-async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
-    asking, dying, other = place.open(SHORT_LEASE), place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+async def test_the_census_says_how_many_jobs_are_where(on_redis: Place) -> None:
+    asking, dying, other = (on_redis.open(SHORT_LEASE) for _ in range(3))
     assert await asking.queue_stats("ocaml") == QueueStats(
         queued=0, running=0, restarted=0, dead_letters=0
     )
@@ -569,19 +571,19 @@ async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
 
 
 async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
-    place: Place,
+    on_redis: Place,
 ) -> None:
-    asking = place.open(SHORT_LEASE)
+    asking = on_redis.open(SHORT_LEASE)
     batch = [*jobs(4, "innocent"), Job("killer", "ocaml", '"poison"')]
     await asking.submit(batch)
     waiting = await answering(asking, ids(batch))
     deaths = 0
-    worker = place.open(SHORT_LEASE)
+    worker = on_redis.open(SHORT_LEASE)
     while not waiting.done():
         claims = await worker.claim("ocaml", f"w{deaths}", 8, 0.5)
         if any(claim.job.id == "killer" and claim.deliveries <= MAX_DELIVERIES for claim in claims):
             deaths += 1
-            worker = place.open(SHORT_LEASE)  # whatever the dead one held is left to lapse
+            worker = on_redis.open(SHORT_LEASE)  # whatever the dead one held is left to lapse
             continue
         for claim in claims:
             dead_letter = claim.deliveries > MAX_DELIVERIES
@@ -599,8 +601,8 @@ async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
     assert all("let its lease lapse" in line for line in letter.history)
 
 
-async def test_the_last_start_of_a_job_happens_alone(place: Place) -> None:
-    broker = place.open(BrokerSettings(lease_s=600))
+async def test_the_last_start_of_a_job_happens_alone(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=600))
     await broker.submit(jobs(1))
     for worker in ("first", "second"):
         await broker.release(await take_one(broker, worker))
@@ -612,8 +614,8 @@ async def test_the_last_start_of_a_job_happens_alone(place: Place) -> None:
     assert len(await take(broker, 2)) == 2
 
 
-async def test_a_busy_worker_takes_no_suspect(place: Place) -> None:
-    broker = place.open(
+async def test_a_busy_worker_takes_no_suspect(on_redis: Place) -> None:
+    broker = on_redis.open(
         BrokerSettings(lease_s=2.0)
     )  # an idle worker looks for a suspect every quarter of it
     await broker.submit(jobs(1, "other"))
@@ -627,7 +629,8 @@ async def test_a_busy_worker_takes_no_suspect(place: Place) -> None:
 
 
 async def test_jobs_that_end_at_once_have_outcomes_of_their_own(place: Place) -> None:
-    broker, n_jobs = place.open(), 300
+    broker = place.open()
+    n_jobs = 300
     await broker.submit(jobs(n_jobs))
     first = await take(broker, n_jobs)
     await broker.release(first[7])
@@ -736,9 +739,9 @@ async def test_a_running_job_that_another_wants_is_not_given_up(place: Place) ->
 
 
 async def test_a_job_that_nobody_wants_is_not_started_again_when_its_worker_dies(
-    place: Place,
+    on_redis: Place,
 ) -> None:
-    broker = place.open(SHORT_LEASE)
+    broker = on_redis.open(SHORT_LEASE)
     await broker.submit(jobs(2))
     await take(broker, 2, "dead")
     await broker.cancel("ocaml", ["job-0"])
@@ -1148,6 +1151,7 @@ async def test_redis_that_stays_away_ends_calls_with_a_fault_and_waits_at_their_
     await broker.close()
 
 
+@pytest.mark.slow
 async def test_a_frozen_redis_ends_calls_with_a_fault(redis_server: Callable[..., Any]) -> None:
     server = redis_server()
     broker = StreamsBroker(server.url, patience_s=0.2)
@@ -1328,7 +1332,7 @@ async def no_faults(url: str) -> list[object]:
 
 
 @pytest.mark.parametrize("option", [None, RESET], ids=["closed", "reset"])
-@pytest.mark.parametrize("n_replies", [0, 1, 2, 3, 20])
+@pytest.mark.parametrize("n_replies", [0, 1, 2, 3, pytest.param(20, marks=pytest.mark.slow)])
 async def test_a_server_that_breaks_off_or_is_no_redis_ends_every_call_with_a_fault(
     n_replies: int, option: bytes | None
 ) -> None:
@@ -1359,6 +1363,7 @@ async def test_a_wrong_password_is_refused_at_once(redis_url: str) -> None:
     await broker.close()
 
 
+@pytest.mark.slow
 async def test_looking_for_lapsed_leases_does_not_look_at_every_worker_each_time(
     redis_server: Callable[..., Any],
 ) -> None:
@@ -1443,7 +1448,8 @@ async def test_a_running_job_without_a_lease_that_nobody_wants_is_dropped(
 async def test_entries_that_a_forgetful_redis_left_behind_do_not_count_for_long(
     on_redis: Place, redis: Redis
 ) -> None:
-    broker, stream = on_redis.open(SHORT_LEASE), f"{on_redis.prefix}jobs:ocaml"
+    broker = on_redis.open(SHORT_LEASE)
+    stream = f"{on_redis.prefix}jobs:ocaml"
     await broker.submit(jobs(1))
     held = await take_one(broker)
     for n in range(250):
@@ -1551,10 +1557,6 @@ async def test_an_announcement_of_another_release_does_not_hide_the_others(
 
 
 # ----------------------------------------------------------------------------------------- opening
-
-
-async def test_no_url_opens_a_queue_in_this_process() -> None:
-    assert isinstance(open_broker(None), MemoryBroker)
 
 
 async def test_a_redis_url_opens_streams_with_the_given_terms() -> None:

@@ -102,7 +102,8 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(which=st.integers(0, 50), cache=st.booleans(), dead_letter=st.booleans())
     def finish(self, which: int, cache: bool, dead_letter: bool) -> None:
         held = self.claims[which % len(self.claims)]
-        name, text = held.claim.job.id, json.dumps([which, cache])
+        name = held.claim.job.id
+        text = json.dumps([which, cache])
         assert (
             self.do(
                 self.workers[which % 2].finish(
@@ -159,12 +160,15 @@ async def answered(broker: Broker, name: str) -> list[tuple[str, str]]:
     return [answer async for answer in broker.wait([name], SOON_S)]
 
 
-@pytest.mark.parametrize("kind", ["memory", "redis"])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("memory", 60), ("redis", 20), pytest.param("redis", 100, marks=pytest.mark.slow)],
+)
 def test_whatever_is_done_to_it_a_broker_is_as_its_model(
-    kind: str, request: pytest.FixtureRequest
+    kind: str, number: int, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("redis_url") if kind == "redis" else None
     machine: Callable[[], Any] = lambda: AgainstTheModel(url)  # noqa: E731
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=number, stateful_step_count=30, deadline=None)
     )

@@ -86,7 +86,8 @@ def under(stop: CancelToken, act: Callable[[], Any]) -> Any:
 
 
 def test_a_box_that_burns_is_killed_when_its_attempt_is_stopped(sandbox: Bubblewrap) -> None:
-    stop, marker = CancelToken(), f"burning-{os.getpid()}-run"
+    stop = CancelToken()
+    marker = f"burning-{os.getpid()}-run"
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(under, stop, lambda: sandbox.run(python(BURNS, marker)))
         until(lambda: lives(marker))
@@ -98,7 +99,8 @@ def test_a_box_that_burns_is_killed_when_its_attempt_is_stopped(sandbox: Bubblew
 
 
 def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bubblewrap) -> None:
-    stop, marker = CancelToken(), f"burning-{os.getpid()}-standing"
+    stop = CancelToken()
+    marker = f"burning-{os.getpid()}-standing"
     box = sandbox.open(python(SERVES, marker))
     assert box.ask(b"well\n", SOON_S).words == ("well",)
     with ThreadPoolExecutor(1) as pool:
@@ -121,7 +123,9 @@ def test_what_is_stopped_before_it_starts_comes_to_nothing(sandbox: Bubblewrap) 
 
 
 def test_a_stop_is_for_the_thread_that_runs_under_it_alone(sandbox: Bubblewrap) -> None:
-    mine, neighbours, ready = CancelToken(), CancelToken(), threading.Barrier(2)
+    mine = CancelToken()
+    neighbours = CancelToken()
+    ready = threading.Barrier(2)
 
     def answers(stop: CancelToken) -> bytes:
         with attempting(stop, brief=False):
@@ -158,7 +162,10 @@ def job_of(one: dict[str, Any], grader: OcamlGrader) -> str:
     return job_id_of(grader.info().grader, "ocaml/graduated@1", RawSubmission.model_validate(one))
 
 
-@pytest.mark.parametrize("package", [[], ["str"]], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    "package",
+    [pytest.param([], id="warm"), pytest.param(["str"], id="cold", marks=pytest.mark.slow)],
+)
 async def test_when_the_last_client_leaves_its_running_box_is_killed(
     ocaml_grader: OcamlGrader, package: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +175,8 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
     )  # a worker that stops waits for its claim to run out
     limits = OcamlLimits(cpu_s=250).model_dump(exclude_none=True)
     burning = asked("burning", BURNING, limits=limits, packages=package)
-    broker, stop = MemoryBroker(), asyncio.Event()
+    broker = MemoryBroker()
+    stop = asyncio.Event()
     worker = Worker(ocaml_grader, broker, slots=1, name="w", self_tested=True)
     found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
@@ -201,7 +209,8 @@ async def test_cancelling_kills_the_running_box_and_answers_with_a_fault(
     """Two APIs and a worker on one Redis, and one slot, which would burn for minutes."""
     monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)
     burning = asked("burning", BURNING, limits=OcamlLimits(cpu_s=250).model_dump(exclude_none=True))
-    stop, prefix = asyncio.Event(), f"cancel-{os.urandom(8).hex()}:"
+    stop = asyncio.Event()
+    prefix = f"cancel-{os.urandom(8).hex()}:"
     async with AsyncExitStack() as stack:
         brokers = [StreamsBroker(redis_url, prefix=prefix) for _ in range(3)]
         for broker in brokers:

@@ -20,9 +20,9 @@ import httpx
 import pytest
 from typer.main import get_command
 
-from gradus.cli import RENAMED, application, renamed
+from gradus.cli import application
 from gradus.contract import RESULT, Faulted, Graded
-from services.api.api_keys import key_ring
+from services.api.api_keys import find_key, read_keys
 from services.doctor import grader_checks, signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
@@ -46,42 +46,6 @@ def jsonl(*records: dict[str, Any]) -> str:
 
 def results_in(text: str) -> list[Graded | Faulted]:
     return [RESULT.validate_json(line) for line in text.splitlines()]
-
-
-# ---------------------------------------------------------------------- old options
-
-OLD = [
-    (command, old, new)
-    for command, names in RENAMED.items()
-    if command
-    for old, new in names.items()
-]
-
-
-@pytest.mark.parametrize(("command", "old", "new"), OLD)
-def test_an_old_option_of_a_command_stands_for_the_new_one(
-    command: str, old: str, new: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found: Any = get_command(application())
-    for word in command.split():
-        found = found.commands[word]
-    options = {name for one in found.params for name in one.opts}
-    assert new in options
-    assert old not in options
-    assert renamed([*command.split(), "a", f"{old}=3", old, "4"]) == [
-        *command.split(),
-        "a",
-        f"{new}=3",
-        new,
-        "4",
-    ]
-    assert f"{old} is now {new}" in capsys.readouterr().err
-
-
-def test_an_option_is_renamed_in_its_command_only(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["tasks", "publish", "a", "--share", "0.2"]
-    assert renamed(words) == words
-    assert capsys.readouterr().err == ""
 
 
 # ------------------------------------------------------------------------------------------ misuse
@@ -190,7 +154,7 @@ def test_help_names_every_command(gradus: Cli) -> None:
 
 
 def test_every_option_shows_its_default_and_no_help_is_lost_as_markup(gradus: Cli) -> None:
-    assert "[default: (127.0.0.1)]" in re.sub(r"\s+", " ", gradus("serve", "--help").out)
+    assert "[default: 127.0.0.1]" in re.sub(r"\s+", " ", gradus("serve", "--help").out)
     asked: list[Any] = [get_command(application())]
     texts: dict[str, str] = {}
     while asked:
@@ -340,6 +304,7 @@ def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(
         assert sign.text == ocaml_grader.info().toolchain
 
 
+@pytest.mark.slow
 def test_every_grader_that_can_start_is_served_by_one_process(
     gradus: Cli,
     tmp_path: Path,
@@ -409,7 +374,7 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
     assert said.status == 0
     secret = said.err.split()[-1]
     assert secret not in said.out
-    key = key_ring((), said.out, None).find(secret)
+    key = find_key(read_keys(said.out, None), secret)
     assert key is not None
     assert (key.name, sorted(key.graders)) == ("trainer", ["ocaml", "rust"])
     assert gradus("keys", "new", "trainer").err.split()[-1] != secret
@@ -417,14 +382,14 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
 
 def test_a_new_key_has_the_limits_that_are_asked_for(gradus: Cli) -> None:
     limits = ["--operator", "--training-only", "--per-minute", "60", "--expires", "2099-12-31"]
-    [key] = key_ring((), gradus("keys", "new", "ada", *limits).out, None).keys
+    [key] = read_keys(gradus("keys", "new", "ada", *limits).out, None)
     assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (
         True,
         True,
         60,
         date(2099, 12, 31),
     )
-    [key] = key_ring((), gradus("keys", "new", "ada").out, None).keys
+    [key] = read_keys(gradus("keys", "new", "ada").out, None)
     assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (
         False,
         False,

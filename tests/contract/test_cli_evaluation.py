@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,9 @@ def evaluation(tasks: Path, url: str, out: Path) -> list[str]:
     return [sys.executable, "-m", "gradus", *arguments]
 
 
-@pytest.fixture(scope="module")
-def two_of_six(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
-) -> Path:
-    """The folder of an evaluation in which the first two of six tasks are solved."""
-    out = tmp_path_factory.mktemp("evaluations") / "two"
-    with OpenAiLike(solving(rows, 2)).serving() as like, pytest.MonkeyPatch.context() as patch:
+def evaluated(tasks: Path, answer: Any, out: Path) -> Path:
+    """The folder of an evaluation by the real grader of a model that answers so."""
+    with OpenAiLike(answer).serving() as like, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", evaluation(tasks, like.url, out)[2:])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -76,35 +73,17 @@ def two_of_six(
 
 
 @pytest.fixture(scope="module")
-def resumed(
+def two_of_six(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
-) -> tuple[Path, set[str]]:
-    """The folder of an evaluation in which four of six tasks are solved, and the prompts that were
-    sent after its process was killed with three completions in the folder."""
-    out = tmp_path_factory.mktemp("evaluations") / "four"
-    solved, gone = solving(rows, 4), threading.Event()
+) -> Path:
+    """The folder of an evaluation in which the first two of six tasks are solved."""
+    return evaluated(tasks, solving(rows, 2), tmp_path_factory.mktemp("evaluations") / "two")
 
-    def half(text: str, body: Json, before: int) -> Reply | str:
-        if text not in [row["prompt"] for row in rows[:3]]:
-            gone.wait(SOON_S)
-        found: Reply = solved(text, body, before)
-        return found
 
-    with OpenAiLike(half).serving() as like:
-        command = evaluation(tasks, like.url, out)
-        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: lines_in(out / "completions.jsonl") >= 3, killed)
-        killed.kill()
-        killed.wait()
-        gone.set()
-    with OpenAiLike(solved).serving() as like:
-        done = subprocess.run(
-            evaluation(tasks, like.url, out), capture_output=True, text=True, timeout=2 * SOON_S
-        )
-        asked = set(like.prompts())
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(out / "results.json")
-    return out, asked
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service().running() as running:
+        yield running
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
@@ -119,18 +98,39 @@ def lines_in(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_run_that_was_killed_goes_on(resumed: tuple[Path, set[str]], rows: list[Json]) -> None:
-    out, asked = resumed
-    assert asked == {row["prompt"] for row in rows[3:]}
-    found = [
-        json.loads(line) for line in (out / "completions.jsonl").read_text().split("\n") if line
-    ]
+def test_a_run_that_was_killed_goes_on(
+    tmp_path: Path, rows: list[Json], tasks: Path, service: Service
+) -> None:
+    """It is killed with three completions in the folder, and asks for the other three again."""
+    out = tmp_path / "out"
+    gone = threading.Event()
+
+    def half(text: str, body: Json, before: int) -> str:
+        if text not in [row["prompt"] for row in rows[:3]]:
+            gone.wait(SOON_S)
+        return "reward 1"
+
+    with OpenAiLike(half).serving() as like:
+        command = [*evaluation(tasks, like.url, out), "--url", service.url]
+        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: lines_in(out / "completions.jsonl") >= 3, killed)
+        killed.kill()
+        killed.wait()
+        gone.set()
+    with OpenAiLike(lambda *_: "reward 0.5").serving() as like:
+        command = [*evaluation(tasks, like.url, out), "--url", service.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * SOON_S)
+        assert set(like.prompts()) == {row["prompt"] for row in rows[3:]}
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(out / "results.json")
+    text = (out / "completions.jsonl").read_text()
+    found = [json.loads(line) for line in text.split("\n") if line]
     assert [one["status"] for one in found] == ["graded"] * TASKS
-    assert [one["passed"] for one in found] == [True] * 4 + [False] * 2
+    assert [one["passed"] for one in found] == [True] * 3 + [False] * 3
 
 
 def test_the_whole_way_from_a_server_to_pairs(
-    gradus: Cli, two_of_six: Path, resumed: tuple[Path, set[str]], tmp_path: Path
+    gradus: Cli, two_of_six: Path, rows: list[Json], tasks: Path, tmp_path: Path
 ) -> None:
     found = json.loads((two_of_six / "results.json").read_text())
     (greedy,) = found["measurements"]
@@ -138,7 +138,9 @@ def test_the_whole_way_from_a_server_to_pairs(
     causes = greedy["details"]["causes"]
     assert (causes["tests:assertion"], causes["types:syntax"], sum(causes.values())) == (3, 1, 4)
 
-    both, compared = (two_of_six, resumed[0]), tmp_path / "compared.json"
+    four = evaluated(tasks, solving(rows, 4), tmp_path / "four")
+    both = (two_of_six, four)
+    compared = tmp_path / "compared.json"
     got = gradus("compare", *both, "--json", compared, "--html", tmp_path / "compared.html")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(compared))
     changes = json.loads(compared.read_text())
@@ -149,20 +151,19 @@ def test_the_whole_way_from_a_server_to_pairs(
     ) == (2, 2, 0.5)
 
     pairs = tmp_path / "pairs.jsonl"
-    got = gradus("pairs", *both, "--out", pairs, "--passed-vs-failed", "--text")
-    assert got.status == 2  # prompts were chats
-    got = gradus("pairs", *both, "--out", pairs, "--passed-vs-failed")
+    got = gradus("pairs", *both, "--out", pairs)
     assert (got.status, got.out.splitlines()[-1]) == (0, str(pairs))
     assert len(pairs.read_text().splitlines()) == 2
 
 
-def test_a_reward_that_changed_is_status_one(gradus: Cli, two_of_six: Path, tmp_path: Path) -> None:
+def test_a_reward_that_changed_is_status_one(
+    gradus: Cli, two_of_six: Path, tmp_path: Path, service: Service
+) -> None:
     folder = shutil.copytree(two_of_six, tmp_path / "copy")
-    with Service().running() as service:  # everything passes there
-        got = gradus("replay", folder, "--quiet", "--url", service.url)
+    got = gradus("replay", folder, "--url", service.url)  # everything passes there
     assert (got.status, got.out.splitlines()[-1]) == (1, str(folder / "replay.json"))
     found = json.loads((folder / "replay.json").read_text())
-    assert [change["because"] for change in found["changed"]] == ["now passes"] * 4
+    assert [change["new_cause"] for change in found["changed"]] == ["passed"] * 4
     assert found["completions"] == TASKS
 
 
@@ -184,12 +185,12 @@ def test_evaluations_of_other_tasks_are_not_compared(
 def test_the_key_comes_from_the_environment_alone(
     gradus: Cli, tasks: Path, tmp_path: Path, rows: list[Json], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_KEY", "hush")
     monkeypatch.setenv("OPENAI_API_KEY", "for somebody else")
     with OpenAiLike(solving(rows, 1)).serving() as like:
         common = ("sample", tasks, "--endpoint", like.url, "--limit", "1", "--out")
         assert gradus(*common, tmp_path / "a.jsonl").status == 0
-        assert gradus(*common, tmp_path / "b.jsonl", "--set", "api_key_env=MY_KEY").status == 0
+        monkeypatch.setenv("GRADUS_ENDPOINT_API_KEY", "hush")
+        assert gradus(*common, tmp_path / "b.jsonl").status == 0
         assert [headers.get("authorization") for _, _, headers in like.requests] == [
             None,
             "Bearer hush",
@@ -235,29 +236,27 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
 
 
 def test_samples_have_metrics_where_they_are_asked_for(gradus: Cli, tmp_path: Path) -> None:
-    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "samples.jsonl"
+    prompts = tmp_path / "prompts.jsonl"
+    out = tmp_path / "samples.jsonl"
     prompts.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     with OpenAiLike(lambda text, body, before: f"so {text} so {text}").serving() as like:
         got = gradus("sample", prompts, "--endpoint", like.url, "--metrics", "--out", out)
     assert got.status == 0
     found = json.loads((tmp_path / "samples.metrics.json").read_text())
-    assert (found["completions"], found["perplexity"]) == (
-        2,
-        None,
-    )  # the server says nothing of likelihood
+    assert found["completions"] == 2
     assert (found["text"]["distinct_1"], found["text"]["words"]) == (3 / 8, 4.0)
     assert "distinct_1  0.375" in got.out
 
 
 def test_a_talk_about_a_task_has_the_verdict_after_each_answer(
-    gradus: Cli, tasks: Path, rows: list[Json]
+    gradus: Cli, tasks: Path, rows: list[Json], service: Service
 ) -> None:
     task = rows[1]
 
     def answer(text: str, body: Json, before: int) -> str:
-        return f"```ocaml\n{task['stub'] if text == task['prompt'] else task['solution']}\n```"
+        return "reward 0.25" if text == task["prompt"] else "reward 1"
 
-    asks = ("chat", "--tasks", tasks, "--task", task["id"])
+    asks = ("chat", "--tasks", tasks, "--url", service.url, "--task", task["id"])
     with OpenAiLike(answer).serving() as like:
         got = gradus(*asks, "--endpoint", like.url, stdin=b"Repair it.\n")
         assert gradus(*asks[:-1], "none", "--endpoint", like.url).status == 2
@@ -270,10 +269,12 @@ def test_a_talk_about_a_task_has_the_verdict_after_each_answer(
             assert (said.status, why in said.err) == (2, True)
     assert got.status == 0
     verdicts = [line for line in got.out.splitlines() if line.startswith("[reward ")]
-    assert "did not pass" in verdicts[0]
-    assert verdicts[1:] == ["[reward 1.000, passed, stage tests]"]
+    assert verdicts == [
+        "[reward 0.250, did not pass, stage tests]",
+        "[reward 1.000, passed, stage tests]",
+    ]
     said = [message["content"] for message in like.requests[1][1]["messages"]]
-    assert said == [task["prompt"], f"```ocaml\n{task['stub']}\n```", "Repair it."]
+    assert said == [task["prompt"], "reward 0.25", "Repair it."]
 
 
 def test_a_talk_goes_on_until_the_input_ends(gradus: Cli) -> None:
@@ -293,7 +294,7 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
             ('{"prompt": " "}', "prompt: is missing"),
             ('{"prompt": 7}', "prompt: is missing"),
             ('{"messages": [{"role": "king", "content": "x"}]}', "prompt: is missing"),
-            ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "occurred before"),
+            ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "id of its own"),
             ("", "holds no rows"),
         ):
             (tmp_path / "p.jsonl").write_text(text)
@@ -322,7 +323,7 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
         (["sample"], "give MODEL and PROMPTS"),
         (["compare", "nowhere", "nowhere"], "cannot be read"),
         (["compare", "nowhere", "nowhere", "--mode", "often"], "there are sampled and greedy"),
-        (["replay", "nowhere"], "no such folder"),
+        (["replay", "nowhere"], "cannot be read"),
         (["pairs", "nowhere.jsonl"], "cannot be read"),
         (["pairs", "nowhere.jsonl", "--min-margin", "nan"], "min-margin"),
     ],

@@ -4,7 +4,6 @@ and reason."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,9 +13,8 @@ import pytest
 
 from corpus.dataset_layouts import LAYOUTS, column_drafts
 from corpus.drafts import Draft
-from corpus.exercism import exercism_drafts
 from corpus.files import rows_of
-from corpus.humaneval import humaneval_drafts, multipl_e_drafts
+from corpus.humaneval import humaneval_drafts
 from corpus.import_validation import DROPPED, decide
 from corpus.task_validation import validate
 from gradus.contract import GraderName, OcamlSubmission
@@ -27,11 +25,8 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 from tests.conftest import Cli, Said
-from tests.e2e.ocaml_corpora import DATA
 
 CASES = Path(__file__).parents[1] / "cases" / "corpus"
-TRACK = CASES / "ocaml_track"
-ADD_ONE = "exercises/practice/add-one"
 Import = Callable[..., tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]]
 
 
@@ -70,297 +65,11 @@ def reason(rejected: list[dict[str, Any]], name: str) -> str:
     return "; ".join(found["reasons"])
 
 
-# ---------------------------------------------------------------------------------------- Exercism
-
-
-def test_an_exercise_becomes_a_valid_task_with_licence_authors_and_place(
-    gradus: Cli, imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader
-) -> None:
-    said, [task], rejected = imported("exercism", TRACK, "--language", "ocaml")
-    assert (said.status, rejected) == (0, [])
-    assert task["id"] == "exercism-ocaml-add-one"
-    assert task["licence"] == "Example License; Copyright (c) 2026 Nobody"
-    assert task["notes"] == "authors: somebody; inspired by: a book; at: https://example.org/book"
-    assert task["source"].endswith("exercism/ocaml exercises/practice/add-one")
-    assert (task["group"], task["difficulty"], task["module"]) == ("exercism/add-one", 1, "add_one")
-    assert task["signature"] == "val add : int -> int\n"
-    assert "Add one to a number." in task["prompt"]
-    assert task["stub"] in task["prompt"] + "\n"
-    assert task["packages"] == ["ounit2"], (
-        "base is linked by every exercise, and none of these files names it"
-    )
-    assert gradus("tasks", "validate", tmp_path / "out.jsonl").status == 0
-
-
-SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no tests": (
-        lambda folder: (folder / "test.ml").unlink(),
-        "test.ml: cannot be read: No such file",
-    ),
-    "no example": (
-        lambda folder: (folder / ".meta/example.ml").unlink(),
-        "example.ml: cannot be read",
-    ),
-    "no description": (lambda folder: shutil.rmtree(folder / ".docs"), ".docs: holds neither"),
-    "broken JSON": (
-        lambda folder: (folder / ".meta/config.json").write_text("{"),
-        "config.json: is not JSON",
-    ),
-    "a list for a configuration": (
-        lambda folder: (folder / ".meta/config.json").write_text("[]"),
-        "is list, not an",
-    ),
-    "numbers for names": (
-        lambda folder: (folder / ".meta/config.json").write_text('{"files": {"test": [1]}}'),
-        "files.test: is no list of names",
-    ),
-    "deep JSON": (
-        lambda folder: (folder / ".meta/config.json").write_text("[" * 200_000),
-        "is not JSON",
-    ),
-    "a name that leads out": (
-        lambda folder: (folder / ".meta/config.json").write_text(
-            json.dumps({"files": {"solution": ["add_one.ml"], "test": ["../../../../secret.ml"]}})
-        ),
-        "leads out of",
-    ),
-    "an absolute name": (
-        lambda folder: (folder / ".meta/config.json").write_text(
-            json.dumps({"files": {"test": ["/etc/hosts"]}})
-        ),
-        "names 0 files in .ml",
-    ),
-    "an absolute name of a file that is there": (
-        lambda folder: (folder / ".meta/config.json").write_text(
-            json.dumps(
-                {
-                    "files": {
-                        "solution": ["add_one.ml"],
-                        "test": [str(folder.parents[3] / "secret.ml")],
-                    }
-                }
-            )
-        ),
-        "leads out of",
-    ),
-    "a link that leads out": (
-        lambda folder: (
-            (folder / "test.ml").unlink(),
-            (folder / "test.ml").symlink_to("/etc/hostname"),
-        ),
-        "leads out of",
-    ),
-    "a link to itself": (
-        lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").symlink_to("test.ml")),
-        "cannot be read",
-    ),
-    "a pipe": (
-        lambda folder: ((folder / "test.ml").unlink(), os.mkfifo(folder / "test.ml")),
-        "is no file",
-    ),
-    "a folder for a file": (
-        lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").mkdir()),
-        "is no file",
-    ),
-    "a huge file": (
-        lambda folder: (folder / "test.ml").write_text("(* *)" * 1_000_000),
-        "longer than",
-    ),
-    "a file that is not UTF-8": (
-        lambda folder: (folder / "test.ml").write_bytes(b"(* ok *)\n\xff"),
-        "test.ml:2: is not",
-    ),
-    "a NUL": (lambda folder: (folder / "test.ml").write_text("let () = assert true\0"), "NUL"),
-    "a wrong example": (
-        lambda folder: (folder / ".meta/example.ml").write_text("let add x = x"),
-        "at stage tests",
-    ),
-    "a stub that passes": (
-        lambda folder: (folder / "add_one.ml").write_text("let add x = x + 1"),
-        "stub passes all",
-    ),
-    "a package that nobody has": (
-        lambda folder: (folder / "dune").write_text(
-            "(executable (libraries ounit2 no_such_library))"
-        ),
-        "no_such_library",
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def spoiled(
-    ocaml_grader: OcamlGrader, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """What becomes of a track whose exercises are spoiled in these ways but for a good one, which
-    is there twice."""
-    track = tmp_path_factory.mktemp("spoiled") / "track"
-    (track.parent / "secret.ml").write_text("let secret = 1")
-    shutil.copytree(TRACK, track)
-    shutil.copytree(track / ADD_ONE, track / "exercises/concept/add-one")
-    for what, (spoil, _) in SPOILED.items():
-        folder = track / "exercises/practice" / slug(what)
-        shutil.copytree(TRACK / ADD_ONE, folder)
-        (folder / ".docs/instructions.md").write_text(f"Add one, with {what}.")
-        spoil(folder)
-    return decided(exercism_drafts(track, "ocaml"), "ocaml", ocaml_grader)
-
-
-def slug(what: str) -> str:
-    return what.lower().replace(" ", "-")
-
-
-@pytest.mark.parametrize("what", SPOILED)
-def test_a_spoiled_exercise_is_rejected_with_its_reason(
-    spoiled: tuple[list[Mapping[str, Any]], list[dict[str, Any]]], what: str
-) -> None:
-    _, rejected = spoiled
-    assert SPOILED[what][1] in reason(rejected, f"exercism-ocaml-{slug(what)}")
-    assert "secret = 1" not in json.dumps(rejected)
-
-
-def test_spoiled_exercises_harm_no_other_and_two_folders_of_one_name_are_one_task_and_one_rejection(
-    spoiled: tuple[list[Mapping[str, Any]], list[dict[str, Any]]],
-) -> None:
-    tasks, rejected = spoiled
-    assert [task["id"] for task in tasks] == ["exercism-ocaml-add-one"]
-    assert "id: the same as at" in reason(rejected, "exercism-ocaml-add-one")
-    assert len(rejected) == len(SPOILED) + 1
-
-
-@pytest.mark.parametrize(
-    ("argv", "told"),
-    [
-        ((CASES, "--language", "ocaml"), "holds no exercises"),
-        ((TRACK, "--language", "rust"), "is the track of OCaml, not of rust"),
-        ((TRACK, "--language", "story"), "no Exercism tasks for the grader 'story'"),
-        ((TRACK, "--language", "cobol"), "there is no grader 'cobol'"),
-        ((TRACK / "config.json", "--language", "ocaml"), "not a folder"),
-    ],
-)
-def test_what_is_no_track_is_misuse(
-    imported: Import, argv: tuple[str | Path, ...], told: str
-) -> None:
-    said, _, _ = imported("exercism", *argv)
-    assert said.status == 2
-    assert told in said.err
-
-
-def test_a_rust_exercise_has_a_signature_where_stub_and_example_agree(tmp_path: Path) -> None:
-    folder = tmp_path / "exercises/practice/add-one"
-    for name, text in {
-        ".meta/config.json": json.dumps(
-            {
-                "files": {
-                    "solution": ["src/lib.rs", "Cargo.toml"],
-                    "test": ["tests/add-one.rs"],
-                    "example": [".meta/e.rs"],
-                }
-            }
-        ),
-        ".docs/instructions.md": "Add one.",
-        "Cargo.toml": (
-            '[package]\nname = "add-one"\nedition = "2024"\n[dependencies]\nrand = "0.8"\n'
-        ),
-        "src/lib.rs": "pub fn add(x: i64) -> i64 {\n    todo!()\n}\n",
-        ".meta/e.rs": "pub fn add(x: i64) -> i64 {\n    x + 1\n}\n",
-        "tests/add-one.rs": "use add_one::*;\n#[test]\nfn one() {\n    assert_eq!(add(1), 2);\n}\n",
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    [draft] = exercism_drafts(tmp_path, "rust")
-    assert draft.problem is None
-    assert (draft.values["crate"], draft.values["edition"]) == ("add_one", "2024")
-    assert draft.values["signature"] == "pub fn add(x: i64) -> i64;\n"
-    assert draft.values["dependencies"] == ["rand"]
-    (folder / ".meta/e.rs").write_text(
-        "pub fn add<T: Into<i64>>(x: T) -> i64 {\n    x.into() + 1\n}\n"
-    )
-    [draft] = exercism_drafts(tmp_path, "rust")
-    assert "signature" not in draft.values
-
-
-# ---------------------------------------------------------------------- the real tracks' exercises
-
-
-def written_back(record: dict[str, Any], root: Path, answer: str) -> None:
-    """A record of the data beside the checkout as the folder that it was made of."""
-    folder = root / record["path"]
-    rust = isinstance(record["solution"], dict)
-    files: dict[str, str] = {".docs/instructions.md": record["description"]}
-    if rust:
-        files |= {"Cargo.toml": record["cargo_toml"], **record["stub"], **record["tests"]}
-        files[".meta/example.rs"] = record["solution"]["src/lib.rs"]
-        tests, example = [*record["tests"]], ".meta/example.rs"
-    else:
-        packages = " ".join(record["packages"])
-        files |= {
-            f"{answer}": record["stub"],
-            f"{answer}i": record["interface"],
-            "test.ml": record["tests"],
-        }
-        files |= {
-            ".meta/example.ml": record["solution"],
-            "dune": f"(executable (name test) (libraries base {packages}))",
-        }
-        files |= record["extra_files"] or {}
-        tests, example = ["test.ml"], ".meta/example.ml"
-    named = {"solution": [answer], "test": tests, "example": [example]}
-    files[".meta/config.json"] = json.dumps({"authors": [], "files": named})
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
-def records(name: str) -> list[dict[str, Any]]:
-    if not (DATA / name).exists():
-        pytest.skip(f"{name} is not beside this checkout")
-    return read(DATA / name)
-
-
-def test_real_ocaml_exercises_are_imported_and_valid(
-    imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader
-) -> None:
-    chosen = [one for one in records("ocaml_exercism.jsonl") if one["packages"] == ["ounit2"]][:12]
-    assert len(chosen) == 12
-    for record in chosen:
-        written_back(record, tmp_path / "track", f"{record['module']}.ml")
-    said, tasks, rejected = imported(
-        "exercism", tmp_path / "track", "--language", "ocaml", "--cpu-s", "10"
-    )
-    assert rejected == []
-    assert {
-        task["title"] if "title" in task else task["id"].split("-", 2)[2] for task in tasks
-    } == {one["slug"] for one in chosen}
-    assert {task["tests"] for task in tasks} == {one["tests"] for one in chosen}
-
-
-def test_real_rust_exercises_are_imported_and_valid(
-    imported: Import, tmp_path: Path, rust_grader: RustGrader
-) -> None:
-    chosen = [
-        one
-        for one in records("rust_exercism.jsonl")
-        if one["std_only_verified"] and not one["example_deps"]
-    ]
-    chosen = [one for one in chosen if one["kind"] == "practice"][:10]
-    for record in chosen:
-        written_back(record, tmp_path / "track", "src/lib.rs")
-    said, tasks, rejected = imported(
-        "exercism", tmp_path / "track", "--language", "rust", "--cpu-s", "10"
-    )
-    assert [row for row in rejected if "PartialEq" not in str(row["reasons"])] == []
-    assert len(tasks) + len(rejected) == 10
-    assert len(tasks) >= 8
-
-
 # ---------------------------------------------------------------------- benchmarks
 
 
 def test_multipl_e_in_ocaml(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
-    said, tasks, rejected = imported(
-        "multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT"
-    )
+    said, tasks, rejected = imported("humaneval", CASES / "multipl_e.jsonl", "--language", "ocaml")
     by_id = {task["id"]: task for task in tasks}
     assert set(by_id) == {"HumanEval_900_add_all", "mbpp_902_apply"}
     assert by_id["HumanEval_900_add_all"]["signature"] == "val add_all : int list -> int\n"
@@ -369,7 +78,6 @@ def test_multipl_e_in_ocaml(imported: Import, tmp_path: Path, ocaml_grader: Ocam
         == "val apply : (int -> int -> int) -> int * int -> int\n"
     )
     assert {task["group"] for task in tasks} == {"humaneval/900", "mbpp/902"}
-    assert {task["licence"] for task in tasks} == {"MIT"}
     assert "solution" not in by_id["mbpp_902_apply"]
     assert "2 tasks: has no reference answer" in said.err
     assert "tests do not parse" in reason(rejected, "HumanEval_901_negate")
@@ -383,14 +91,14 @@ def test_multipl_e_in_ocaml(imported: Import, tmp_path: Path, ocaml_grader: Ocam
     assert result.tests is not None
     assert (result.tests.passed, result.tests.total) == (1, 2), "tests count one by one"
     first = (tmp_path / "out.jsonl").read_bytes()
-    imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT")
+    imported("humaneval", CASES / "multipl_e.jsonl", "--language", "ocaml")
     assert (tmp_path / "out.jsonl").read_bytes() == first, "the same import writes the same bytes"
 
 
 def test_a_file_in_several_languages_needs_a_choice(imported: Import) -> None:
-    said, _, _ = imported("multipl-e", CASES / "multipl_e.jsonl")
+    said, _, _ = imported("humaneval", CASES / "multipl_e.jsonl")
     assert said.status == 2
-    assert "choose one by --language" in said.err
+    assert "by --language" in said.err
 
 
 @pytest.mark.parametrize(
@@ -406,15 +114,6 @@ def test_python_is_refused_with_what_to_do(
         said, _, _ = imported("humaneval", tmp_path / "python.jsonl", *further)
         assert said.status == 2
         assert "in Python, which no grader of Gradus runs" in said.err
-
-
-def test_multipl_e_in_rust(imported: Import, rust_grader: RustGrader) -> None:
-    _, tasks, rejected = imported("multipl-e", CASES / "multipl_e_rust.jsonl")
-    by_id = {task["id"]: task for task in tasks}
-    assert set(by_id) == {"HumanEval_900_add_all", "HumanEval_905_counts"}
-    assert by_id["HumanEval_900_add_all"]["tests"].count("#[test]") == 2
-    assert "use std::collections::HashMap;" in by_id["HumanEval_905_counts"]["tests"]
-    assert "something else than bindings and assertions" in reason(rejected, "HumanEval_906_loops")
 
 
 def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
@@ -578,7 +277,7 @@ def test_broken_lines_are_told_by_line(tmp_path: Path, ocaml_grader: OcamlGrader
     file.write_text(
         f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n'
     )
-    drafts = multipl_e_drafts(rows_of(file), "ocaml")
+    drafts = humaneval_drafts(rows_of(file), "ocaml")
     tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert len(tasks) == 1
     told = [(row["where"].rpartition(":")[2], row["reasons"][0][:24]) for row in rejected]
@@ -610,15 +309,16 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
 def test_what_exists_is_replaced_only_by_force(
     gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
 ) -> None:
-    out, rejected = tmp_path / "out.jsonl", tmp_path / "out.rejected.jsonl"
+    out = tmp_path / "out.jsonl"
+    rejected = tmp_path / "out.rejected.jsonl"
     out.write_text("mine")
-    argv = ("tasks", "import", TRACK, "--format", "exercism", "--language", "ocaml", "-o", out)
-    said = gradus(*argv)
+    argv = ("tasks", "import", CASES / "humaneval_ocaml.jsonl", "--format", "humaneval", "-o", out)
+    said = gradus(*argv, "--language", "ocaml")
     assert (said.status, out.read_text()) == (2, "mine")
     assert "--force" in said.err
     rejected.write_text("of an earlier import")
-    assert gradus(*argv, "--force").status == 0
-    assert len(read(out)) == 1
+    assert gradus(*argv, "--language", "ocaml", "--force").status == 0
+    assert len(read(out)) == 2
     assert not rejected.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"], (
         "nothing half written is left"
@@ -627,9 +327,9 @@ def test_what_exists_is_replaced_only_by_force(
 
 def test_a_file_is_never_written_onto_its_source(gradus: Cli, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    shutil.copy(CASES / "multipl_e_rust.jsonl", file)
+    shutil.copy(CASES / "humaneval.jsonl", file)
     before = file.read_bytes()
-    said = gradus("tasks", "import", file, "--format", "multipl-e", "-o", file, "--force")
+    said = gradus("tasks", "import", file, "--format", "humaneval", "-o", file, "--force")
     assert said.status == 2
     assert "is also an input" in said.err
     assert file.read_bytes() == before
@@ -637,7 +337,7 @@ def test_a_file_is_never_written_onto_its_source(gradus: Cli, tmp_path: Path) ->
 
 def test_without_validation_only_the_form_is_looked_at(imported: Import) -> None:
     said, tasks, _ = imported(
-        "multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--no-validate"
+        "humaneval", CASES / "multipl_e.jsonl", "--language", "ocaml", "--no-validate"
     )
     assert len(tasks) == 3
     assert "3 tasks: was not validated" in said.err
@@ -657,33 +357,11 @@ def test_the_rules_of_validation_are_strict_unless_told_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("argv", "note"),
-    [
-        (
-            ("multipl-e", "rows.jsonl"),
-            "`tasks import multipl-e ...` is deprecated: write `tasks import rows.jsonl",
-        ),
-        (
-            ("columns", "rows.jsonl", "--layout", "b"),
-            "write `tasks import rows.jsonl --format rust-pipeline`",
-        ),
-    ],
-)
-def test_former_commands_work_with_a_note(
-    gradus: Cli, tmp_path: Path, argv: tuple[str, ...], note: str
-) -> None:
-    said = gradus("tasks", "import", *argv, "-o", tmp_path / "out.jsonl")
-    assert note in said.err
-    assert "rows.jsonl" in said.err.splitlines()[-1], "the file itself is missing"
-
-
-@pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (("rows.jsonl",), "--format is missing: choose one of exercism, multipl-e"),
+        (("rows.jsonl",), "Missing option '--format'"),
         (("rows.jsonl", "--format", "other"), "--format other: choose one of"),
-        (("a", "b", "--format", "scrum"), "give one PATH, not 2"),
-        (("rows", "--format", "exercism"), "--format exercism needs --language"),
+        (("rows.jsonl", "--format", "scrum"), "rows.jsonl: cannot be read"),
     ],
 )
 def test_an_import_that_cannot_be_understood_is_misuse(

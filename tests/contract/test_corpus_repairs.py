@@ -4,7 +4,6 @@ grader says."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,16 @@ import pytest
 from corpus.cargo_mutants import edits_in
 from corpus.mutation import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
-from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
+from corpus.repair_tasks import MutationOptions, break_tasks
 from corpus.rust_mutations import RustMutations
 from corpus.task_validation import validate
 from corpus.trajectories import trajectories
-from corpus.trajectory_formats import harmony_row
 from gradus.contract import Graded, OcamlSubmission
-from gradus.errors import InternalFault, Misuse
+from gradus.errors import InternalFault
 from gradus.feedback import render_verdict
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
-from services.graders.story.grader import StoryGrader
 from tests.conftest import Cli
 
 CASES = Path(__file__).parents[1] / "cases" / "corpus"
@@ -172,16 +169,11 @@ RUST_EDITS = [
     ("operator", "x < 0", "x <= 0"),
     ("operator", "total += numbers", "total -= numbers"),
     ("operator", "a - b", "a + b"),
-    ("range", "0..limit", "0..=limit"),
+    ("operator", "0..limit", "0..=limit"),
     ("constant", "let mut total = 0", "let mut total = 1"),
     ("type", "let mut total = 0", "let mut total = 0.0"),
     ("condition", "if x < 0 {", "if !(x < 0) {"),
-    ("case", "0 => helper(1, 2),", ""),
-    ("function", "limit.min(", "limit.max("),
     ("mut", "let mut total", "let total"),
-    ("arguments", "helper(1, 2)", "helper(2, 1)"),
-    ("name", "_ => total,", "_ => tota,"),
-    ("constructor", "{ Sign::Minus }", "{ Sign::Plus }"),
     ("syntax", "let mut total = 0;", "let mut total = 0"),
 ]
 
@@ -239,10 +231,6 @@ def test_the_listing_of_cargo_mutants_is_read_in_its_own_format() -> None:
         '[{"file": "src/lib.rs"}]',
         "[1]",
         (
-            '[{"file": "src/lib.rs", "genre": "X", "replacement": 1, "span": {"start": {"line": 1,'
-            ' "column": 1}, "end": {"line": 1, "column": 2}}}]'
-        ),
-        (
             '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line":'
             ' 99, "column": 1}, "end": {"line": 99, "column": 2}}}]'
         ),
@@ -279,7 +267,8 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
     gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
     weak = TASK | {"id": "weak", "prompt": "Sum.", "tests": "let () = assert (sum [] = 0)"}
-    source, out = jsonl(tmp_path / "tasks.jsonl", TASK, weak), tmp_path / "repairs.jsonl"
+    source = jsonl(tmp_path / "tasks.jsonl", TASK, weak)
+    out = tmp_path / "repairs.jsonl"
     argv = ("--per-task", "6", "--max-mutants", "40", "--seed", "7", "--slots", "2")
     done = gradus("tasks", "mutate", source, "-o", out, *argv)
     assert done.status == 0, done.err
@@ -379,8 +368,6 @@ def test_rust_answers_are_broken_and_told_by_the_rust_grader(
     argv = (
         "--grader",
         "rust",
-        "--engine",
-        "own",
         "--max-mutants",
         "6",
         "--per-task",
@@ -397,15 +384,11 @@ def test_rust_answers_are_broken_and_told_by_the_rust_grader(
     assert all(one["edition"] == "2024" for one in repairs)
 
 
-def test_stories_cannot_be_broken(story_grader: StoryGrader) -> None:
-    with pytest.raises(Misuse, match="'story' cannot be broken"):
-        mutations_for("story", story_grader)
-
-
-@pytest.mark.parametrize("engine", ["gcc", "cargo-mutants"])
-def test_an_engine_that_is_not_there_is_misuse(ocaml_grader: OcamlGrader, engine: str) -> None:
-    with pytest.raises(Misuse, match=f"--engine {engine}"):
-        mutations_for("ocaml", ocaml_grader, engine)
+def test_stories_cannot_be_broken(gradus: Cli, tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "tasks.jsonl", TASK)
+    said = gradus("tasks", "mutate", source, "--grader", "story", "-o", tmp_path / "out.jsonl")
+    assert said.status == 2
+    assert "this is for tasks of ocaml and rust" in said.err
 
 
 # ---------------------------------------------------------------------- trajectories
@@ -472,58 +455,6 @@ def test_a_chat_calls_the_tool_and_gets_the_graders_words(
     assert (chat["licence"], chat["source"], chat["group"]) == ("MIT", "own", "sum")
 
 
-MESSAGE = re.compile(
-    r"<\|start\|>(?P<role>system|developer|user|assistant|functions\.check to=assistant)"
-    r"(?:<\|channel\|>(?P<channel>analysis|commentary|final)(?P<to> to=functions\.check"
-    r" <\|constrain\|>json)?)?"
-    r"<\|message\|>(?P<content>(?:(?!<\|).)*)<\|(?P<end>end|call|return)\|>",
-    re.DOTALL,
-)
-
-
-def test_harmony_is_messages_in_channels_that_end_as_they_should(
-    written: Callable[..., list[dict[str, Any]]],
-) -> None:
-    [row] = written("--format", "harmony", columns={"text"})
-    messages = list(MESSAGE.finditer(row["text"]))
-    assert "".join(message[0] for message in messages) == row["text"], (
-        "nothing stands between messages"
-    )
-    call = ("assistant", "commentary", "call")
-    reply = ("functions.check to=assistant", "commentary", "end")
-    thought = ("assistant", "analysis", "end")
-    assert [(one["role"], one["channel"], one["end"]) for one in messages] == [
-        ("system", None, "end"),
-        ("developer", None, "end"),
-        ("user", None, "end"),
-        *(thought, call, reply, thought, call, reply, thought),
-        ("assistant", "final", "return"),
-    ]
-    calls = [json.loads(one["content"]) for one in messages if one["to"]]
-    assert [one["code"] for one in calls] == [REPAIR["stub"], REPAIR["solution"]]
-    assert (
-        "type check = (_: {\n// The whole file.\ncode: string,\n}) => any;"
-        in messages[1]["content"]
-    )
-    assert (
-        "Calls to these tools must go to the commentary channel: 'functions'."
-        in messages[0]["content"]
-    )
-
-
-def test_turns_of_harmony_put_together_are_the_whole(
-    written: Callable[..., list[dict[str, Any]]], ocaml_grader: OcamlGrader
-) -> None:
-    turns = written("--format", "harmony", "--per-turn", columns={"prompt", "completion"})
-    [told] = trajectories(rows_of(REPAIR), "ocaml", ocaml_grader, 1, 2)
-    assert told.trajectory is not None
-    assert turns[-1]["prompt"] + turns[-1]["completion"] == harmony_row(told.trajectory)["text"]
-    assert [turn["completion"].count("<|call|>") for turn in turns] == [1, 1, 0]
-    assert not any("functions.check to=assistant" in turn["completion"] for turn in turns), (
-        "no reply is trained on"
-    )
-
-
 def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(
     ocaml_grader: OcamlGrader,
 ) -> None:
@@ -574,14 +505,13 @@ def test_a_row_without_a_trajectory_says_why(
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (("--format", "html"), "use one of chat, agent, harmony"),
-        (("--per-turn",), "requires --format harmony"),
+        (("--format", "html"), "use one of chat, agent"),
         (("--format", "agent"), "requires --grader rust"),
-        (("--grader", "story"), "no repair trajectories for the grader 'story'"),
+        (("--grader", "story"), "this is for tasks of ocaml and rust"),
     ],
 )
 def test_what_cannot_be_written_is_misuse(
-    gradus: Cli, tmp_path: Path, story_grader: StoryGrader, argv: tuple[str, ...], told: str
+    gradus: Cli, tmp_path: Path, argv: tuple[str, ...], told: str
 ) -> None:
     done = gradus(
         "tasks",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fake_openai_server import OpenAiLike
 
-from corpus.task_validation import fenced
+from corpus.task_rows import fenced
 from gradus.contract import SUBMISSIONS, Graded
 from gradus.resources import configs
 from gradus.row_reader import read_rows

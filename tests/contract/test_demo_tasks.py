@@ -28,7 +28,7 @@ def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
         a = str(row["id"]).rpartition("-")[2]
         answers = [
             row["solution"],
-            *(text.replace("{a}", a) for text in [language.mistakes.get(kind)] if text),
+            *(text.replace("{a}", a) for text in [language["mistakes"].get(kind)] if text),
         ]
         task = {"tests": row["tests"], "signature": row["signature"]}
         asked = [{"id": kind, "completion": answer, "task": task} for answer in answers]
@@ -55,7 +55,8 @@ def test_feedback_of_the_demo_is_what_the_grader_says(ocaml_grader: OcamlGrader)
     repairs = [
         row["messages"] for row in demo_rows("demo:ocaml/repairs") if len(row["messages"]) == 4
     ]
-    kinds, right = set(), 0
+    kinds = set()
+    right = 0
     for asked, first, said, second in repairs[::40]:
         messages = {}
         for row in tasks[asked["content"]]:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_openai_server import Json, OpenAiLike, Reply, said
+from fake_openai_server import Json, OpenAiLike, Reply
 
 from tests.conftest import Cli
 
@@ -21,27 +21,17 @@ REPAIR = {
 }
 
 
-@pytest.mark.parametrize("form", ["chat", "harmony"])
-def test_turns_of_real_trajectories_are_asked_for_and_scored(
-    gradus: Cli, tmp_path: Path, form: str
-) -> None:
-    repairs, data, out = tmp_path / "repairs.jsonl", tmp_path / "held_out.jsonl", tmp_path / "out"
+def test_turns_of_real_trajectories_are_asked_for_and_scored(gradus: Cli, tmp_path: Path) -> None:
+    repairs = tmp_path / "repairs.jsonl"
+    data = tmp_path / "held_out.jsonl"
+    out = tmp_path / "out"
     repairs.write_text(json.dumps(REPAIR) + "\n")
-    by_turn = ["--per-turn"] if form == "harmony" else []
-    made = gradus(
-        "tasks", "trajectories", repairs, "--out", data, "--format", form, *by_turn, "--slots", "1"
-    )
+    made = gradus("tasks", "trajectories", repairs, "--out", data, "--slots", "1")
     assert made.status == 0, made.err
-    right = '{"code": "let f x = x + 1"}'
-    call = {
-        "chat": f'<tool_call>{{"name": "check", "arguments": {right}}}</tool_call>',
-        "harmony": (
-            f"<|channel|>commentary to=functions.check <|constrain|>json<|message|>{right}<|call|>"
-        ),
-    }[form]
+    call = '<tool_call>{"name": "check", "arguments": {"code": "let f x = x + 1"}}</tool_call>'
 
     def answer(text: str, body: Json, before: int) -> Reply | str:
-        return said("Done." if "all 1 tests pass" in text else call, chat=form == "chat")
+        return "Done." if "all 1 tests pass" in text else call
 
     with OpenAiLike(answer).serving() as like:
         got = gradus("eval-tools", data, "--endpoint", like.url, "--out", out, "--temperature", "0")

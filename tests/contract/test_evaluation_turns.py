@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from fake_openai_server import Json, OpenAiLike, Reply, said
 
 from gradus.resources import configs
@@ -58,13 +59,15 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(
     assert measured["pass_at"]["1"]["value"] == 0.0
     assert measured["turns"]["median_turns"] == 3
     assert len(asked) == 3
-    first, second = asked[2][2]["content"], asked[2][4]["content"]
+    first = asked[2][2]["content"]
+    second = asked[2][4]["content"]
     assert "lenght" in first
     assert "no test ran" in first
     assert "0 of 1 tests pass" in second
     assert not any(word in json.dumps(asked) for word in ("12345", "assert ("))
 
 
+@pytest.mark.slow
 def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: Path) -> None:
     rows = (configs() / "tasks" / "story.jsonl").read_text().splitlines()[:2]
     tasks = tmp_path / "story.jsonl"

@@ -52,7 +52,8 @@ CASES = """
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the grader's package, which is installed while the test runs."""
-    package, about = tmp_path / "toy_grader", tmp_path / "toy_grader-1.0.dist-info"
+    package = tmp_path / "toy_grader"
+    about = tmp_path / "toy_grader-1.0.dist-info"
     for file, text in {
         package / "__init__.py": "",
         package / "grader.py": GRADER,

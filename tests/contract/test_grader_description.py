@@ -107,7 +107,7 @@ def body(*tasks: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------------- a grader joins
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.slow), "redis"])
 async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
     if request.param == "memory":
         made: Broker = MemoryBroker()
@@ -293,7 +293,8 @@ def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(
 
 @ALL
 def test_a_description_names_stages_rates_and_components_that_there_are(name: str) -> None:
-    kind, task = class_of(name), TASKS[name]
+    kind = class_of(name)
+    task = TASKS[name]
     assert task.STAGES[0] == Stage.EXTRACT
     assert (
         {rule.partition(":")[2] for rule in task.RATES.values()} - {""}
@@ -304,7 +305,13 @@ def test_a_description_names_stages_rates_and_components_that_there_are(name: st
     assert set(kind.shipped.measures) <= {*kind.shipped.components, "preferred"}
 
 
-@pytest.mark.parametrize("name", ["ocaml", "rust", "story", "preference"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ocaml",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("rust", "story", "preference")),
+    ],
+)
 def test_a_live_grader_describes_itself(name: str, request: pytest.FixtureRequest) -> None:
     grader = request.getfixturevalue(f"{name}_grader")
     said = grader.description()

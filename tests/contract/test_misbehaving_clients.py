@@ -97,6 +97,7 @@ def ask_over(connection: socket.socket, sent: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.slow
 def test_a_connection_may_idle_for_longer_than_a_head_may_take_and_not_for_ever() -> None:
     with Service(header_timeout_s=0.5, keep_alive_s=2).running() as here:
         address = httpx.URL(here.url)
@@ -122,8 +123,8 @@ NO_HTTP = {
     "no host": b"GET / HTTP/1.1\r\n\r\n",
     "two hosts": b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
     "two lengths": head(2).replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n{}"),
-    "a head without end": b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100_000,
-    "headers without end": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: a\r\n" * 20_000,
+    # as long as just is too much: what a service has not read makes it reset the connection
+    "a head without end": b"GET / HTTP/1.1\r\nHost: x\r\nA: ".ljust(64 * 1024 + 1, b"a"),
     "a chunk of no size": (
         b"POST /v1/grade/ocaml HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
     ),

@@ -13,7 +13,7 @@ import pytest
 
 from corpus.drafts import Unusable
 from corpus.public_tests import SINGLE_TESTS, ocaml_tests, rust_tests
-from corpus.task_validation import fenced
+from corpus.task_rows import fenced
 from gradus.contract import Graded, Stage, submission_class
 from gradus.feedback import next_turn
 from gradus.resources import configs
@@ -198,7 +198,8 @@ OWN = re.compile(
 def leaked(said: str, hidden: str, visible: str) -> set[str]:
     """Constants of the hidden tests that stand in `said` and nowhere where the model could have
     read them."""
-    seen, words = OWN.sub("", said), re.compile(r'"([^"\n]{3,})"')
+    seen = OWN.sub("", said)
+    words = re.compile(r'"([^"\n]{3,})"')
     numbers = (set(NUMBER.findall(hidden)) - set(NUMBER.findall(visible))) & set(
         NUMBER.findall(seen)
     )
@@ -220,7 +221,10 @@ def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
         yield row, other["solution"]
 
 
-@pytest.mark.parametrize(("name", "every", "least"), [("ocaml", 1, 20), ("rust", 2, 6)])
+@pytest.mark.parametrize(
+    ("name", "every", "least"),
+    [("ocaml", 1, 20), pytest.param("rust", 2, 6, marks=pytest.mark.slow)],
+)
 def test_what_public_tests_show_does_not_depend_on_hidden_ones(
     name: str, every: int, least: int, request: pytest.FixtureRequest
 ) -> None:
@@ -255,11 +259,12 @@ def test_what_public_tests_show_does_not_depend_on_hidden_ones(
     assert values >= least
 
 
-@pytest.mark.parametrize("name", ["ocaml", "rust"])
+@pytest.mark.parametrize("name", ["ocaml", pytest.param("rust", marks=pytest.mark.slow)])
 def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureRequest) -> None:
     grader: Grader = request.getfixturevalue(f"{name}_grader")
     fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
-    leaks, said_of_tests = {}, 0
+    leaks = {}
+    said_of_tests = 0
     for row, answer in code_rows(name):
         task = row.get("task") or {key: value for key, value in row.items() if key in fields}
         verdict = graded(grader, name, task, answer)
@@ -293,10 +298,8 @@ def test_no_feedback_holds_a_reference_story(story_grader: StoryGrader) -> None:
     for row in rows:
         task = row.get("task") or {"references": row.get("references") or row["formatted_issues"]}
         verdict = graded(story_grader, "story", task, answer)
-        said, visible = (
-            next_turn("story", verdict, answer),
-            f"{row.get('prompt')} {row.get('sprint_goal')} {answer}",
-        )
+        said = next_turn("story", verdict, answer)
+        visible = f"{row.get('prompt')} {row.get('sprint_goal')} {answer}"
         submission = submission_class("story").model_validate(
             {"id": "a", "completion": "", "task": task}
         )
@@ -342,7 +345,8 @@ def test_tests_that_share_something_stay_hidden(tests: str) -> None:
 def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(
     gradus: Cli, tmp_path: Path
 ) -> None:
-    file, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
+    file = tmp_path / "tasks.jsonl"
+    out = tmp_path / "out.jsonl"
     rows = list(demo_rows("demo:ocaml"))[:3]
     uncut = {**rows[0], "id": "uncut", "prompt": "p", "tests": "let x = 1\n" + rows[0]["tests"]}
     given = [*rows, uncut]

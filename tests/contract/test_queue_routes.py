@@ -63,11 +63,10 @@ async def service(
 
 async def bury(broker: StreamsBroker, name: str, payload: str = "") -> None:
     made = RawSubmission.model_validate(submission(name))
-    payload = (
-        payload
-        or JobPayload(submission=made, rubric="ocaml/graduated@1", deadline=time.time()).encode()
+    queued = JobPayload(
+        submission=made, rubric="ocaml/graduated@1", deadline=time.time(), grader=INFO.grader
     )
-    await broker.submit([Job(f"ocaml:{name}", "ocaml", payload)])
+    await broker.submit([Job(f"ocaml:{name}", "ocaml", payload or queued.model_dump_json())])
     [claim] = await broker.claim("ocaml", "w", 1, 5)
     await broker.finish(claim, "{}", cache=False, dead_letter=True)
 

@@ -64,13 +64,14 @@ async def test_a_worker_keeps_results_for_as_long_as_it_is_told(
     redis_server: Callable[..., Any], ocaml_grader: OcamlGrader
 ) -> None:
     url = redis_server().url
-    broker, info = StreamsBroker(url), ocaml_grader.info()
+    broker = StreamsBroker(url)
+    info = ocaml_grader.info()
     made = RawSubmission.model_validate(asked("a", "let f x = x"))
     deadline = time.time() + 600
     payload = JobPayload(
         submission=made, rubric=info.rubrics[0], deadline=deadline, grader=info.grader
     )
-    job = Job(job_id_of(info.grader, info.rubrics[0], made), "ocaml", payload.encode())
+    job = Job(job_id_of(info.grader, info.rubrics[0], made), "ocaml", payload.model_dump_json())
     with started("worker", "ocaml", "--redis", url, "--slots", "1", GRADUS_QUEUE_RESULT_TTL_S="70"):
         await broker.submit([job])
         assert [one async for one, _ in broker.wait([job.id], SOON_S)] == [job.id]

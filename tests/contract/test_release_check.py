@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.setup.release_check import package_problems, text_problems, version
+from deploy.setup.release_check import find_problems, read_version
 
 ROOT = Path(__file__).parents[2]
 FILES = (
     "gradus/__init__.py",
-    "pyproject.toml",
     "CITATION.cff",
     "CHANGELOG.md",
     "docker-compose.yml",
@@ -28,12 +27,14 @@ def checkout(tmp_path: Path) -> Path:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{version(ROOT)}] - 2026-11-23\n")
+    (tmp_path / "CHANGELOG.md").write_text(
+        f"# Changelog\n\n## [{read_version(ROOT)}] - 2026-11-23\n"
+    )
     return tmp_path
 
 
 def test_a_checkout_that_agrees_has_no_problems(checkout: Path) -> None:
-    assert list(text_problems(checkout)) == []
+    assert list(find_problems(checkout)) == []
 
 
 @pytest.mark.parametrize(
@@ -41,13 +42,12 @@ def test_a_checkout_that_agrees_has_no_problems(checkout: Path) -> None:
     [
         ("gradus/__init__.py", '"0', '"dev0', "is no version of a release"),
         ("gradus/__init__.py", '"0', '"10', "CITATION.cff: "),
-        ("CHANGELOG.md", "## [0", "## [10", "CHANGELOG.md: the newest section is 10"),
-        ("CHANGELOG.md", "## [", "## [Unreleased] was [", "is Unreleased, not"),
+        ("CHANGELOG.md", "## [0", "## [10", "CHANGELOG.md: the newest section is not 0"),
         (
-            "pyproject.toml",
-            'dynamic = ["version"]',
-            'version = "0.1.0"',
-            "pyproject.toml: does not take",
+            "CHANGELOG.md",
+            "## [",
+            "## [Unreleased] was [",
+            "CHANGELOG.md: the newest section is not 0",
         ),
         (
             "docker-compose.yml",
@@ -69,8 +69,4 @@ def test_a_place_that_differs_is_named(
     text = (checkout / file).read_text()
     assert old in text
     (checkout / file).write_text(text.replace(old, new))
-    assert any(problem in found for found in text_problems(checkout))
-
-
-def test_wheel_and_sdist_have_the_version_and_the_licence() -> None:
-    assert list(package_problems(ROOT)) == []
+    assert any(problem in found for found in find_problems(checkout))

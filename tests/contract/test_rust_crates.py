@@ -604,7 +604,8 @@ def test_several_that_need_the_same_build_at_once_build_it_once(
 def test_a_build_that_was_killed_leaves_nothing_in_the_way(
     boxes: Boxes, vendored: Vendored, tmp_path: Path
 ) -> None:
-    begun, go = tmp_path / "begun", tmp_path / "go"
+    begun = tmp_path / "begun"
+    go = tmp_path / "go"
     waits = (
         f'fn main() {{ std::fs::write("{begun}", "").unwrap(); while'
         f' !std::path::Path::new("{go}").exists() {{}} }}'

@@ -22,7 +22,8 @@ from services.graders.rust.tests_file import write_tests_file
 CASES = yaml.safe_load(
     (Path(__file__).parents[1] / "cases" / "rust" / "tests_ahead.yaml").read_text()
 )
-TASK, F = CASES["task"], CASES["f"]
+TASK = CASES["task"]
+F = CASES["f"]
 
 
 def submission(code: str, **changes: Any) -> TaskSubmission[RustTask]:
@@ -70,7 +71,8 @@ def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
     rust_grader: RustGrader,
 ) -> None:
     """But for the library that holds instances of generic functions, which both may share."""
-    task, compiler = submission(F).task, rust_grader.compiler
+    task = submission(F).task
+    compiler = rust_grader.compiler
     signature = parse_signature(task.signature or "", task.crate)
     tests = write_tests_file(task, signature)
     made = []

@@ -23,7 +23,8 @@ from services.broker.memory import MemoryBroker
 from tests.fake_grader import Service, submission
 
 SECRET, KEY = new_key("schemathesis", [])
-BOTH, GOOD = ("positive", "negative"), ("positive",)
+BOTH = ("positive", "negative")
+GOOD = ("positive",)
 MODES = {
     "POST /v1/grade/{grader}": BOTH,
     "POST /v1/grade/{grader}/stream": BOTH,
@@ -38,12 +39,19 @@ MODES = {
 }
 """Kinds of requests that each operation can be sent. Without a body no request breaks the
 document."""
+SAME_BODY = ("POST /v1/grade/{grader}/stream", "POST /v1/jobs/{name}")
+"""Operations whose body is that of another one."""
 DETERMINISTIC: dict[str, Any] = {
     "derandomize": True,
     "deadline": None,
     "database": None,
     "suppress_health_check": list(HealthCheck),
 }
+
+
+def as_parameter(label: str, *more: str) -> Any:
+    """Return the values for a test; operations of `SAME_BODY` are left to the slow tests."""
+    return pytest.param(label, *more, marks=[pytest.mark.slow] * (label in SAME_BODY))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +94,8 @@ def test_every_operation_is_tested(document: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "mode"), [(label, mode) for label, modes in MODES.items() for mode in modes]
+    ("label", "mode"),
+    [as_parameter(label, mode) for label, modes in MODES.items() for mode in modes],
 )
 def test_every_answer_is_as_documented(
     document: Any, call: Callable[[Any], Any], label: str, mode: str
@@ -103,7 +112,7 @@ def test_every_answer_is_as_documented(
     each()
 
 
-@pytest.mark.parametrize("label", MODES)
+@pytest.mark.parametrize("label", [as_parameter(label) for label in MODES])
 def test_answers_at_every_boundary_are_as_documented(
     document: Any, call: Callable[[Any], Any], label: str
 ) -> None:

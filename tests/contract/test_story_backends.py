@@ -133,7 +133,8 @@ def test_the_vectors_are_those_of_sentence_transformers(
 def test_a_text_s_vectors_do_not_depend_on_who_is_in_its_pass(
     name: str, precision: str, model: ExportedModel, texts: list[str]
 ) -> None:
-    backend, tokenizer = opened(name, precision, model), model.tokenizer()
+    backend = opened(name, precision, model)
+    tokenizer = model.tokenizer()
     together = backend.encode(*padded(tokenizer.ids(texts[:6])))
     for row, text in enumerate(texts[:6]):
         alone = backend.encode(*padded(tokenizer.ids([text])))

@@ -11,7 +11,8 @@ import pytest
 
 from corpus.drafts import Unusable
 from corpus.rust_signature import derived_signature
-from corpus.signing import SigningResult, sign
+from corpus.signing import sign
+from corpus.task_rows import ChangedRow
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
@@ -79,7 +80,7 @@ pub fn top(_: &HashMap<String, usize>) -> [u8; 2];
 """
 
 
-def signed(grader: OcamlGrader | RustGrader, *rows: dict[str, Any]) -> list[SigningResult]:
+def signed(grader: OcamlGrader | RustGrader, *rows: dict[str, Any]) -> list[ChangedRow]:
     placed = [Row(f"tasks.jsonl:{n}", {"id": str(n), **row}) for n, row in enumerate(rows, start=1)]
     return list(sign(placed, grader.name, grader, 1))
 
@@ -160,7 +161,8 @@ def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -
 
 
 def test_the_command_writes_every_row_and_replaces_no_file(gradus: Cli, tmp_path: Path) -> None:
-    file, out = tmp_path / "tasks.jsonl", tmp_path / "signed.jsonl"
+    file = tmp_path / "tasks.jsonl"
+    out = tmp_path / "signed.jsonl"
     rows = [
         {
             "id": "a",

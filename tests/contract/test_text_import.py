@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corpus.contamination import EvalIndex, NgramSizes
+from corpus.contamination import EvalIndex
 from corpus.texts import cleaned
 from gradus.row_reader import Row
 from tests.conftest import Cli
@@ -86,10 +86,8 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(
         "rows.jsonl:1": f"95% of the runs of 5 words of the text, at {books}/a.txt",
         "rows.jsonl:3": f"{tmp_path}/rows.jsonl:3: body: is missing or empty",
     }
-    exact = gradus(
-        "tasks", "texts", books, "--similarity", "1", "--min-words", "1", "-o", out, "--force"
-    )
-    assert (exact.status, len(read(out))) == (0, 2)
+    short = gradus("tasks", "texts", books, "--min-words", "1", "-o", out, "--force")
+    assert (short.status, len(read(out))) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_what_cannot_be_read_or_would_be_overwritten_is_refused(
 
 def test_a_text_that_quotes_what_is_measured_on_is_contaminated() -> None:
     measured = [Row("eval:1", {"id": "e", "prompt": LONG, "tests": "let () = assert (f 2 = 3)"})]
-    index = EvalIndex(measured, NgramSizes())
+    index = EvalIndex(measured)
     assert index.leaks({"text": f"A book begins. {LONG}. It goes on."})
     assert not index.leaks(
         {

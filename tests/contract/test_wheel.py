@@ -56,10 +56,9 @@ def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution as for a release."""
     folder = tmp_path_factory.mktemp("wheel")
-    built = run(
-        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT
-    )
+    built = run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     assert built.returncode == 0, built.stdout + built.stderr
     [wheel] = folder.glob("*.whl")
     return wheel

@@ -115,9 +115,8 @@ def main() -> int:
         install(missing_packages())
     grader = OcamlGrader()
     results = grade_all(grader, packages=packages)
-    problems = [
-        problem for record, which, result in results if (problem := wrong(which, result, record))
-    ]
+    found = [wrong(which, result, record) for record, which, result in results]
+    problems = [problem for problem in found if problem]
     if grader.toolchain.number >= 500:
         problems = [problem for problem in problems if not problem.startswith(OTHER_NUMBERS)]
     counts = Counter((record["corpus"], which) for record, which, _ in results)

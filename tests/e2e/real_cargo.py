@@ -173,7 +173,8 @@ def _tested(folder: Path, seen: Seen) -> Seen:
     # output.
     wanted = ("--no-fail-fast", "--", "--include-ignored", "--test-threads=1")
     done = _cargo(folder, "test", *wanted, errors_to=subprocess.STDOUT)
-    own, elsewhere = [], 0
+    own = []
+    elsewhere = 0
     starts = [*_SECTION.finditer(done.stdout)]
     for at, start in enumerate(starts):
         end = starts[at + 1].start() if at + 1 < len(starts) else len(done.stdout)

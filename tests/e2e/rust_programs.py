@@ -216,7 +216,8 @@ def _split(text: str) -> tuple[str, str]:
 
 def _public(code: str) -> str:
     """`code` with its top-level items, their fields and their own methods public."""
-    lines, inside = [], ""
+    lines = []
+    inside = ""
     for line in code.splitlines():
         if line and not line.startswith((" ", "}", "#", "/")):
             inside = line

@@ -46,10 +46,8 @@ DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:
     """(instruction, rest) of each, continued lines joined, comments gone."""
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.M).replace("\\\n", " ")
-    return [
-        (word, rest.strip())
-        for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)
-    ]
+    parts = [line.partition(" ") for line in text.splitlines() if line]
+    return [(word, rest.strip()) for word, _, rest in parts]
 
 
 def last_stage(dockerfile: Path) -> list[tuple[str, str]]:
@@ -127,14 +125,10 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
 
 def test_settings_of_the_queue_reach_workers_and_api() -> None:
     commands = get_command(application()).commands  # type: ignore[attr-defined]
-    queue = {
-        name: {
-            str(one.envvar)
-            for one in commands[name].params
-            if str(one.envvar).startswith("GRADUS_QUEUE_")
-        }
-        for name in ("worker", "serve")
-    }
+    queue = {}
+    for name in ("worker", "serve"):
+        variables = [str(one.envvar) for one in commands[name].params]
+        queue[name] = {one for one in variables if one.startswith("GRADUS_QUEUE_")}
     given = {name: {*SERVICES[name].get("environment", {})} for name in (*GRADERS, "api")}
     assert len(queue["worker"]) > 4
     assert [name for name in GRADERS if not queue["worker"] <= given[name]] == []
@@ -453,8 +447,8 @@ def test_a_grader_of_code_is_attacked_in_its_own_build_as_the_user_that_it_runs_
     )
     assert f"self_test.sh {name.removeprefix('grader-')} " in found[proof][1]
     assert ("USER", SERVICES[name]["user"]) in found[:proof]
-    assert ("ARG", "PROOF=auto") in found[:proof]
-    assert SERVICES[name]["build"]["args"]["PROOF"] == "${GRADUS_PROOF:-auto}"
+    assert ("ARG", "SELF_TEST=auto") in found[:proof]
+    assert SERVICES[name]["build"]["args"]["SELF_TEST"] == "${GRADUS_IMAGE_SELF_TEST:-auto}"
     assert not [word for word, _ in found[proof + 1 :] if word in ("RUN", "COPY")], (
         "what comes later was not proven"
     )
@@ -534,7 +528,8 @@ def test_a_shipped_image_has_no_compiler_and_no_package_lists(dockerfile: Path) 
 def test_python_packages_are_pinned_by_the_lock_file(dockerfile: Path) -> None:
     installs = re.findall(r"pip install [^&]*", " ".join(values(instructions(dockerfile), "RUN")))
     pins = ("-c requirements.lock", "-c requirements-vllm.lock", "--no-deps")
-    assert all(any(pin in install for pin in pins) for install in installs)
+    for install in installs:
+        assert any(pin in install for pin in pins), install
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)

@@ -32,7 +32,8 @@ class Api:
     """An API over Redis in a thread of its own, with one live worker that claims nothing."""
 
     def __init__(self, redis_url: str) -> None:
-        self._redis_url, self.ready = redis_url, threading.Event()
+        self._redis_url = redis_url
+        self.ready = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     def call(self, act: Callable[[StreamsBroker], Any]) -> Any:
@@ -43,7 +44,8 @@ class Api:
         self.ready.set()
 
     async def _run(self) -> None:
-        self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self.stopping = asyncio.Event()
         self.broker = StreamsBroker(self._redis_url)
         await self.broker.heartbeat("w", INFO, 600)
         settings = ApiSettings(**(SETTINGS | {"keys": KEYS}))

@@ -117,7 +117,8 @@ def redis(redis_server: Callable[..., RedisServer]) -> str:
 @pytest.fixture(scope="module")
 def api(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API, in an environment without the example."""
-    port, log = free_port(), tmp_path_factory.mktemp("api") / "log"
+    port = free_port()
+    log = tmp_path_factory.mktemp("api") / "log"
     url = f"http://127.0.0.1:{port}"
     with running(sys.executable, log, "serve", "--redis", redis, "--port", str(port)) as process:
         answered(f"{url}/healthz", process, log)
@@ -184,7 +185,8 @@ def test_a_running_api_learns_the_grader_from_its_worker(
 
 
 def test_right_and_wrong_answers(graded: dict[str, Json]) -> None:
-    right, wrong = graded["right"], graded["wrong"]
+    right = graded["right"]
+    wrong = graded["wrong"]
     assert (right["passed"], right["reward"]) == (True, 1.0)
     assert right["components"] == {"compile": 0.1, "returns": 0.1, "tests": 0.8}
     assert (wrong["passed"], wrong["tests"]) == (False, {"passed": 1, "total": 3})
@@ -200,6 +202,7 @@ def test_a_hostile_answer_must_not(attack: Attack, graded: dict[str, Json]) -> N
     assert found["reward"] <= 0.2 + 0.8 * attack.earned / 3 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_attack_command_finds_the_corpus_in_the_package(url: str, python: Path) -> None:
     line, environment = command(python, "attack", "python", "--quiet", "--url", url)
     done = subprocess.run(
@@ -257,6 +260,7 @@ def test_the_api_lists_it_with_its_rubrics(url: str) -> None:
     assert live["python"]["rubrics"] == ["python/graduated@1", "python/strict@1"]
 
 
+@pytest.mark.slow
 def test_an_evaluation_without_the_package_reports_rates_and_components(
     url: str, gradus: Cli, tmp_path: Path
 ) -> None:
@@ -308,7 +312,7 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(
         "python",
     )
     assert listed["held_out"]["pass_rate"] == 0.5
-    assert gradus("replay", out, "--url", url, "--quiet").status == 0
+    assert gradus("replay", out, "--url", url).status == 0
     assert typo.status == 2
     assert "there is no grader 'pyton'" in typo.err
 

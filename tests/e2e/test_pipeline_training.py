@@ -50,7 +50,6 @@ GATES = [
 ]
 MEASURED = {"samples": 1, "limit": 30, "greedy": False}
 CHANGES: dict[str, Any] = {
-    "slots": 2,
     # The supervised model has to earn enough for a worse one to be told from it.
     "stages.sft.set": {
         "max_steps": 110,
@@ -106,6 +105,7 @@ def end_once(
     return said
 
 
+@pytest.mark.slow
 def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     changes = {"folder": str(folder), **CHANGES}
@@ -123,10 +123,9 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
     assert "promotion refused" in said
     assert "resuming from" in (folder / "grpo" / "training.log").read_text()
     stages = state_of(folder)
-    assert stages["grpo"]["attempts"] == 2
     assert {
         name: entry["status"] for name, entry in stages.items() if entry["status"] != "done"
-    } == {"promotion": "refused"}
+    } == {"promotion": "failed"}
     record = json.loads((folder / "promotion" / "promotion.json").read_text())
     assert record["promoted"] is False
     gates = {gate["name"]: gate for gate in record["gates"]}
@@ -147,28 +146,28 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
     said, _ = again.communicate()
     assert again.returncode == 0, said
     assert json.loads((folder / "promotion" / "promotion.json").read_text())["promoted"] is True
-    assert [
-        entry["attempts"] for name, entry in state_of(folder).items() if name != "promotion"
-    ] == [entry["attempts"] for name, entry in stages.items() if name != "promotion"]
+    assert said.count("done before") == len(stages) - 1
 
 
-@pytest.mark.slow
-def test_a_training_saves_its_step_when_the_pipeline_is_killed_and_goes_on_from_there(
+def test_a_training_goes_on_after_the_pipeline_was_killed_and_its_model_is_promoted(
     tmp_path: Path,
 ) -> None:
-    folder, file = tmp_path / "out", tmp_path / "pipeline.yaml"
+    folder = tmp_path / "out"
+    file = tmp_path / "pipeline.yaml"
     settings = {
-        "max_steps": 100,
+        "max_steps": 40,
         "logging_steps": 1,
         "per_device_train_batch_size": 16,
-        "data.limit": 1600,
+        "data.limit": 640,
     }
     stage = {
         "kind": "train",
         "config": str(DEMO.parents[1] / "train" / "demo_sft.yaml"),
         "set": settings,
     }
-    file.write_text(json.dumps({"name": "stopped", "stages": {"sft": stage}}))
+    learnt = {"name": "loss", "of": "{sft.metrics}", "metric": "loss", "at_most": 100}
+    gate = {"kind": "gate", "model": "{sft.model}", "gates": [{**learnt, "bound": "value"}]}
+    file.write_text(json.dumps({"name": "stopped", "stages": {"sft": stage, "gate": gate}}))
     changes = {"folder": str(folder)}
     metrics = folder / "sft" / "metrics.jsonl"
     # the loss before the first step is measured, too, and there is nothing to save then
@@ -183,4 +182,8 @@ def test_a_training_saves_its_step_when_the_pipeline_is_killed_and_goes_on_from_
     said, _ = last.communicate()
     assert last.returncode == 0, said
     assert "resuming from" in (folder / "sft" / "training.log").read_text()
-    assert (state_of(folder)["sft"]["status"], state_of(folder)["sft"]["attempts"]) == ("done", 2)
+    assert state_of(folder)["sft"]["status"] == "done"
+    record = json.loads((folder / "gate" / "promotion.json").read_text())
+    assert record["promoted"] is True
+    assert "model.safetensors" in record["model"]["files"]
+    assert "data.json" in record["lineage"]["stages"]["sft"]["left"]

@@ -110,8 +110,7 @@ def holds(actual: Any, shown: Any) -> bool:
     return bool(actual == shown)
 
 
-def test_readme_is_short_and_every_command_is_run_somewhere() -> None:
-    assert len(README.splitlines()) <= 120
+def test_every_command_of_readme_is_run_somewhere() -> None:
     assert [name for name in ELSEWHERE if name not in COMMANDS] == []
     for file, text in ELSEWHERE.values():
         assert text in (ROOT / file).read_text(encoding="utf-8"), f"{file} no longer has {text}"
@@ -165,7 +164,8 @@ def test_a_file_is_graded_without_a_server(shell: dict[str, str], ocaml_grader: 
 def test_api_and_worker_meet_in_redis(
     shell: dict[str, str], redis_server: Callable[..., RedisServer], ocaml_grader: object
 ) -> None:
-    url, port = redis_server().url, free_port()
+    url = redis_server().url
+    port = free_port()
     serve, worker = (command.replace("redis://127.0.0.1:6379/0", url) for command in HERE[2:])
     with ExitStack() as services:
         services.enter_context(running(f"{serve} --port {port}", shell, answers(port, "/healthz")))

@@ -11,17 +11,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NEEDS_BROWSER, colored, drawn, errors, flaws
+from browser import NEEDS_BROWSER, colored, drawn, flaws
 from browser import opened_from_a_file as opened
-from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
-from sample_evaluations import evaluation_of, hostile_evaluation, rich_evaluation, stored
+from report_runs import (
+    RIGHT,
+    STUCK,
+    WRONG,
+    XSS,
+    comparison_page,
+    evaluation,
+    hostile_run,
+    lines,
+    rich_run,
+    tiny_run,
+)
+from sample_evaluations import hostile_evaluation, rich_evaluation, stored
 
 from gradus.contract import Graded
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.report import write_comparison_report, write_report
+from trainer.evaluate.report import write_report
 
 pytestmark = NEEDS_BROWSER
-WIDTHS = (1280, 768, 375)
+SLOW = pytest.mark.slow
+LOADS = [
+    ("report", 1280),
+    ("comparison", 375),
+    *(pytest.param("report", width, marks=SLOW) for width in (768, 375)),
+    *(pytest.param("evaluation", width, marks=SLOW) for width in (1280, 768, 375)),
+    *(pytest.param("comparison", width, marks=SLOW) for width in (1280, 768)),
+]
+"""Kinds of page and widths. One narrow and one wide page show most of what can go wrong."""
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +57,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "report": write_report(rich_run(folder / "rich"), folder / "report.html"),
         "evaluation": write_report(sides[1], folder / "evaluation.html"),
-        "comparison": write_comparison_report(
-            found, sides[0], sides[1], folder / "comparison.html"
-        ),
+        "comparison": comparison_page(found, sides[0], sides[1], folder / "comparison.html"),
         "hostile": write_report(hostile_run(folder / "hostile"), folder / "hostile.html"),
         "hostile evaluation": write_report(sides[2], folder / "hostile-evaluation.html"),
-        "hostile comparison": write_comparison_report(
+        "hostile comparison": comparison_page(
             compare(odd[0], odd[0]), sides[2], sides[2], folder / "hostile-comparison.html"
         ),
     }
@@ -71,8 +88,7 @@ def tiny(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
 # ---------------------------------------------------------------------- every page
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
+@pytest.mark.parametrize(("kind", "width"), LOADS)
 def test_it_opens_from_a_file_without_flaws_and_without_the_network(
     browser: Any, pages: dict[str, Path], kind: str, width: int
 ) -> None:
@@ -80,6 +96,7 @@ def test_it_opens_from_a_file_without_flaws_and_without_the_network(
     assert opened(browser, page, width=width) == [page.as_uri()]
     drawn(browser)
     assert flaws(browser, kind, width, 20_000) == []
+    assert browser.execute_script(SMALL_TEXTS) == []
     for scheme in ("light", "dark"):
         colored(browser, scheme)
         ground = browser.execute_script(
@@ -88,23 +105,23 @@ def test_it_opens_from_a_file_without_flaws_and_without_the_network(
         assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) is (scheme == "light")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
-def test_every_text_has_eleven_pixels_at_least(
-    browser: Any, pages: dict[str, Path], kind: str, width: int
-) -> None:
-    opened(browser, pages[kind], width=width)
-    drawn(browser)
-    small = """
-      return [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() &&
-        [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) &&
-        !one.closest("script, .unseen") && parseFloat(getComputedStyle(one).fontSize) < 11)
-        .map((one) => one.outerHTML.slice(0, 80));
-    """
-    assert browser.execute_script(small) == []
+SMALL_TEXTS = """
+  return [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() &&
+    [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) &&
+    !one.closest("script, .unseen") && parseFloat(getComputedStyle(one).fontSize) < 11)
+    .map((one) => one.outerHTML.slice(0, 80));
+"""
+"""JavaScript that lists the texts of less than eleven pixels."""
 
 
-@pytest.mark.parametrize("kind", ["hostile", "hostile evaluation", "hostile comparison"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "hostile",
+        pytest.param("hostile evaluation", marks=SLOW),
+        pytest.param("hostile comparison", marks=SLOW),
+    ],
+)
 def test_hostile_texts_run_nothing_and_are_shown(
     browser: Any, pages: dict[str, Path], kind: str
 ) -> None:
@@ -114,6 +131,9 @@ def test_hostile_texts_run_nothing_and_are_shown(
     text = text_of(browser, pages[kind])
     assert "<img src=x onerror=alert(1)>" in text
     assert "{{7*7}}" in text
+    if kind == "hostile":
+        assert XSS[:100] in text
+        assert re.search(r"29\d,\d{3} more characters are in the completions of “after”", text)
 
 
 @pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
@@ -126,14 +146,14 @@ def test_pictures_tables_and_regions_are_labelled(
       const bad = ids.filter((id, n) => ids.indexOf(id) !== n);
       const none = (selector, fits) => [...document.querySelectorAll(selector)].filter((one) => !fits(one));
       return [
-        ...none("svg", (one) => one.getAttribute("role") === "img" && one.getAttribute("aria-label")),
+        ...none(".canvas", (one) => one.ariaLabel && one.getAttribute("aria-valuetext")),
         ...none("table", (one) => one.querySelector("caption")?.textContent),
         ...none("th", (one) => one.hasAttribute("scope")),
         ...none("main section", (one) => ids.includes(one.getAttribute("aria-labelledby")) || one.ariaLabel),
       ].map((one) => one.outerHTML.slice(0, 100)).concat(bad);
     """  # noqa: E501
     assert browser.execute_script(unlabelled) == []
-    assert browser.execute_script("return document.querySelectorAll('svg').length") >= (
+    assert browser.execute_script("return document.querySelectorAll('canvas').length") >= (
         8 if kind == "report" else 0
     )
     levels = browser.execute_script(
@@ -163,14 +183,13 @@ def test_curves_can_be_drawn_over_time_and_tokens(browser: Any, tmp_path: Path) 
     ]
     lines(tmp_path / "metrics.jsonl", rows)
     opened(browser, write_report(tmp_path, tmp_path / "report.html"))
-    for axis, first, ticks in (("tokens", "tokens 500", "1,000"), ("time", "minutes 0", "1.5")):
+    for axis, first in (("tokens", "tokens 500"), ("time", "minutes 0")):
         choose = "const axis = document.getElementById('axis'); axis.value = arguments[0];"
         browser.execute_script(f"{choose} axis.dispatchEvent(new Event('change'))", axis)
         label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute(
             "aria-label"
         )
         assert f"{first}: reward 0.25" in label
-        assert ticks in browser.find_element("css selector", "figure.large .x-axis").text
 
 
 def test_it_prints_with_everything_opened(browser: Any, pages: dict[str, Path]) -> None:
@@ -214,12 +233,6 @@ def test_the_funnel_flags_and_faults_are_in_words(tiny: str) -> None:
         "evaluation “before” worker 1 the worker that held job '81ab' died after 12 s",
     ):  # fmt: skip
         assert level in tiny
-
-
-def test_marks_show_what_differs_between_two_completions(browser: Any, tmp_path: Path) -> None:
-    written(browser, tiny_run(tmp_path / "tiny"))
-    marks = [mark.text for mark in browser.find_elements("css selector", "mark")]
-    assert marks[:2] == ["-", "+"]
 
 
 @pytest.mark.parametrize(
@@ -288,31 +301,6 @@ def test_what_was_not_measured_is_said(browser: Any, tmp_path: Path) -> None:
     assert "nothing was graded" in text
 
 
-def test_an_empty_folder_names_what_is_missing(browser: Any, tmp_path: Path) -> None:
-    text = written(browser, tmp_path)
-    for name in ("config.resolved.json", "metrics.jsonl", "completions.jsonl", "eval/"):
-        assert f"{name} " in text
-
-
-def test_gaps_are_gaps_and_one_step_is_enough_for_a_picture(browser: Any, tmp_path: Path) -> None:
-    lines(
-        tmp_path / "metrics.jsonl",
-        [{"step": n, "reward": r} for n, r in ((1, 0.5), (2, None), (4, 0.5))],
-    )
-    written(browser, tmp_path)
-    paths = (
-        "return [...document.querySelectorAll('figure.large path.line.raw')].map((one) =>"
-        " one.getAttribute('d'))"
-    )
-    assert browser.execute_script(paths) == ["", "M0.0 500.0h0M1000.0 500.0h0"]
-    lines(tmp_path / "metrics.jsonl", [{"step": 5, "reward": 0.5, "entropy": 0.0}])
-    written(browser, tmp_path)
-    label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute(
-        "aria-label"
-    )
-    assert "step 5: reward 0.5" in label
-
-
 def test_hidden_characters_are_written_out(browser: Any, tmp_path: Path) -> None:
     completion = "let f = \u202e1 \x1b[31m \u200b \u2066 ok é 漢 🙂"
     for name in ("before", "after"):
@@ -322,19 +310,14 @@ def test_hidden_characters_are_written_out(browser: Any, tmp_path: Path) -> None
     assert "⟨U+202E⟩1 ␛[31m ⟨U+200B⟩ ⟨U+2066⟩ ok é 漢 🙂" in text
 
 
-def test_what_is_left_out_of_huge_completions_is_said(browser: Any, pages: dict[str, Path]) -> None:
-    text = text_of(browser, pages["hostile"])
-    assert re.search(r"29\d,\d{3} more characters are in the completions of “after”", text)
-
-
 def test_the_page_of_an_evaluation_has_rates_turns_groups_and_faults(
     browser: Any, pages: dict[str, Path]
 ) -> None:
     text = text_of(browser, pages["evaluation"])
     for wanted in (
-        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2", "never green",  # noqa: E501
+        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2",
         "type-checks", "tests that pass, on average", "Tasks that pass, by difficulty", "Tasks that pass, by kind",  # noqa: E501
-        "Verdicts by reward", "Completions by length in", "tokens per second, all together", "Did not pass",  # noqa: E501
+        "tokens per second, all together", "Did not pass",
         "Names that do not exist", "List.summ", "What the figures are",
     ):  # fmt: skip
         assert wanted in text
@@ -361,43 +344,14 @@ def test_a_run_over_turns_has_rates_repairs_tokens_and_reasons_by_turn(
     lines(run / "metrics.jsonl", [{**one, **told} for one in metrics])
     text = written(browser, run)
     for wanted in (
-        "Pass rate by turn", "by turn 2", "repaired, of those asked again", "Tokens per turn", "turn 1",  # noqa: E501
-        "Why chains end", "passed", "turns", "cut", "turns/asked_again",
+        "Pass rate by turn", "by turn 2", "Tokens per turn", "turn 1",
+        "Why chains end", "passed", "turns", "cut", "turns/asked_again", "turns/repaired",
     ):  # fmt: skip
         assert wanted in text
     single = written(browser, rich_run(tmp_path / "single", steps=3))
     assert not any(
         absent in single for absent in ("Pass rate by turn", "Tokens per turn", "Why chains end")
     )
-
-
-def test_an_evaluation_without_turns_has_no_table_of_them(browser: Any, tmp_path: Path) -> None:
-    found, records = rich_evaluation("after", 0.6)
-    text = text_of(
-        browser,
-        write_report(stored(tmp_path, evaluation_of("x", records), records), tmp_path / "r.html"),
-    )
-    assert found.name == "after"
-    assert "green by turn" not in text
-
-
-def test_an_evaluation_of_an_earlier_version_is_shown(browser: Any, tmp_path: Path) -> None:
-    run = rich_run(tmp_path / "rich")
-    for file in (run / "eval").glob("*.json"):
-        given = json.loads(file.read_text())
-        del given["grader_description"]
-        for measured in given["measurements"]:
-            del measured["details"], measured["turns"]
-        file.write_text(json.dumps(given))
-    text = written(browser, run)
-    assert errors(browser) == []
-    for wanted in (
-        "rose from 45.0% to 96.7%",
-        "it type-checks",
-        "Tasks that pass, by kind",
-        "map_add 10 tasks",
-    ):
-        assert wanted in text
 
 
 def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path: Path) -> None:
@@ -421,20 +375,11 @@ def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path
 def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, Path]) -> None:
     text = text_of(browser, pages["comparison"])
     for wanted in (
-        "percentage points, 95% interval", "What was compared", "Tasks by the stage of their middle completion",  # noqa: E501
+        "percentage points, 95% interval", "What was compared",
         "before: types", "pass@1 by kind", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
-        "turned to assignments and loops",
+        "Tasks by where their middle completion stopped, before and after",
     ):  # fmt: skip
         assert wanted in text
     values = [one.text for one in browser.find_elements("css selector", ".hero dd")]
     assert values
     assert not {"0", "–", ""} & set(values), "the first screen has no rows of zeros"
-
-
-def test_attacks_stay_texts(browser: Any, pages: dict[str, Path]) -> None:
-    opened(browser, pages["hostile"])
-    drawn(browser)
-    shown = browser.execute_script(
-        "return [...document.querySelectorAll('dd')].map((one) => one.textContent)"
-    )
-    assert any(XSS[:100] in text for text in shown)

@@ -33,6 +33,7 @@ def written(folder: Path, model: Path, **told: Any) -> Path:
     return folder / "run.yaml"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
     """The run starts as a process, is killed and continued here, and compared with one that ran
     here without a stop."""
@@ -48,7 +49,8 @@ def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Pat
     config = written(
         tmp_path, model, stage="sft", data={"dataset": "rows.jsonl", "held_out": 0.1}, sft=options
     )
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    killed = tmp_path / "killed"
+    whole = tmp_path / "whole"
 
     # The process has far more steps to do than it ever will, so that the kill never comes after its
     # end.

@@ -89,7 +89,8 @@ def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(
 ) -> None:
     if kind.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed")
-    run, reference = tmp_path / "run", tmp_path / "reference"
+    run = tmp_path / "run"
+    reference = tmp_path / "reference"
     launch(kind, config, "--max_steps", "4", "--output_dir", str(reference))
     shutil.copytree(reference, run)
     for later in (run / "checkpoint-4", run / "final"):

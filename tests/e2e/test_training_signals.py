@@ -84,6 +84,7 @@ def test_a_signal_during_imports_is_noted_when_they_are_over(number: signal.Sign
             wish.raise_if_made()
 
 
+@pytest.mark.slow
 def test_a_second_signal_during_imports_ends_the_run_at_once(config: Path) -> None:
     status, said = signalled_while_importing(config, "trl", signal.SIGTERM, times=2)
     assert (status, "Traceback" in said) == (128 + signal.SIGTERM, False)

@@ -203,11 +203,12 @@ async def test_identical_submissions_of_one_call_are_asked_for_once() -> None:
 async def test_identical_submissions_of_concurrent_calls_are_asked_for_once() -> None:
     with scripted(verdicts()) as (url, asked):
         client = quick(url)
-        both = await asyncio.gather(
+        first, second = await asyncio.gather(
             client.grade("ocaml", [submission("a"), submission("b", "reward 0")]),
             client.grade("ocaml", [submission("c")]),
         )
-    assert [[result.id for result in results] for results in both] == [["a", "b"], ["c"]]
+    assert [result.id for result in first] == ["a", "b"]
+    assert [result.id for result in second] == ["c"]
     assert sum(len(body["submissions"]) for body in asked) == 2
 
 
@@ -295,10 +296,9 @@ async def test_after_a_broken_stream_only_what_is_missing_is_asked_for_again() -
             "ocaml", [submission(f"s{i}", f"reward {i}") for i in range(5)]
         )
     assert rewards_of(results) == [1.0] * 5
-    assert [[one["id"] for one in body["submissions"]] for body in asked] == [
-        ["s0", "s1", "s2", "s3", "s4"],
-        ["s2", "s3", "s4"],
-    ]
+    first, second = (body["submissions"] for body in asked)
+    assert [one["id"] for one in first] == ["s0", "s1", "s2", "s3", "s4"]
+    assert [one["id"] for one in second] == ["s2", "s3", "s4"]
 
 
 async def test_overload_is_ridden_out_for_longer_than_outages() -> None:
@@ -307,9 +307,8 @@ async def test_overload_is_ridden_out_for_longer_than_outages() -> None:
     assert len(asked) == 21
 
 
-@pytest.mark.parametrize("after", ["1000", "Fri, 31 Dec 2100 23:59:59 GMT"])
-async def test_a_retry_after_beyond_the_deadline_is_not_waited_for(after: str) -> None:
-    with scripted(problem(429, "the queue is full", Retry_After=after)) as (url, asked):
+async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
+    with scripted(problem(429, "the queue is full", Retry_After="1000")) as (url, asked):
         (result,) = await quick(url).grade("ocaml", [submission("a")], deadline_s=60)
     assert len(asked) == 1
     kind, message = fault_of(result)
@@ -450,7 +449,7 @@ async def test_misuse_found_by_the_service_raises_with_its_detail() -> None:
 
 
 async def test_a_refused_key_raises() -> None:
-    with Service(key_hashes=("0" * 64,)).running() as here:
+    with Service(keys=f"one sha256:{'0' * 64} *").running() as here:
         with pytest.raises(Misuse, match="Authorization: Bearer"):
             await RewardClient(here.url, api_key="wrong").grade("ocaml", [submission("a")])
         with pytest.raises(Misuse, match="Authorization: Bearer"):

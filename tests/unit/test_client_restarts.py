@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 
 import httpx
+import pytest
 
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded
@@ -130,6 +131,7 @@ async def test_a_service_that_hangs_is_left_for_one_that_answers() -> None:
         assert all_graded(await asking, len(SENT))
 
 
+@pytest.mark.slow
 async def test_a_slow_service_that_shows_signs_of_life_is_waited_for() -> None:
     with processes(1) as (one,):
         one.start(holds=True)
@@ -163,6 +165,7 @@ async def test_a_service_that_stops_before_its_answer_is_there_says_so() -> None
     assert answer.headers["retry-after"] == "1"
 
 
+@pytest.mark.slow
 async def test_what_a_stopping_service_leaves_unanswered_another_answers() -> None:
     with processes(2) as (stopping, staying):
         stopping.start(holds=True, shutdown_grace_s=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard_server import append
+from report_data import tasks_by_title
 
 from services.dashboard.evaluations import Evaluation
 from services.dashboard.files import ConfinedDirectory
@@ -28,9 +29,8 @@ def chosen(folder: Path, *sides: list[dict[str, Any]]) -> dict[str, list[str]]:
     evaluations = []
     for n, records in enumerate(sides):
         append(folder / f"{n}.completions.jsonl", records)
-        evaluations.append(Evaluation(str(n), "", None, (), {}, folder / f"{n}.json"))
-    groups = samples_of(ConfinedDirectory(folder), evaluations)["groups"]
-    return {group["title"]: [card["task"] for card in group["cards"]] for group in groups}
+        evaluations.append(Evaluation(str(n), "", None, (), {"stages": []}, folder / f"{n}.json"))
+    return tasks_by_title(samples_of(ConfinedDirectory(folder), evaluations)["groups"])
 
 
 def test_greedy_completions_are_compared_where_there_are_any(tmp_path: Path) -> None:
@@ -59,3 +59,9 @@ def test_of_one_task_the_middle_completion_is_shown(tmp_path: Path) -> None:
         record("a", passed, "sampled", completion=str(passed)) for passed in (True, False, True)
     ]
     assert chosen(tmp_path, records) == {"Passed": ["a"]}
+
+
+def test_of_many_tasks_those_at_even_distances_are_shown(tmp_path: Path) -> None:
+    tasks = [f"t{n}" for n in range(20)]
+    found = chosen(tmp_path, [record(task, passed=True) for task in tasks])
+    assert found == {"Passed": ["t0", "t3", "t6", "t9", "t12", "t15", "t18"]}

@@ -4,21 +4,21 @@ no figure."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from dashboard_server import metric
 
-from services.dashboard.series import (
-    MAX_BINS,
-    MAX_NAMES,
-    Binned,
-    StepLog,
-    finite,
-    mean_of,
-    share_of,
-    step_in,
-)
+from services.dashboard.files import Line
+from services.dashboard.series import MAX_BINS, MAX_NAMES, Binned, StepLog, finite, step_in
+
+
+def log_of(records: Iterable[dict[str, Any]]) -> StepLog:
+    log = StepLog()
+    for record in records:
+        log.add(Line(0, 0, record))
+    return log
 
 
 @pytest.mark.parametrize(
@@ -34,19 +34,16 @@ def test_what_can_be_no_step_is_none(step: Any) -> None:
 
 
 def test_a_short_log_is_kept_exactly() -> None:
-    log = StepLog()
-    for step in range(1, 51):
-        log.add(metric(step, reward=step / 100))
+    log = log_of(metric(step, reward=step / 100) for step in range(1, 51))
     assert log.binned.steps() == list(range(1, 51))
     assert log.binned.means("reward") == [step / 100 for step in range(1, 51)]
-    assert (log.step, log.newest["reward"], log.logged) == (50, 0.5, 50)
+    assert (log.step, log.newest["reward"]) == (50, 0.5)
 
 
 def test_a_log_of_a_hundred_thousand_steps_is_as_small_as_one_of_a_thousand() -> None:
-    log = StepLog()
-    for step in range(100_000):
-        log.add({"step": step, "reward": step / 100_000})
-    steps, means = log.binned.steps(), log.binned.means("reward")
+    log = log_of({"step": step, "reward": step / 100_000} for step in range(100_000))
+    steps = log.binned.steps()
+    means = log.binned.means("reward")
     assert MAX_BINS / 2 <= len(steps) <= MAX_BINS
     assert steps[-1] == log.step == 99_999
     # A bin is called by its last step, and its mean is that of its middle.
@@ -55,45 +52,32 @@ def test_a_log_of_a_hundred_thousand_steps_is_as_small_as_one_of_a_thousand() ->
 
 
 def test_steps_that_are_far_apart_end_in_few_bins_too() -> None:
-    log = StepLog()
-    for step in range(0, 10**12, 10**9):
-        log.add(metric(step))
+    log = log_of(map(metric, range(0, 10**12, 10**9)))
     assert len(log.binned.steps()) <= MAX_BINS
 
 
 def test_a_quantity_that_is_not_always_logged_has_gaps() -> None:
-    log = StepLog()
-    log.add(metric(1, kl=0.5))
-    log.add(metric(2))
-    log.add(metric(3, kl=1.5))
+    log = log_of([metric(1, kl=0.5), metric(2), metric(3, kl=1.5)])
     assert log.binned.means("kl") == [0.5, None, 1.5]
     assert log.latest["kl"] == 1.5
 
 
 def test_a_second_line_of_a_step_adds_what_it_says() -> None:
     """As a measured loss comes after the line of the step that it was measured at."""
-    log = StepLog()
-    log.add({"step": 20, "loss": 2.0})
-    log.add({"step": 20, "eval_loss": 3.0})
+    log = log_of([{"step": 20, "loss": 2.0}, {"step": 20, "eval_loss": 3.0}])
     assert log.newest == {"loss": 2.0, "eval_loss": 3.0}
     assert (log.binned.means("loss"), log.binned.means("eval_loss")) == ([2.0], [3.0])
 
 
 def test_steps_that_are_done_again_replace_what_was_there() -> None:
-    log = StepLog()
-    for step in (1, 2, 3, 4):
-        log.add(metric(step, reward=0.1))
-    for step in (3, 4):
-        log.add(metric(step, reward=0.9))
+    first = [metric(step, reward=0.1) for step in (1, 2, 3, 4)]
+    log = log_of([*first, metric(3, reward=0.9), metric(4, reward=0.9)])
     assert log.binned.steps() == [1, 2, 3, 4]
     assert log.binned.means("reward") == [0.1, 0.1, 0.9, 0.9]
-    assert [step for step, _ in log.recent] == [1, 2, 3, 4]
 
 
 def test_a_line_without_a_step_is_passed_over() -> None:
-    log = StepLog()
-    log.add({"reward": 0.5})
-    log.add({"step": "nonsense", "reward": 0.5})
+    log = log_of([{"reward": 0.5}, {"step": "nonsense", "reward": 0.5}])
     assert log.step is None
     assert log.newest == {}
 
@@ -101,10 +85,11 @@ def test_a_line_without_a_step_is_passed_over() -> None:
 def test_names_made_up_as_it_goes_do_not_fill_the_memory() -> None:
     log = StepLog()
     for step in range(10):
-        log.add({"step": step, **{f"x{step}-{n}": 1.0 for n in range(1000)}, "y" * 10_000: 1.0})
+        made_up = {f"x{step}-{n}": 1.0 for n in range(1000)}
+        log.add(Line(0, 0, {"step": step, "y" * 10_000: 1.0, **made_up}))
     assert len(log.binned.names) == MAX_NAMES
     assert len(log.latest) <= MAX_NAMES
-    assert all(len(values) <= MAX_NAMES for _, values in log.recent)
+    assert all(len(name) <= 100 for name in log.latest)
 
 
 def test_counts_stay_sums_when_bins_widen() -> None:
@@ -113,15 +98,3 @@ def test_counts_stay_sums_when_bins_widen() -> None:
         tally.add(step, {"passed": 1.0})
     assert sum(tally.totals("passed")) == 5000
     assert tally.totals("failed") == [0.0] * len(tally.steps())
-
-
-def test_windows_are_of_logged_steps() -> None:
-    log = StepLog()
-    for step in range(0, 300, 10):
-        log.add(metric(step, reward=float(step)))
-    assert [step for step, _ in log.last_rows(3)] == [270, 280, 290]
-    assert [step for step, _ in log.last_rows(3, before=3)] == [240, 250, 260]
-    assert mean_of(log.last_rows(3), "reward") == 280
-    assert mean_of(log.last_rows(3), "kl") is None
-    assert share_of(log.last_rows(4), "reward") == 275
-    assert share_of([], "reward") == 0

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from report_runs import RIGHT, STUCK, WRONG, lines, record_of
+from report_runs import RIGHT, WRONG, lines, record_of
 from sample_evaluations import evaluation_of
 
-from gradus.contract import Faulted, Graded
+from gradus.contract import Graded
 from trainer.demo.turns import (
     SINGLE,
     TURNS,
     WARM_START,
     measured_of,
     steps_of_single_turns,
-    tables_of,
+    table_of,
 )
-from trainer.evaluate.results import write_outcome
+from trainer.evaluate.breakdowns import turns_of
+from trainer.evaluate.results import measurement_of, write_outcome
 from trainer.rewards.judge import Record
 
-Chains = dict[str, list[list[Graded | Faulted]]]
+Chains = dict[str, list[list[Graded]]]
 """Verdicts of each chain's turns, by task."""
 
 
@@ -42,14 +43,20 @@ def records(chains: Chains) -> tuple[list[Record], list[Record]]:
     return made
 
 
+def measure(run: Path, name: str, chains: Chains) -> None:
+    """What a run leaves of the held-out tasks, asked for twice."""
+    first, later = records(chains)
+    turns = turns_of(first, later, 2)
+    measured = measurement_of(first, mode="sampled", temperature=1.0, samples=2, turns=turns)
+    write_outcome(run, evaluation_of(name, first, measurements=(measured,)), first, later)
+
+
 def seed_folder(folder: Path, after: Chains) -> Path:
     """What the commands of one seed leave: 40 tokens in turns and 30 in single ones."""
     half: Chains = {"a": [[RIGHT], [WRONG, WRONG]], "b": [[WRONG, WRONG], [WRONG, WRONG]]}
-    for name, chains in (("before", half), ("after", after)):
-        first, later = records(chains)
-        write_outcome(folder / "turns", evaluation_of(name, first), first, later)
-    first, later = records(half)
-    write_outcome(folder / "single", evaluation_of("after", first), first, later)
+    measure(folder / "turns", "before", half)
+    measure(folder / "turns", "after", after)
+    measure(folder / "single", "after", half)
     asked = [{"step": step, "turn": turn, "tokens": 10} for step in (1, 2) for turn in (1, 2)]
     lines(folder / "turns" / "turns.jsonl", asked)
     lines(
@@ -64,43 +71,27 @@ REPAIRED: Chains = {"a": [[RIGHT], [WRONG, RIGHT]], "b": [[WRONG, RIGHT], [WRONG
 
 def test_a_chain_passes_in_its_first_turn_or_by_its_last(tmp_path: Path) -> None:
     found = measured_of(seed_folder(tmp_path, REPAIRED))
-    assert (found[TURNS].tokens, found[TURNS].first, found[TURNS].last) == (
-        40,
-        [0.5, 0.0],
-        [1.0, 0.5],
-    )
-    assert (found[SINGLE].tokens, found[SINGLE].first, found[SINGLE].last) == (
-        30,
-        [0.5, 0.0],
-        [0.5, 0.0],
-    )
-    assert found[WARM_START].tokens == 0
+    assert {name: (one.tokens, one.first, one.last) for name, one in found.items()} == {
+        WARM_START: (0, 0.25, 0.25),
+        TURNS: (40, 0.25, 0.75),
+        SINGLE: (30, 0.25, 0.25),
+    }
 
 
 def test_single_turns_get_steps_for_the_tokens_of_all_turns(tmp_path: Path) -> None:
     assert steps_of_single_turns(seed_folder(tmp_path, REPAIRED) / "turns") == 4
 
 
-def test_a_chain_with_a_faulted_answer_is_left_out(tmp_path: Path) -> None:
-    found = measured_of(seed_folder(tmp_path, {"a": [[RIGHT], [WRONG, STUCK]], "b": [[STUCK]]}))[
-        TURNS
-    ]
-    assert (found.first, found.last, found.faulted) == ([1.0], [1.0], 2)
-
-
-def test_the_tables_have_gains_and_differences_over_seeds(tmp_path: Path) -> None:
+def test_the_table_has_gains_and_differences_over_seeds(tmp_path: Path) -> None:
     measured = {seed: measured_of(seed_folder(tmp_path / str(seed), REPAIRED)) for seed in (1, 2)}
-    single, over = tables_of(measured)
-    assert single.row_count == 6
-    by_model = list(zip(*([*column.cells] for column in over.columns), strict=True))
+    by_model = list(zip(*(column.cells for column in table_of(measured).columns), strict=True))
+    same = "25.0% (25.0% to 25.0%)"
+    more = "75.0% (75.0% to 75.0%)"
+    nothing = "+0.0 (+0.0 to +0.0)"
+    gained = "+50.0 (+50.0 to +50.0)"
     assert by_model == [
-        (WARM_START, "25.0% (25.0% to 25.0%)", "25.0% (25.0% to 25.0%)", "+0.0 (+0.0 to +0.0)"),
-        (TURNS, "25.0% (25.0% to 25.0%)", "75.0% (75.0% to 75.0%)", "+50.0 (+50.0 to +50.0)"),
-        (SINGLE, "25.0% (25.0% to 25.0%)", "25.0% (25.0% to 25.0%)", "+0.0 (+0.0 to +0.0)"),
-        (
-            f"{TURNS} minus {SINGLE}, points",
-            "+0.0 (+0.0 to +0.0)",
-            "+50.0 (+50.0 to +50.0)",
-            "+50.0 (+50.0 to +50.0)",
-        ),
+        (WARM_START, "0", same, same, nothing),
+        (TURNS, "40", same, more, gained),
+        (SINGLE, "30", same, same, nothing),
+        (f"{TURNS} minus {SINGLE}, points", "", nothing, gained, gained),
     ]

@@ -12,14 +12,14 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_runs import verdict
 
 from corpus.trajectories import Step, Trajectory
-from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
+from corpus.trajectory_formats import TOOLS, chat_row
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
 from trainer.evaluate.openai_client import Server
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.setup import SamplingOptions
 from trainer.evaluate.tool_call_eval import Calls, calls_of, cut_points, main
-from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony
+from trainer.evaluate.tool_calls import Call, calls_in, declared
 from trainer.rewards.judge import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
@@ -232,34 +232,6 @@ def test_arguments_deep_within_each_other_are_read_or_refused() -> None:
         assert found.problem in (None, "not JSON")
 
 
-def test_what_harmony_declares_is_read_from_the_prompt() -> None:
-    prompt = next(harmony_turns(TRAJECTORY))["prompt"]
-    ask = lambda given, value: (  # noqa: E731
-        calls_in("", [{"name": TOOL, "arguments": json.dumps(value)}], given)[0].problem
-    )  # noqa: E731
-    tools = declared_in_harmony(prompt)
-    assert set(tools) == {TOOL}
-    assert ask(tools, {"code": "x"}) is None
-    for wrong in ({}, {"code": 7}, {"code": "x", "how": 1}):
-        assert ask(tools, wrong) == "arguments"
-    more = declared_in_harmony(
-        prompt.replace("code: string,", "code: string,\nhow?: number,\nwhere: string[],")
-    )
-    assert ask(more, {"code": "x", "where": []}) is None
-    assert ask(more, {"code": "x", "where": ["a"], "how": 1.5}) is None
-    for wrong in (
-        {"code": "x"},
-        {"where": []},
-        {"code": "x", "where": [7]},
-        {"code": "x", "where": [], "how": "a"},
-    ):
-        assert ask(more, wrong) == "arguments"
-    with pytest.raises(ValueError, match="type is not read"):
-        declared_in_harmony(prompt.replace("code: string,", "code: string | number,"))
-    with pytest.raises(ValueError, match="declares no functions"):
-        declared_in_harmony("<|start|>user<|message|>hm<|end|>")
-
-
 # ----------------------------------------------------------------------------------------- figures
 
 
@@ -352,7 +324,7 @@ def said_with_calls(body: Json) -> Reply:
 
 def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, Calls, list[Json]]:
     with OpenAiLike(answer).serving() as like:
-        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        server = Server(like.url, attempts=2, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
         status = main(SamplingOptions(**{**given, **changed}), data, out)
         return (
@@ -383,7 +355,8 @@ def test_the_same_command_goes_on_where_a_server_failed(tmp_path: Path) -> None:
     failing = lambda text, body, before: (  # noqa: E731
         refused(503) if len(body["messages"]) == 2 else said_with_calls(body)
     )  # noqa: E731
-    data, out = chats(tmp_path), tmp_path / "out"
+    data = chats(tmp_path)
+    out = tmp_path / "out"
     status, found, _ = measured(failing, data, out)
     assert (status, found.unwritten, found.turns) == (3, {"server": 2}, 4)
     status, found, asked = measured(lambda text, body, before: said_with_calls(body), data, out)
@@ -415,24 +388,11 @@ def test_a_server_that_answers_nonsense_has_malformed_calls_or_none(
     assert sum(found.malformed.values()) == found.calls == (3 if isinstance(calls, list) else 0)
 
 
-def test_harmony_is_asked_by_text(tmp_path: Path) -> None:
-    data = written(list(harmony_turns(TRAJECTORY)), tmp_path / "turns.jsonl")
-    status, found, asked = measured(lambda *_: HARMONY, data, tmp_path / "out")
-    assert status == 0
-    assert (found.trajectories, found.turns, found.calls) == (1, 3, 3)
-    assert found.selection is not None
-    assert found.selection.value == pytest.approx(2 / 3)
-    assert all(body["prompt"].endswith("<|start|>assistant") for body in asked)
-
-
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
         ([], "holds no rows"),
-        ([{"id": "a"}], "neither messages and tools"),
-        ([harmony_row(TRAJECTORY)], "--per-turn"),
-        ([chat_row(TRAJECTORY)] * 2, "occurred before"),
-        ([chat_row(TRAJECTORY), *harmony_turns(TRAJECTORY)], "another form"),
+        ([{"id": "a"}], "role and content"),
         ([chat_row(TRAJECTORY) | {"tools": []}], "no list of tools"),
         ([chat_row(TRAJECTORY) | {"tools": "["}], "tools"),
         ([chat_row(TRAJECTORY) | {"tools": [{"function": {}}]}], "without a name"),
@@ -446,7 +406,6 @@ def test_harmony_is_asked_by_text(tmp_path: Path) -> None:
             ],
             "role and content",
         ),
-        ([{"id": "a", "prompt": "p", "completion": "c"}], "declares no functions"),
     ],
 )
 def test_rows_that_are_no_trajectories_are_refused_by_name(
@@ -455,12 +414,6 @@ def test_rows_that_are_no_trajectories_are_refused_by_name(
     data = written(rows, tmp_path / "rows.jsonl")
     with pytest.raises(Misuse, match=why):
         list(cut_points(data, None, served=True))
-
-
-@pytest.mark.parametrize("changed", [{"samples": 2}, {"turns": 2}, {"max_new_tokens": 0}])
-def test_each_turn_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
-    with pytest.raises(Misuse, match=r"once|max_new_tokens"):
-        measured(lambda *_: "x", chats(tmp_path), tmp_path / "out", **changed)
 
 
 @pytest.mark.training

@@ -1,5 +1,4 @@
-"""Declining: what an answer is by its form, over-refusal by its phrases, exact figures, and whole
-measurements."""
+"""Declining: what an answer is by its form, exact figures, and whole measurements."""
 
 from __future__ import annotations
 
@@ -9,20 +8,15 @@ from typing import Any
 
 import pytest
 from fake_openai_server import Json, OpenAiLike, Reply, refused
-from report_runs import RIGHT, UNTYPED, WRONG, record_of, verdict
 
-from gradus.contract import Graded, Stage
 from gradus.errors import Misuse
 from gradus.languages import DECLINE_INSTRUCTION
 from gradus.resources import configs
 from gradus.row_reader import read_rows
 from trainer.config.run import PromptConfig
-from trainer.evaluate.breakdowns import details_of
 from trainer.evaluate.openai_client import Server
-from trainer.evaluate.refusal_eval import Declines, asks_in, main
+from trainer.evaluate.refusal_eval import Declines, answered, asks_in, main
 from trainer.evaluate.setup import SamplingOptions
-from trainer.evaluate.verdicts import PHRASES, answered, is_declined
-from trainer.rewards.judge import Record
 
 ASKS = configs() / "tasks" / "declines.jsonl"
 CODE = "```rust\npub fn f() {}\n```"
@@ -59,48 +53,6 @@ def test_an_answer_is_what_its_form_says(completion: str, is_: str) -> None:
     assert answered(completion) == is_
 
 
-# ---------------------------------------------------------------------- over-refusal
-
-
-def record(completion: str, task: str = "a", result: Graded = UNTYPED) -> Record:
-    return record_of(
-        result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion
-    )
-
-
-@pytest.mark.parametrize("phrase", PHRASES)
-def test_each_phrase_without_code_declines(phrase: str) -> None:
-    assert is_declined(record(f"Well, {phrase} that."))
-    assert is_declined(
-        record(f"Well, {phrase.upper()} that.".replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"))
-    )
-
-
-@pytest.mark.parametrize(
-    ("completion", "result"),
-    [
-        (f"I can't be sure, but:\n{CODE}", UNTYPED),
-        ("(* I can't do better *) let f x = x", RIGHT),
-        ("(* I can't do better *) let f x = x", WRONG),
-        ("let f x = y", UNTYPED),
-        ("<think>I can't.</think> let f x = y", UNTYPED),
-        ("", UNTYPED),
-    ],
-)
-def test_what_has_code_or_says_nothing_does_not_decline(completion: str, result: Graded) -> None:
-    assert not is_declined(record(completion, result=result))
-
-
-def test_the_share_of_hand_made_answers_is_exactly_this() -> None:
-    found = details_of(
-        [record("I can't."), record(CODE), record("CANNOT: no.", "b"), record("?", "c")]
-    ).declined
-    assert found is not None
-    assert found.value == pytest.approx((0.5 + 1 + 0) / 3)
-    story = verdict(0.2, grader="story@1", stage=Stage.EXTRACT)
-    assert details_of([record("I can't.", result=story)]).declined is None
-
-
 # ---------------------------------------------------------------------- our own asks
 
 
@@ -121,7 +73,7 @@ def measured(
     answer: Any, data: Path, out: Path, **changed: Any
 ) -> tuple[int, Declines, OpenAiLike]:
     with OpenAiLike(answer).serving() as like:
-        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        server = Server(like.url, attempts=2, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
         status = main(SamplingOptions(**{**given, **changed}), data, out)
         return status, Declines.model_validate_json((out / "declines.json").read_text()), like
@@ -184,7 +136,7 @@ def test_a_model_that_always_says_the_same_is_no_better_than_chance(
         ([{"id": "a", "prompt": ["x"], "can": True}], "prompt: is not a text"),
         ([{"id": "a", "prompt": "x"}], "can: must say"),
         ([{"id": "a", "prompt": "x", "can": "yes"}], "can: must say"),
-        ([{"id": "a", "prompt": "x", "can": True}] * 2, "occurred before"),
+        ([{"id": "a", "prompt": "x", "can": True}] * 2, "id of its own"),
         ([{"id": "a", "prompt": "x", "can": True, "pair": 7}], "pair: is not a text"),
         ([{"id": "a", "prompt": "x", "can": True, "kind": []}], "kind: is not a text"),
     ],
@@ -195,9 +147,3 @@ def test_rows_that_are_no_asks_are_refused_by_name(
     data = rows_of(tmp_path / "asks.jsonl", *rows)
     with pytest.raises(Misuse, match=why):
         measured(lambda *_: NO, data, tmp_path / "out")
-
-
-@pytest.mark.parametrize("changed", [{"samples": 2}, {"turns": 2}])
-def test_everything_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
-    with pytest.raises(Misuse, match="once"):
-        measured(lambda *_: NO, ASKS, tmp_path / "out", **changed)

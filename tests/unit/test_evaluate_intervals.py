@@ -173,10 +173,7 @@ def test_a_uniform_change_still_has_width() -> None:
 def test_sign_flips_are_the_share_of_all_signs_that_go_as_far() -> None:
     changes = [0.5, -0.25, 0.75, 0.0, 0.25, 0.1]
     moved = [change for change in changes if change]
-    sums = [
-        abs(sum(s * c for s, c in zip(signs, moved, strict=True)))
-        for signs in product((1, -1), repeat=len(moved))
-    ]
+    sums = [abs(np.dot(signs, moved)) for signs in product((1, -1), repeat=len(moved))]
     expected = sum(total >= abs(sum(moved)) - 1e-12 for total in sums) / len(sums)
     assert sign_flip(changes) == pytest.approx(expected)
     assert sign_flip([]) == sign_flip([0.0, 0.0]) == 1.0
@@ -208,7 +205,8 @@ def test_bootstraps_agree_with_scipys() -> None:
         (values,), np.mean, method="percentile", n_resamples=10_000, rng=draw
     ).confidence_interval
     assert bootstrap(list(values)) == pytest.approx((theirs.low, theirs.high), abs=0.01)
-    tops, bottoms = draw.uniform(1, 3, size=50), draw.integers(1, 40, size=50)
+    tops = draw.uniform(1, 3, size=50)
+    bottoms = draw.integers(1, 40, size=50)
     ratio = lambda a, b, axis: a.sum(axis=axis) / b.sum(axis=axis)  # noqa: E731
     theirs = stats.bootstrap(
         (tops, bottoms), ratio, paired=True, method="percentile", n_resamples=10_000, rng=draw

@@ -50,19 +50,17 @@ def test_the_shares_of_hand_made_answers_are_exactly_these() -> None:
     found = details_of(records).invented
     assert found is not None
     assert found.answers is not None
-    assert found.errors is not None
     # Half of a's answers, b's one, not c's; tasks weigh alike.
     assert found.answers.value == pytest.approx((0.5 + 1 + 0) / 3)
-    assert found.errors.value == pytest.approx(4 / 6)
     assert found.names == {"foo": 2, "bar": 1}, "each answer counts once"
 
 
-def test_without_errors_there_is_no_share_of_errors() -> None:
-    found = details_of([answer("a")]).invented
+def test_without_errors_no_name_is_invented() -> None:
+    found = invented_of([answer("a")], "rust")
     assert found is not None
     assert found.answers is not None
-    assert (found.answers.value, found.errors, found.names) == (0.0, None, {})
-    assert invented_of([], "rust") == HallucinatedNames(answers=None, errors=None, names={})
+    assert (found.answers.value, found.names) == (0.0, {})
+    assert invented_of([], "rust") == HallucinatedNames(answers=None, names={})
     assert invented_of([answer("a")], "story") is None
 
 
@@ -71,15 +69,14 @@ def test_warnings_other_stages_and_faults_do_not_count() -> None:
         answer("a", missing("foo").model_copy(update={"severity": Severity.WARNING})),
         answer("b", missing("foo").model_copy(update={"stage": Stage.TESTS})),
     ]
-    assert (
-        details_of(silent).invented or HallucinatedNames(answers=None, errors=None, names={"x": 1})
-    ).names == {}
+    found = invented_of(silent, "rust")
+    assert found is not None
+    assert found.names == {}
 
 
 def test_many_names_are_cut_to_the_most_frequent() -> None:
-    records = [
-        answer(str(n), *(missing(f"f{k}") for k in range(n + 1))) for n in range(MOST_NAMES + 5)
-    ]
+    names = [missing(f"f{n}") for n in range(MOST_NAMES + 5)]
+    records = [answer(str(n), *names[: n + 1]) for n in range(MOST_NAMES + 5)]
     found = invented_of(records, "rust")
     assert found is not None
     assert list(found.names.items())[:2] == [("f0", MOST_NAMES + 5), ("f1", MOST_NAMES + 4)]

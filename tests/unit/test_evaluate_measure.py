@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from gradus.client import RewardClient
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
 from trainer.config.run import PromptConfig
@@ -41,6 +42,7 @@ from trainer.evaluate.results import (
 from trainer.evaluate.setup import SamplingOptions, plan_of
 from trainer.rewards.judge import Record
 
+OCAML = description_of("ocaml")
 TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
 PROBLEMS = [
     Problem("a", "(* add 1 *)\n", TASK, "add"),
@@ -63,7 +65,8 @@ class Service:
         return httpx.Response(200, text="\n".join(lines) + "\n")
 
     def _result(self, submission: dict[str, Any]) -> dict[str, Any]:
-        said, id = submission["completion"], submission["id"]
+        said = submission["completion"]
+        id = submission["id"]
         if said == "stuck":
             fault = {"kind": "worker", "message": "the worker died", "retryable": True}
             return {"id": id, "status": "faulted", "fault": fault}
@@ -145,7 +148,7 @@ def measured(
             )
 
     records = asyncio.run(collected())
-    return Measured(evaluation_of(records, asked, name="n", duration_s=1.0), records)
+    return Measured(evaluation_of(records, asked, OCAML, name="n", duration_s=1.0), records)
 
 
 def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None:
@@ -191,8 +194,8 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
     large = measured(plan())
     monkeypatch.setattr("trainer.evaluate.collect.HANDFUL", 1)
     small = measured(plan())
-    texts = [[record["completion"] for record in found.records] for found in (small, large)]
-    assert texts[0] == texts[1]
+    texts = [record["completion"] for record in small.records]
+    assert texts == [record["completion"] for record in large.records]
     assert [(r["prompt_id"], r["sample"]) for r in small.records[:5]] == [
         ("a", 0),
         ("a", 1),
@@ -200,11 +203,10 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
         ("a", 3),
         ("b", 0),
     ]
-    plain = [
-        [one.model_copy(update={"details": None}) for one in found.evaluation.measurements]
-        for found in (small, large)
-    ]
-    assert plain[0] == plain[1]
+    for one, other in zip(
+        small.evaluation.measurements, large.evaluation.measurements, strict=True
+    ):
+        assert one.model_copy(update={"details": other.details}) == other
 
 
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
@@ -293,7 +295,7 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
             )
 
     records = asyncio.run(collected())
-    evaluation = evaluation_of(records, plan(), name="n", duration_s=1.0)
+    evaluation = evaluation_of(records, plan(), OCAML, name="n", duration_s=1.0)
     assert {record["status"] for record in records} == {"generation_error"}
     assert (evaluation.unwritten, evaluation.faulted) == (15, 0)
 

@@ -13,7 +13,7 @@ from report_runs import RIGHT, WRONG, record_of, verdict
 from gradus.extract import extract
 from trainer.config.run import DataConfig
 from trainer.data.tasks import read_examples
-from trainer.evaluate.breakdowns import details_of, turns_of
+from trainer.evaluate.breakdowns import details_of
 from trainer.evaluate.verdicts import changed_lines, code_of
 from trainer.rewards.judge import Record
 
@@ -78,19 +78,6 @@ def test_lines_that_only_one_side_has_are_changes(before: str, after: str, chang
 def test_texts_made_to_be_slow_are_compared_at_once() -> None:
     many = "a\nb\n" * 100_000
     assert changed_lines(many, many[2:]) == 1
-
-
-def test_what_a_repair_changes_is_told_of_chains_that_turned_green_later() -> None:
-    firsts = [
-        record("a\nb", "a", passed=False),
-        record("a\nb", "b"),
-        record("x", "c", passed=False),
-    ]
-    later = [record("a\nc\nd", "a", 2), record("y", "c", 2, passed=False)]
-    found = turns_of(firsts, later, 2).repair_lines
-    assert found is not None
-    assert (found.p50, found.max) == (3, 3)
-    assert turns_of([record("a", "a")], [], 2).repair_lines is None
 
 
 COMPLETIONS = [

@@ -21,7 +21,7 @@ from trainer.config.stages import (
     StageConfig,
 )
 from trainer.data.rows import load_rows
-from trainer.evaluate.pairs import Answer, Counts, PairingRules, pairs_of
+from trainer.evaluate.pairs import Answer, pairs_of
 from trainer.evaluate.setup import (
     SamplingOptions,
     config_beside,
@@ -83,7 +83,7 @@ def test_a_configuration_that_is_none_is_named(tmp_path: Path, text: str) -> Non
 )
 def test_pairs_are_read_by_the_training_that_they_are_for(tmp_path: Path, prompt: Any) -> None:
     answers = [Answer("a", prompt, "good", 1.0, True), Answer("a", prompt, "bad", 0.0, False)]
-    pairs = list(pairs_of(answers, PairingRules(), Counts()))
+    pairs = list(pairs_of(answers, 0.05, 1))
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
     settings = {

@@ -72,8 +72,8 @@ def test_a_torn_last_line_is_cut_away_and_what_follows_is_whole(tmp_path: Path) 
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
     with opened(path, plan()) as store:
-        assert store.get(ask(0).key) is not None
-        assert store.get(ask(1).key) is None
+        assert store.records.get(ask(0).key) is not None
+        assert store.records.get(ask(1).key) is None
         store.append([record(1)])
     assert [json.loads(line)["prompt_id"] for line in path.read_text().splitlines()] == ["a", "b"]
 
@@ -88,13 +88,13 @@ def test_texts_that_json_or_utf8_cannot_hold_are_kept_as_far_as_they_can(tmp_pat
             ]
         )
     with opened(path, plan()) as store:
-        found = store.get(ask(0).key)
+        found = store.records.get(ask(0).key)
         assert found is not None
         assert (
             found["completion"]
             == "half \N{REPLACEMENT CHARACTER} and \u2028 and \x85 and \N{REPLACEMENT CHARACTER}"
         )
-        assert (store.get(ask(1).key) or {})["latency_s"] is None
+        assert (store.records.get(ask(1).key) or {})["latency_s"] is None
 
 
 def test_only_one_process_writes_at_a_time(tmp_path: Path) -> None:
@@ -158,11 +158,6 @@ def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) ->
 def test_what_was_never_written_says_why() -> None:
     from trainer.evaluate.plan import ErrorKind
 
-    found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late", 4))
-    assert (found["status"], found["reward"], found["fault"], found["attempts"]) == (
-        "generation_error",
-        None,
-        None,
-        4,
-    )
+    found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late"))
+    assert (found["status"], found["reward"], found["fault"]) == ("generation_error", None, None)
     assert found["error"] == {"kind": "timeout", "message": "late"}

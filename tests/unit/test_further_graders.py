@@ -4,7 +4,6 @@ the whole reward."""
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +18,7 @@ from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
 from trainer.config.run import PromptConfig, RewardConfig
 from trainer.data.tasks import Example
-from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import GradingStopped
+from trainer.rewards.judge import CompletionsFile, GradingStopped
 from trainer.rewards.judges import Judges, preference_of
 from trainer.runs.folder import read_lines
 
@@ -52,7 +50,12 @@ class Further:
         config = RewardConfig(grader="ocaml", urls=[url], deadline_s=5, services=[told])
         self.metrics: dict[str, float] = {}
         self.file = CompletionsFile(file)
-        judges = Judges(config, EXAMPLES, Opened() if opened else PromptConfig(), file=self.file)
+        judges = Judges(
+            config,
+            {one.id: one for one in EXAMPLES},
+            Opened() if opened else PromptConfig(),
+            file=self.file,
+        )
         self.grader = judges.of_service(config.services[0], RewardClient(url, attempts=1))
 
     def step(
@@ -60,7 +63,7 @@ class Further:
     ) -> list[float | None]:
         async def asked() -> list[float | None]:
             self.grader.send_ahead(ahead)
-            return await self.grader.function(
+            return await self.grader.rewards(
                 prompts=["the prompt"] * len(completions),
                 completions=list(completions),
                 prompt_id=["a"] * len(completions),
@@ -70,12 +73,6 @@ class Further:
             )
 
         return asyncio.run(asked())
-
-
-def test_trl_sees_an_async_function_with_the_name_of_its_metrics(url: str) -> None:
-    function = Further(url).grader.function
-    assert inspect.iscoroutinefunction(function)
-    assert function.__name__ == "strict"
 
 
 def test_verdicts_are_floats_in_order_by_the_rubric_that_was_named_and_faults_are_none(

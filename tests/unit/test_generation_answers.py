@@ -11,7 +11,6 @@ import pytest
 
 from trainer.generation.responses import (
     TESTED,
-    Bounds,
     GenerationStopped,
     TransientServerError,
     group_of,
@@ -19,8 +18,10 @@ from trainer.generation.responses import (
     refuse_untested,
 )
 
+pytestmark = pytest.mark.training
+
 PROMPT = [5, 6]
-BOUNDS = Bounds(max_tokens=3, vocab_size=10)
+BOUNDS = {"max_tokens": 3, "vocab_size": 10}
 
 
 def choice(index: int, **changed: Any) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def choice(index: int, **changed: Any) -> dict[str, Any]:
 
 
 def test_completions_come_in_the_order_of_their_indices() -> None:
-    group = group_of({"choices": [choice(1), choice(0)]}, PROMPT, 2, BOUNDS)
+    group = group_of({"choices": [choice(1), choice(0)]}, PROMPT, 2, **BOUNDS)
     assert [one.ids_T for one in group] == [[0, 9], [1, 9]]
     assert group[0].logprobs_T == [-0.5, -1.0]
 
@@ -89,7 +90,7 @@ def test_completions_come_in_the_order_of_their_indices() -> None:
 )
 def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint: str) -> None:
     with pytest.raises(TransientServerError, match=complaint):
-        group_of(said, PROMPT, 2, BOUNDS)
+        group_of(said, PROMPT, 2, **BOUNDS)
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
@@ -100,7 +101,7 @@ def test_a_log_probability_that_json_should_not_know_is_trouble(word: str) -> No
         )
     )
     with pytest.raises(TransientServerError, match="no log-probability"):
-        group_of(said, PROMPT, 1, BOUNDS)
+        group_of(said, PROMPT, 1, **BOUNDS)
 
 
 def test_a_prompts_log_probabilities_are_those_of_its_own_tokens() -> None:
@@ -214,62 +215,6 @@ def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_up
     for parameter in ours.parameters():
         parameter.data.mul_(1.05)
     assert difference(logprobs_of_model(ours, ids), served).mean > bound
-
-
-def as_vllm_holds(model: Any, rows: int) -> dict[str, str]:
-    """Sums as vLLM gives them of a Qwen model: fused projections, a padded vocabulary; written down
-    apart from ours."""
-    import hashlib
-
-    import torch
-
-    found = {}
-    tensors = dict(model.named_parameters())
-    for name, tensor in tensors.items():
-        if any(part in name for part in ("k_proj", "v_proj", "up_proj")):
-            continue
-        whole, data = name, [tensor]
-        if "q_proj" in name:
-            data = [tensors[name.replace("q_proj", one)] for one in ("q_proj", "k_proj", "v_proj")]
-            whole = name.replace("q_proj", "qkv_proj")
-        elif "gate_proj" in name:
-            data, whole = (
-                [tensor, tensors[name.replace("gate", "up")]],
-                name.replace("gate_proj", "gate_up_proj"),
-            )
-        elif "embed_tokens" in name or "lm_head" in name:
-            data = [tensor, torch.zeros(rows - len(tensor), tensor.shape[1])]
-        packed = torch.cat(data).to(torch.bfloat16).view(torch.uint8)
-        found[whole.replace("o_proj.", "o_proj.base_layer.")] = hashlib.sha256(
-            packed.detach().numpy()
-        ).hexdigest()
-    return found
-
-
-def test_sums_are_those_of_the_parameters_that_vllm_fuses_and_pads(model: Any) -> None:
-    import torch
-
-    from trainer.generation.parity import NOTHING, checksums, unlike
-
-    served = as_vllm_holds(model, rows=64)
-    own = checksums(model.named_parameters(), torch.bfloat16)
-    assert {name.replace(".base_layer", "") for name in served} == set(own)
-    assert unlike(own, served) == []
-    name = "model.layers.0.self_attn.qkv_proj.weight"
-    spoiled = served | {name: "other", "model.norm.weight": "other"}
-    assert unlike(own, spoiled) == ["model.norm.weight"], (
-        "no other layer shows how the server lays out this matrix"
-    )
-    second = {
-        one.replace("layers.0", "layers.1"): digest
-        for one, digest in own.items()
-        if "layers.0" in one
-    }
-    assert unlike(own | second, spoiled | second) == [
-        "model.layers.0.self_attn.qkv_proj.weight",
-        "model.norm.weight",
-    ]
-    assert unlike(own | second, served | second | {name: NOTHING}) == [], "packed away on a CPU"
 
 
 # ---------------------------------------------------------------------------------------- versions

@@ -150,7 +150,8 @@ def test_the_text_of_a_completion(completion: Any, text: str) -> None:
 
 
 def test_prompts_are_sent_to_graders_that_read_them() -> None:
-    chosen, messages = settings(), [{"role": "user", "content": "p"}]
+    chosen = settings()
+    messages = [{"role": "user", "content": "p"}]
     assert "prompt" not in core.submission("ocaml", Completion(TASK, "x", "p"), chosen)
     assert core.submission("preference", Completion({}, "x", "p"), chosen)["prompt"] == "p"
     assert core.submission("preference", Completion({}, "x", messages), chosen)["task"] == {

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from services.json_logging import json_lines
+from services.json_logging import LOGGERS, log_json_lines
+
+
+@contextmanager
+def json_lines() -> Iterator[None]:
+    """Logging as in the process of a service, and as before afterwards."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+    log_json_lines()
+    try:
+        yield
+    finally:
+        for logger, handlers, propagate, level in before:
+            logger.handlers = handlers
+            logger.propagate = propagate
+            logger.setLevel(level)
 
 
 def test_every_record_is_one_json_object_on_one_line_whatever_it_says(
@@ -43,11 +60,3 @@ def test_of_an_exception_the_first_cause_and_its_places_are_told_and_not_its_mes
     [line] = capsys.readouterr().err.splitlines()
     assert json.loads(line)["error"].startswith("KeyError at breaks:")
     assert "secret" not in line
-
-
-def test_afterwards_logging_is_as_it_was() -> None:
-    logger = logging.getLogger("gradus")
-    before = (logger.handlers, logger.propagate, logger.level)
-    with json_lines():
-        assert not logger.propagate
-    assert (logger.handlers, logger.propagate, logger.level) == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,7 +136,7 @@ def test_what_cannot_be_merged_is_refused(models: Any, tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="gone: the adapter's base cannot be loaded"):
         merged(adapter)
     (adapter / "adapter_config.json").write_text("{")
-    with pytest.raises(Misuse, match=r"adapter_config.json cannot be read"):
+    with pytest.raises(Misuse, match=r"adapter_config.json: cannot be read"):
         merged(adapter)
 
 
@@ -152,8 +151,11 @@ def test_an_adapter_of_another_model_is_refused(models: Any, tmp_path: Path) -> 
 
 # -------------------------------------------------------------------------------------------- GGUF
 
-CONVERTER = """#!/bin/sh
-[ "$4" = --outtype ] || exit 9
+CONVERTER = """
+import sys
+from pathlib import Path
+_, model, _, target, option, kind = sys.argv
+assert option == "--outtype"
 {body}
 """
 
@@ -165,9 +167,8 @@ def converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     def put(body: str) -> None:
         folder = tmp_path / "bin"
         folder.mkdir()
-        script = folder / "convert-hf-to-gguf"
+        script = folder / "convert_hf_to_gguf.py"
         script.write_text(CONVERTER.replace("{body}", body))
-        script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -187,14 +188,14 @@ def test_without_llama_cpp_nothing_is_merged_and_it_is_said_how_to_get_it(
 def test_the_converter_is_given_the_merged_model_and_the_type(
     models: Any, tmp_path: Path, converter: Any
 ) -> None:
-    converter('[ -f "$1/config.json" ] && echo "$5" > "$3"')
+    converter('assert Path(model, "config.json").exists(); Path(target).write_text(kind)')
     target, said = merged(adapter_on(models("qwen3"), tmp_path / "run" / "final"), gguf="q8_0")
-    assert (target / "run-q8_0.gguf").read_text() == "q8_0\n"
+    assert (target / "run-q8_0.gguf").read_text() == "q8_0"
     assert said[-1].endswith("run-q8_0.gguf")
 
 
 def test_a_converter_that_fails_is_quoted(models: Any, tmp_path: Path, converter: Any) -> None:
-    converter("echo model type not known >&2; exit 1")
+    converter('sys.exit("model type not known")')
     with pytest.raises(Misuse, match="converter failed: model type not known"):
         merged(adapter_on(models("qwen3"), tmp_path / "run" / "final"), gguf="f16")
 
@@ -210,13 +211,20 @@ SIZES = {
 }
 
 
+TEXT = "let rec f x = if x = 0 then 1 else x * f (x - 1)"
+VOCABULARY = 280
+
+
 def asked(tmp_path: Path, **changed: Any) -> Path:
-    (tmp_path / "texts.txt").write_text("let rec f x = if x = 0 then 1 else x * f (x - 1)")
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import train_tokenizer
+
+    tokenizer = train_tokenizer([TEXT], FreshModel(vocab_size=VOCABULARY))
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     told = {
         "architecture": "llama",
         "sizes": SIZES,
-        "tokenizer": {"train_on": "texts.txt", "vocab_size": 280},
-        "max_length": 128,
+        "tokenizer": "tokenizer",
         **changed,
     }
     path = tmp_path / "model.yaml"
@@ -254,7 +262,7 @@ def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path)
         tmp_path / "made",
         dry_run=True,
     )
-    assert apart - tied == 64 * 280
+    assert apart - tied == 64 * VOCABULARY
     assert not (tmp_path / "made").exists()
 
 
@@ -264,10 +272,7 @@ def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -
 
     shipped = configs() / "models" / "llama_7b.yaml"
     told = read_architecture(shipped).model_dump()
-    (tmp_path / "texts.txt").write_text("let x = 1")
-    told["tokenizer"] = {"train_on": "texts.txt", "vocab_size": 280}
-    path = tmp_path / "model.yaml"
-    path.write_text(yaml.safe_dump(told))
+    path = asked(tmp_path, **{**told, "tokenizer": "tokenizer"})
     assert 6.5e9 < main(path, tmp_path / "made", dry_run=True) < 7.5e9
 
 
@@ -285,11 +290,9 @@ def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -
             {"sizes": {**SIZES, "vocab_size": 20}},
             "sizes.vocab_size: 20 is less than the 280 tokens of the tokenizer",
         ),
-        ({"tokenizer": {"name": "a", "train_on": "b"}}, "give either name or train_on"),
-        ({"tokenizer": {}}, "give either name or train_on"),
         ({"tokenizer": None}, "tokenizer: Field required"),
         ({"seeds": 1}, "seeds: unknown key; did you mean seed?"),
-        ({"tokenizer": {"train_on": "nowhere.txt"}}, "nowhere.txt: cannot be read"),
+        ({"tokenizer": "no/such/folder"}, "no tokenizer can be loaded from no/such/folder"),
     ],
 )
 def test_a_file_that_describes_no_model_is_refused(

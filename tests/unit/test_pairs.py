@@ -10,7 +10,7 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.evaluate.completion_store import write_lines
-from trainer.evaluate.pairs import Answer, Counts, PairingRules, main, pairs_of
+from trainer.evaluate.pairs import Answer, main, pairs_of
 
 
 def answer(
@@ -30,8 +30,8 @@ def answer(
     )
 
 
-def made(*answers: Answer, **choice: Any) -> list[dict[str, Any]]:
-    return list(pairs_of(answers, PairingRules(**choice), Counts()))
+def made(*answers: Answer, min_margin: float = 0.05, max_per_task: int = 1) -> list[dict[str, Any]]:
+    return list(pairs_of(answers, min_margin, max_per_task))
 
 
 def rewards(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
@@ -68,23 +68,12 @@ def test_alike_rewards_make_no_pair_even_without_a_margin() -> None:
     assert made(answer(0.5)) == []
 
 
-def test_only_what_passed_against_what_did_not() -> None:
-    some = [answer(1.0, "a"), answer(0.9, "b", passed=True), answer(0.3), answer(0.2)]
-    assert rewards(made(*some, max_per_task=2, passed_against_failed=True)) == [
-        (1.0, 0.2),
-        (0.9, 0.3),
-    ]
-    assert made(answer(0.5), answer(0.1), passed_against_failed=True) == []
-    assert made(answer(1.0, "a"), answer(0.9, "b", passed=True), passed_against_failed=True) == []
-
-
 def test_what_passed_goes_before_what_did_not() -> None:
     (row,) = made(answer(0.7, passed=True), answer(0.1), answer(0.6))
     assert (row["chosen_reward"], row["rejected_reward"]) == (0.7, 0.1)
 
 
 def test_a_completion_counts_once_and_prompts_are_kept_apart() -> None:
-    counts = Counts()
     some = [
         answer(1.0),
         answer(1.0),
@@ -93,9 +82,8 @@ def test_a_completion_counts_once_and_prompts_are_kept_apart() -> None:
         answer(1.0, prompt="Do that."),
         answer(0.0),
     ]
-    rows = list(pairs_of(some, PairingRules(), counts))
-    assert len(rows) == 1
-    assert (counts.duplicates, counts.prompts, counts.without_pair, counts.pairs) == (2, 3, 2, 1)
+    (row,) = made(*some, max_per_task=2)
+    assert (row["chosen_reward"], row["rejected_reward"]) == (1.0, 0.0)
 
 
 def test_chats_are_rows_of_messages() -> None:
@@ -103,19 +91,6 @@ def test_chats_are_rows_of_messages() -> None:
     (row,) = made(answer(1.0, prompt=chat), answer(0.0, prompt=chat))
     assert row["prompt"] == chat
     assert row["chosen"] == [{"role": "assistant", "content": "answer worth 1.0"}]
-    (row,) = made(answer(1.0), answer(0.0), form="chat")
-    assert row["prompt"] == [{"role": "user", "content": "Do it."}]
-    with pytest.raises(Misuse, match="template"):
-        made(answer(1.0, prompt=chat), answer(0.0, prompt=chat), form="text")
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"min_margin": -0.1}, {"min_margin": 1.1}, {"min_margin": float("nan")}, {"max_per_task": 0}],
-)
-def test_choices_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(Misuse):
-        PairingRules(**given)
 
 
 # ---------------------------------------------------------------------------------------- the file
@@ -141,17 +116,17 @@ def test_faults_and_what_was_never_written_are_not_used(
     lost = record(None, "", status="generation_error", error={"kind": "timeout", "message": "late"})
     write_lines(tmp_path / "completions.jsonl", [record(0.5), fault, lost, record(1.0)])
     out = tmp_path / "out" / "pairs.jsonl"
-    assert main([tmp_path], out, PairingRules()) == 0
+    assert main([tmp_path], out, 0.05, 1) == 0
     (row,) = [json.loads(line) for line in out.read_text().splitlines()]
     assert (row["chosen"], row["rejected"], row["margin"]) == ("worth 1.0", "worth 0.5", 0.5)
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == str(out)
-    assert "Of 4 completions 2 had no verdict" in said[0]
+    assert said[0] == "1 pairs of 2 completions with a verdict"
 
 
 def test_no_pair_at_all_is_status_one_and_an_empty_file(tmp_path: Path) -> None:
     write_lines(tmp_path / "x.jsonl", [record(0.5)])
-    assert main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules()) == 1
+    assert main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", 0.05, 1) == 1
     assert (tmp_path / "pairs.jsonl").read_text() == ""
 
 
@@ -162,8 +137,7 @@ def test_several_inputs_are_one(tmp_path: Path) -> None:
         [record(1.0, [{"role": "assistant", "content": "in a chat"}]), record(0.5)],
     )
     assert (
-        main([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "pairs.jsonl", PairingRules())
-        == 0
+        main([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "pairs.jsonl", 0.05, 1) == 0
     )
     assert json.loads((tmp_path / "pairs.jsonl").read_text())["chosen"] == "in a chat"
 
@@ -185,12 +159,18 @@ def test_what_is_no_graded_completion_is_refused_with_its_line(
 ) -> None:
     write_lines(tmp_path / "x.jsonl", [record(1.0), broken])
     with pytest.raises(Misuse, match=r"x\.jsonl:2"):
-        main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules())
+        main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", 0.05, 1)
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("form", ["text", "chat"])
-def test_trls_dpo_reads_them(tmp_path: Path, form: Any) -> None:
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [{"role": "user", "content": "Do it."}],
+        pytest.param("Do it.", marks=pytest.mark.slow),
+    ],
+)
+def test_trls_dpo_reads_them(tmp_path: Path, prompt: Any) -> None:
     from datasets import load_dataset
     from trl import DPOConfig, DPOTrainer
 
@@ -198,8 +178,8 @@ def test_trls_dpo_reads_them(tmp_path: Path, form: Any) -> None:
     from trainer.config.run import ModelConfig
     from trainer.models.loading import load_model, load_tokenizer
 
-    write_lines(tmp_path / "x.jsonl", [record(1.0), record(0.0)])
-    main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules(form=form))
+    write_lines(tmp_path / "x.jsonl", [record(1.0, prompt=prompt), record(0.0, prompt=prompt)])
+    main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", 0.05, 1)
     rows = load_dataset(
         "json",
         data_files=str(tmp_path / "pairs.jsonl"),

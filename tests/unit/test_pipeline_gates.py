@@ -21,6 +21,8 @@ from trainer.evaluate.intervals import holm
 from trainer.pipeline.gates import Gate, Judged, judge
 from trainer.pipeline.metrics import Figure, NoFigure, at, read_figure
 
+LM_EVAL = Path(__file__).parents[1] / "cases" / "lm_eval"
+"""What lm-eval 0.4.13 left for two untrained models, but for what it says of the machine."""
 RATE = {"value": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "wilson"}
 
 
@@ -86,6 +88,56 @@ def test_a_baseline_of_other_questions_fails_its_gate(tmp_path: Path) -> None:
         assert ("other data" in found.why) is not passed
 
 
+def lm_eval_results(tmp_path: Path, **changed: Any) -> str:
+    """A folder of lm-eval with the shipped results, some of whose fields are `changed`."""
+    (shipped,) = (LM_EVAL / "after").rglob("results_*.json")
+    folder = tmp_path / "lm_eval" / "model"
+    folder.mkdir(parents=True)
+    (folder / shipped.name).write_text(json.dumps(json.loads(shipped.read_text()) | changed))
+    (folder / "results_2020-01-01T00-00-00.000000.json").write_text("{}")
+    return str(folder.parent)
+
+
+def test_results_of_lm_eval_are_held_by_the_standard_error(tmp_path: Path) -> None:
+    """Two of six are right: 0.333 +- 1.96 * 0.211. Of several results the newest count."""
+    gate = {"of": lm_eval_results(tmp_path), "metric": "results.own_questions.acc,none"}
+    for threshold, passed in (
+        ({"at_least": -0.07}, False),
+        ({"at_least": -0.09}, True),
+        ({"at_most": 0.75}, True),
+        ({"at_most": 0.74}, False),
+        ({"at_least": 0.33, "bound": "value"}, True),
+    ):
+        (found,) = judged(gate | threshold)
+        assert found.passed is passed, found.why
+    (found,) = judged(gate | {"against": str(LM_EVAL / "before"), "at_least": -0.42})
+    assert found.passed, found.why
+    assert found.baseline == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "metric", "why"),
+    [
+        ({"task_hashes": {"own_questions": "0"}}, "results.own_questions.acc,none", "other data"),
+        ({"n-shot": {"own_questions": 5}}, "results.own_questions.acc,none", "other data"),
+        ({}, "results.mmlu.acc,none", "there is no mmlu"),
+        ({}, "results.own_questions.acc_norm,none", "there is no acc_norm,none"),
+        (
+            {"results": {"own_questions": {"acc,none": 1.0, "acc_stderr,none": "N/A"}}},
+            "results.own_questions.acc,none",
+            "has no confidence interval",
+        ),
+    ],
+)
+def test_results_of_lm_eval_on_other_questions_or_without_the_figure_fail(
+    tmp_path: Path, changed: dict[str, Any], metric: str, why: str
+) -> None:
+    gate = {"of": lm_eval_results(tmp_path, **changed), "against": str(LM_EVAL / "before")}
+    (found,) = judged(gate | {"metric": metric, "at_least": -1})
+    assert not found.passed
+    assert why in found.why
+
+
 def test_a_figure_without_an_interval_passes_only_where_the_gate_says_so(tmp_path: Path) -> None:
     of = written(tmp_path, {"faulted": 0})
     (bare,) = judged({"of": of, "metric": "faulted", "at_most": 0})
@@ -93,15 +145,6 @@ def test_a_figure_without_an_interval_passes_only_where_the_gate_says_so(tmp_pat
     assert "has no confidence interval" in bare.why
     (meant,) = judged({"of": of, "metric": "faulted", "at_most": 0, "bound": "value"})
     assert meant.passed
-
-
-def test_the_ends_may_stand_elsewhere(tmp_path: Path) -> None:
-    of = written(tmp_path, {"perplexity": 12.0, "interval": [11.0, 14.0]})
-    for most, passed in ((15, True), (13, False)):
-        (found,) = judged(
-            {"of": of, "metric": "perplexity", "interval": "interval", "at_most": most}
-        )
-        assert found.passed is passed
 
 
 MISSING: dict[str, Any] = {
@@ -113,7 +156,6 @@ MISSING: dict[str, Any] = {
     "true": {"rate": True},
     "an interval's end that is NaN": '{"rate": {"value": 0.9, "low": NaN, "high": 1}}',
     "a value that is missing": {"rate": {"low": 0.9, "high": 1}},
-    "a value outside of its interval": {"rate": {"value": 0.5, "low": 0.8, "high": 0.9}},
     "no JSON": "{",
     "a list": [],
     "JSON that is nested too deeply": "[" * 100_000,
@@ -236,7 +278,8 @@ def test_holm_against_figures_worked_out_by_hand() -> None:
 
 def test_holm_keeps_the_chance_of_any_false_alarm_at_the_level() -> None:
     draw = random.Random(3)
-    runs = [[draw.random() for _ in range(5)] for _ in range(1000)]
+    values = [draw.random() for _ in range(5000)]
+    runs = [values[start : start + 5] for start in range(0, 5000, 5)]
     corrected = sum(min(holm(run)) <= 0.05 for run in runs) / len(runs)
     plain = sum(min(run) <= 0.05 for run in runs) / len(runs)
     assert corrected < 0.06
@@ -347,8 +390,8 @@ def test_figures_of_two_revisions_of_a_grader_are_refused(gradus: Cli, tmp_path:
 
 
 def test_figures_of_another_model_are_pointed_out(gradus: Cli, tmp_path: Path) -> None:
-    of = written(tmp_path, {"rate": RATE, "model": "another"}, "other.json")
-    gate = {"name": "rate", "of": of, "metric": "rate", "at_least": 0}
+    of = lm_eval_results(tmp_path, model_name="another")
+    gate = {"name": "rate", "of": of, "metric": "results.own_questions.acc,none", "at_least": -1}
     ended = gradus("gate", gates_file(tmp_path, gates=[gate]))
     assert ended.status == 0
     record = json.loads((tmp_path / "promotion.json").read_text())
@@ -389,20 +432,9 @@ def test_a_threshold_that_is_not_finite_is_misuse(gradus: Cli, tmp_path: Path) -
 def test_every_order_of_gates_gives_the_same_verdicts(tmp_path: Path) -> None:
     files = [written(tmp_path, comparison(0.1, p), f"{p}.json") for p in (0.01, 0.02, 0.04)]
     gates = [{"name": file, "of": file, "metric": "change", "p_value": "p"} for file in files]
-    verdicts = {
-        tuple(sorted((found.name, found.passed) for found in judged(*some)))
-        for some in itertools.permutations(gates)
-    }
-    assert len(verdicts) == 1
-
-
-def test_a_file_too_large_to_be_figures_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainer.pipeline.metrics.MAX_FILE_MB", 0)
-    (found,) = judged({"of": written(tmp_path, {"rate": RATE}), "metric": "rate", "at_least": 0})
-    assert not found.passed
-    assert "larger than" in found.why
+    expected = {found.name: found.passed for found in judged(*gates)}
+    for some in itertools.permutations(gates):
+        assert {found.name: found.passed for found in judged(*some)} == expected
 
 
 def test_a_missing_gates_file_is_misuse() -> None:

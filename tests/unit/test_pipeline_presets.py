@@ -18,7 +18,7 @@ from trainer.evaluate.comparison import compare
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.pipeline.gates import Gate, judge
 from trainer.pipeline.plan import load_pipeline
-from trainer.pipeline.stages import EvalStage, GateStage, TrainStage
+from trainer.pipeline.stages import CommandStage, EvalStage, GateStage, TrainStage
 from trainer.pipeline.stages import Stage as PipelineStage
 
 FOLDER = configs() / "pipelines"
@@ -84,14 +84,13 @@ def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
         path.write_text(json.dumps({name: 1.0 for name in RUN_METRICS}) + "\n")
         return path
     path = folder / "figures.json"
-    if isinstance(stage, EvalStage) and stage.tasks is None:
+    is_comparison = isinstance(stage, CommandStage) and stage.run[1] == "compare"
+    if isinstance(stage, CommandStage) and not is_comparison:
         path.write_text(json.dumps({"format": CERTAIN, "selection": CERTAIN, "accuracy": CERTAIN}))
         return path
     first, last = perfect(grader, "before"), perfect(grader, "after")
     path.write_text(
-        (last if isinstance(stage, EvalStage) else compare(first, last)).model_dump_json(
-            by_alias=True
-        )
+        (compare(first, last) if is_comparison else last).model_dump_json(by_alias=True)
     )
     return path
 
@@ -106,13 +105,12 @@ def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path:
     for stage in pipeline.stages.values():
         for gate in stage.gates if isinstance(stage, GateStage) else ():
             asked += 1
-            places = {
-                key: str(
-                    left_by(pipeline.stages[text.strip("{}").partition(".")[0]], grader, tmp_path)
-                )
-                for key in ("of", "against")
-                if (text := getattr(gate, key)) is not None
-            }
+            places = {}
+            for key in ("of", "against"):
+                text = getattr(gate, key)
+                if text is not None:
+                    stage_name = text.strip("{}").partition(".")[0]
+                    places[key] = str(left_by(pipeline.stages[stage_name], grader, tmp_path))
             (found,) = judge([Gate.model_validate(gate.model_dump() | places)], 0.05)
             assert found.value is not None, f"{gate.name}: {found.why}"
     assert asked

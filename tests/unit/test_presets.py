@@ -104,6 +104,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+STEPS = {name: {"loss_type": name, **more} for name, more in LOSSES.items()} | VARIANTS
+TRIED_HERE = ("dapo", "luspo", "a reference that follows")
+"""One that divides by tokens, one that weighs whole samples, and one with a second model; the
+others are tried in `make test-slow`."""
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> typing.Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("models")
@@ -124,8 +130,10 @@ def test_the_losses_tried_here_are_all_that_trl_has() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [*({"loss_type": name, **more} for name, more in LOSSES.items()), *VARIANTS.values()],
-    ids=[*LOSSES, *VARIANTS],
+    [
+        pytest.param(options, marks=() if name in TRIED_HERE else pytest.mark.slow, id=name)
+        for name, options in STEPS.items()
+    ],
 )
 def test_a_step_with_each_loss_moves_the_weights_and_leaves_them_finite(
     options: dict[str, Any], models: Any, tmp_path: Path
@@ -169,9 +177,14 @@ def model_type_of(name: str) -> str:
     return found[0]
 
 
-def is_quantized(preset: str) -> bool:
-    text = (configs() / "train" / preset).read_text()
-    return "load_in_4bit: true" in text or "load_in_8bit: true" in text
+BUILT_HERE = (
+    "ocaml_qwen_0.5b_apple.yaml",
+    "ocaml_qwen_1.5b_full.yaml",
+    "rust_gpt_oss_20b.yaml",
+    "rust_qwen3_30b_moe.yaml",
+)
+"""One of each architecture, with adapters and with all weights; the others, and quantized weights,
+are built in `make test-slow`."""
 
 
 def needs_vllm(config: TrainConfig) -> bool:
@@ -209,11 +222,7 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(
 
 @pytest.mark.parametrize(
     "preset",
-    # `make test-slow` installs what quantized weights need
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if is_quantized(name) else [])
-        for name in PRESETS
-    ],
+    [pytest.param(name, marks=() if name in BUILT_HERE else pytest.mark.slow) for name in PRESETS],
 )
 def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     preset: str, models: Any, tmp_path: Path

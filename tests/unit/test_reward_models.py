@@ -72,7 +72,9 @@ def scored(grader: Any, prompts: Sequence[str], completions: Sequence[str]) -> l
     """What TRL gets of a reward model."""
     config = RewardConfig(models=[RewardModelConfig(path="judge", name="judge")])
     examples = [Example(f"t{number}", prompt, None) for number, prompt in enumerate(prompts)]
-    judge = Judges(config, examples, PromptConfig()).of_model(config.models[0], grader)
+    judge = Judges(config, {one.id: one for one in examples}, PromptConfig()).of_model(
+        config.models[0], grader
+    )
     columns = {
         "prompt_id": [one.id for one in examples],
         "trainer_state": SimpleNamespace(global_step=0),
@@ -239,7 +241,9 @@ def test_scores_do_not_depend_on_what_is_scored_beside(judge: Path) -> None:
     assert together == pytest.approx(reward_model_scores(judge, PROMPTS[:4], completions), abs=1e-4)
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "broken", [float("nan"), pytest.param(float("inf"), marks=pytest.mark.slow)]
+)
 def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, broken: float) -> None:
     from trainer.rewards.judge import GradingStopped
 
@@ -265,7 +269,7 @@ def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path
 # ---------------------------------------------------------------------- as a reward
 
 
-@pytest.mark.parametrize("stage", ["grpo", "rloo"])
+@pytest.mark.parametrize("stage", ["grpo", pytest.param("rloo", marks=pytest.mark.slow)])
 def test_a_policy_learns_from_a_reward_model_alone(
     stage: str, judge: Path, policy: Path, tmp_path: Path
 ) -> None:
@@ -324,7 +328,7 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
 ) -> None:
     import torch
 
-    from trainer.stages.online import GradusTrainer
+    from trainer.stages.grpo import GradusTrainer
 
     original = GradusTrainer.training_step
     seen = set()

@@ -84,10 +84,13 @@ def test_what_is_not_there_is_refused(gradus: Run, argv: tuple[str, ...], says: 
 
 
 def test_a_new_model_is_counted(gradus: Run, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("let x = 1")
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import train_tokenizer
+
+    train_tokenizer(["let x = 1"], FreshModel(vocab_size=280)).save_pretrained(tmp_path / "words")
     (tmp_path / "model.yaml").write_text(
         "architecture: llama\nsizes: {hidden_size: 64, intermediate_size: 96, num_hidden_layers: 1,"
-        " num_attention_heads: 2}\ntokenizer: {train_on: texts.txt, vocab_size: 280}\n"
+        " num_attention_heads: 2}\ntokenizer: words\n"
     )
     said = gradus(
         "model", str(tmp_path / "model.yaml"), "--out", str(tmp_path / "made"), "--dry-run"

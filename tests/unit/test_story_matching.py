@@ -55,7 +55,8 @@ def test_where_the_gate_is_wide_open_the_nearest_belong_together() -> None:
 
 
 def test_stories_that_want_the_same_belong_to_the_reference_of_their_role() -> None:
-    gated, likeness = np.full((2, 2), 0.7), np.array([[0.0, 1.0], [1.0, 0.0]])
+    gated = np.full((2, 2), 0.7)
+    likeness = np.array([[0.0, 1.0], [1.0, 0.0]])
     rounding = np.array([[1e-16, 0.0], [0.0, 1e-16]])
     for cosines in (gated + rounding, gated - rounding):
         found = match(cosines, cosines, rows(0, 90), likeness)

@@ -1,5 +1,4 @@
-"""Groups without spread that are replaced, and tasks that are drawn by difficulty: one process,
-two, and a resume."""
+"""Groups without spread that are replaced: one process, two, and a resume."""
 
 from __future__ import annotations
 
@@ -17,16 +16,12 @@ from trl import GRPOConfig
 from gradus.errors import Misuse
 from tests.tiny_models import make_model
 from tests.tiny_sampling import EASY, sampling_trainer
-from tests.tiny_turns import tiny_trainer
+from tests.tiny_turns import Killed, tiny_trainer
 from trainer.config.run import TrainConfig
 from trainer.runs.folder import read_lines
-from trainer.stages.task_sampling import (
-    FLOOR,
-    TaskRates,
-    WeightedTasks,
-    means_of_groups,
-    refuse_wrong_sampling,
-)
+from trainer.stages.grpo import refuse_wrong_refill
+
+pytestmark = pytest.mark.training
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,9 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_other_tasks_replace_groups_without_spread(model: Path, tmp_path: Path) -> None:
-    trainer = sampling_trainer(
-        model, tmp_path, refill=1, by_difficulty=False, save_strategy="no", max_steps=4
-    )
+    trainer = sampling_trainer(model, tmp_path, refill=1, save_strategy="no", max_steps=4)
     trainer.train()
     tokenizer = AutoTokenizer.from_pretrained(model)
     records = read_lines(tmp_path / "completions.jsonl")
@@ -82,15 +75,9 @@ def test_with_spread_everywhere_refilling_changes_nothing(model: Path, tmp_path:
     assert all(torch.equal(weights[0][name], one) for name, one in weights[1].items())
 
 
-class Killed(Exception):
-    """Ends a run where SIGKILL would."""
-
-
-def test_a_run_that_was_killed_draws_and_replaces_as_one_that_was_not(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_was_killed_replaces_as_one_that_was_not(model: Path, tmp_path: Path) -> None:
     def made(folder: str) -> Any:
-        return sampling_trainer(model, tmp_path / folder, refill=2, by_difficulty=True, max_steps=4)
+        return sampling_trainer(model, tmp_path / folder, refill=2, max_steps=4)
 
     whole = made("whole")
     whole.train()
@@ -105,7 +92,8 @@ def test_a_run_that_was_killed_draws_and_replaces_as_one_that_was_not(
     killed._calculate_rewards = grade_until_the_fourth_step
     with pytest.raises(Killed):
         killed.train()
-    checkpoint, resumed = tmp_path / "killed" / "checkpoint-3", made("killed")
+    checkpoint = tmp_path / "killed" / "checkpoint-3"
+    resumed = made("killed")
     resumed.resume_from(checkpoint)
     resumed.train(resume_from_checkpoint=str(checkpoint))
     assert all(
@@ -114,13 +102,12 @@ def test_a_run_that_was_killed_draws_and_replaces_as_one_that_was_not(
     )
     assert {one["step"] for one in resumed.rounds} == {4}
     assert resumed.rounds == [one for one in whole.rounds if one["step"] == 4]
-    assert resumed.rates.rates == whole.rates.rates
     assert any(one["step"] < 4 and len(one["tasks"]) < 2 for one in whole.rounds), (
         "a group was replaced"
     )
 
 
-def test_two_processes_generate_equally_often_and_draw_alike(model: Path, tmp_path: Path) -> None:
+def test_two_processes_generate_equally_often(model: Path, tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [*launch, "-m", "tests.tiny_sampling", str(model), str(tmp_path)]
@@ -138,41 +125,6 @@ def test_two_processes_generate_equally_often_and_draw_alike(model: Path, tmp_pa
     assert all(torch.equal(weights[0][name], one) for name, one in weights[1].items())
 
 
-def test_tasks_weigh_by_the_rewards_of_all_rounds_but_the_last() -> None:
-    rates = TaskRates()
-    rates.see({"a": 0.5, "b": 1.0})
-    rates.see({"a": 1.0, "c": 0.25})
-    assert rates.weights(["a", "b", "c"], 1).tolist() == [1, 1, 1]
-    assert rates.weights(["a", "b", "c"], 2).tolist() == [1, FLOOR, 1]
-    assert rates.weights(["a", "b", "c"], 3).tolist() == [0.75, FLOOR, 0.75]
-
-
-def test_a_sampler_draws_different_tasks_each_in_a_group_and_repeats_them() -> None:
-    rates, tasks = TaskRates(), list("abcdef")
-    rates.see(dict.fromkeys("abcd", 1.0))
-    sampler = WeightedTasks(tasks, rates, groups=2, group=3, repeats=2, seed=1, passes=1)
-    drawn = list(sampler)
-    assert len(drawn) == len(sampler) == 36
-    for start in range(0, 36, 12):
-        once = drawn[start : start + 6]
-        assert drawn[start + 6 : start + 12] == once
-        assert once == [once[0]] * 3 + [once[3]] * 3
-        assert once[0] != once[3]
-    assert (
-        sum(drawn.count(index) for index in (4, 5)) > 18
-    )  # the two that may still teach something
-    assert (
-        list(WeightedTasks(tasks, rates, groups=2, group=3, repeats=2, seed=1, passes=1)) == drawn
-    )
-    assert list(sampler) != drawn
-
-
-def test_faulted_completions_do_not_weigh() -> None:
-    nan = float("nan")
-    rewards = torch.tensor([1.0, nan, nan, nan, 0.0, 1.0])
-    assert means_of_groups(["a", "a", "b", "b", "c", "c"], rewards, 2) == {"a": 1.0, "c": 0.5}
-
-
 @pytest.mark.parametrize(
     ("asked", "changes", "options", "why"),
     [
@@ -186,9 +138,6 @@ def test_faulted_completions_do_not_weigh() -> None:
             "normalizes over a round",
         ),
         ({"refill": 1}, {}, {"per_device_train_batch_size": 2, "steps_per_generation": 2}, None),
-        ({"by_difficulty": True}, {}, {"dataloader_num_workers": 1}, "before the rewards"),
-        ({"by_difficulty": True}, {}, {"shuffle_dataset": False}, "data.order"),
-        ({"by_difficulty": True}, {"reward": {"models": [{"path": "m"}]}}, {}, "reward.grader"),
     ],
 )
 def test_combinations_that_would_be_wrong_are_refused(
@@ -215,13 +164,13 @@ def test_combinations_that_would_be_wrong_are_refused(
         | options
     )
     plain = TrainConfig.model_validate({**given, **changes})
-    refuse_wrong_sampling(plain, made)
+    refuse_wrong_refill(plain, made)
     config = TrainConfig.model_validate({**given, **changes, "task_sampling": asked})
     if why is None:
-        refuse_wrong_sampling(config, made)
+        refuse_wrong_refill(config, made)
         return
     with pytest.raises(Misuse, match=why):
-        refuse_wrong_sampling(config, made)
+        refuse_wrong_refill(config, made)
 
 
 def test_groups_that_lie_on_two_processes_are_refused(
@@ -239,6 +188,6 @@ def test_groups_that_lie_on_two_processes_are_refused(
     made.generation_batch_size = 12
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Misuse, match="on two processes"):
-        refuse_wrong_sampling(
+        refuse_wrong_refill(
             TrainConfig.model_validate({**given, "task_sampling": {"refill": 1}}), made
         )

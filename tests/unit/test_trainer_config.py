@@ -63,7 +63,7 @@ def test_no_and_off_are_texts_but_for_settings_of_two_values(write) -> None:  # 
     path = write(MINIMAL + "grpo: {save_strategy: no, bf16: off}")
     config = load_stage(
         path,
-        ["--logging_strategy", "no", "--logging.progress", "no", "--gradient_checkpointing", "on"],
+        ["--logging_strategy", "no", "--reward.early", "no", "--gradient_checkpointing", "on"],
     )
     assert {name: str(getattr(value, "value", value)) for name, value in config.grpo.items()} == {
         "save_strategy": "no",
@@ -71,7 +71,7 @@ def test_no_and_off_are_texts_but_for_settings_of_two_values(write) -> None:  # 
         "logging_strategy": "no",
         "gradient_checkpointing": "True",
     }
-    assert config.logging.progress is False
+    assert config.reward.early is False
 
 
 def test_overrides_go_where_their_names_say(write) -> None:  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask, StdioCase
 from gradus.tasks.story import StoryTask
-from trainer.config.run import DataConfig, FewShot, ModelConfig, PromptConfig, SplitSource
+from trainer.config.run import DataConfig, ModelConfig, PromptConfig, SplitSource
 from trainer.config.stages import SftStage, load_stage
 from trainer.data.demo_tasks import KINDS, held_out_constants
 from trainer.data.prompts import render, render_text
@@ -310,27 +310,13 @@ def test_the_demo_is_the_same_every_time() -> None:
 EXAMPLE = Example("a", "Add {x} to y.", OcamlTask(tests="t", signature="val f : int -> int"))
 
 
-def test_a_plain_prompt_shows_examples_first() -> None:
-    config = PromptConfig(
-        template="Q: {prompt}\nA: ", examples=[FewShot(prompt="one", completion="1")]
-    )
-    assert render(config, EXAMPLE) == "Q: one\nA: 1\n\nQ: Add {x} to y.\nA: "
-
-
-def test_a_chat_prompt_has_a_system_line_and_turns() -> None:
-    config = PromptConfig(
-        style="chat",
-        system="Be brief.",
-        template="{prompt}\n{signature}",
-        examples=[FewShot(prompt="one", completion="1")],
-    )
+def test_a_chat_prompt_has_a_system_line() -> None:
+    config = PromptConfig(style="chat", system="Be brief.", template="{prompt}\n{signature}")
     rendered = render(config, EXAMPLE)
     assert [
         (message["role"], message["content"]) for message in rendered if isinstance(message, dict)
     ] == [
         ("system", "Be brief."),
-        ("user", "one\n"),
-        ("assistant", "1"),
         ("user", "Add {x} to y.\nval f : int -> int"),
     ]
 
@@ -364,12 +350,6 @@ def test_nothing_known_of_a_team_is_said_and_a_prompt_stands_for_a_missing_goal(
     config = PromptConfig(template="{sprint_goal} / {team_context}")
     task = StoryTask(references=("As a tenant, I want help",))
     assert render(config, Example("s", "Plan it.", task)) == "Plan it. / not given"
-
-
-def test_worked_examples_fill_the_place_of_the_sprint_goal() -> None:
-    shot = FewShot(prompt="one", completion="1")
-    config = PromptConfig(template="Goal: {sprint_goal}\n", examples=[shot])
-    assert render_text(config, "two") == "Goal: one\n1\n\nGoal: two\n"
 
 
 def test_a_prompt_that_ends_in_think_has_opened_every_completion() -> None:

@@ -14,6 +14,8 @@ from trl import GRPOTrainer, RLOOTrainer
 
 from tests.tiny_models import make_model, trainer_of
 
+pytestmark = pytest.mark.training
+
 FAULTED = (1, 2, 6)
 """Places in a round of two groups of four."""
 KL = {"beta": 0.5, "num_iterations": 2}

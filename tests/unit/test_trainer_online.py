@@ -19,10 +19,13 @@ from trainer.config.device import choose_device
 from trainer.config.run import RewardConfig, TrainConfig
 from trainer.evaluate.local import LocalModel
 from trainer.evaluate.plan import GeneratedCompletion, asks_of, make_plan, problems_of
-from trainer.rewards.judge import GradingStopped, Judge
+from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
+from trainer.runs.folder import read_lines
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom
 from trainer.stages.base import stage_for
 from trainer.stages.online import noting
+
+pytestmark = pytest.mark.training
 
 ROWS = [{"prompt": f"(* add {row // 4} *)", "prompt_id": f"p{row // 4}"} for row in range(8)]
 
@@ -93,7 +96,8 @@ def test_tokens_are_watched_only_where_completions_are_graded_early(
     sent: list[Any] = []
     monkeypatch.setattr(trainer, "_send_ahead", sent.extend)
     trainer.asked_early = ["a judge"] if early else ()
-    watched, generate = [], type(trainer.model).generate
+    watched = []
+    generate = type(trainer.model).generate
 
     def seen(self: Any, *given: Any, **named: Any) -> Any:
         watched.append("stopping_criteria" in named)
@@ -113,17 +117,23 @@ def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(
 
     stops: list[str] = []
     judge = Judge(RewardConfig(grader="ocaml"), lambda *given: None, grade)  # type: ignore[arg-type, return-value]
-    trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge, stops)])
+    trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge.rewards, "gradus", stops)])
+    assert trainer.reward_func_names == ["gradus"]
     trainer.stops = stops
+    trainer.completions_file = CompletionsFile(tmp_path / "completions.jsonl")
+    trainer.completions_file.take([{"sample": 0}])
     with pytest.raises(GradingStopped, match="none of 8 samples"):
         trainer._generate_and_score_completions(ROWS)
+    # what a round has graded is written, though it has no advantages
+    assert read_lines(tmp_path / "completions.jsonl") == [{"sample": 0, "advantage": None}]
 
 
 def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(
     model: Path, tmp_path: Path
 ) -> None:
     trainer = trainer_of(model, tmp_path)
-    trainer.use_vllm, trainer.vllm_mode = True, "colocate"
+    trainer.use_vllm = True
+    trainer.vllm_mode = "colocate"
     data = {"dataset": "demo:ocaml"}
     config = TrainConfig(
         model={"name": str(model)}, data=data, reward={"grader": "ocaml"}, output_dir=tmp_path

@@ -4,7 +4,6 @@ faults, a limit."""
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +54,7 @@ class SamplingOptions:
 
         async def asked() -> list[float | None]:
             self.judge.send_ahead(self.ahead)
-            return await self.judge.function(
+            return await self.judge.rewards(
                 prompts=["the prompt"] * len(completions),
                 completions=list(completions),
                 completion_ids=[[1]] * len(completions),
@@ -66,12 +65,6 @@ class SamplingOptions:
             )
 
         return asyncio.run(asked())
-
-
-def test_trl_sees_one_async_function_with_the_name_of_its_metrics(url: str) -> None:
-    function = SamplingOptions(url).judge.function
-    assert inspect.iscoroutinefunction(function)
-    assert function.__name__ == "gradus"
 
 
 def test_verdicts_are_floats_in_order_and_faults_are_none(url: str) -> None:
@@ -147,7 +140,8 @@ def test_a_service_that_is_away_stops_the_run_at_once_and_says_what_to_start() -
 
 def test_too_many_faults_stop_the_run_only_after_so_many_steps_in_a_row(url: str) -> None:
     asked = SamplingOptions(url, fault_budget=FaultBudget(share=0.25, steps=3))
-    bad, good = (FAULT, "reward 1"), ("reward 1", "reward 0")
+    bad = (FAULT, "reward 1")
+    good = ("reward 1", "reward 0")
     for completions in (bad, bad, good, bad, bad):
         asked.step(*completions)
     with pytest.raises(

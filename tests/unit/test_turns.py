@@ -16,17 +16,14 @@ import trl
 from transformers import AutoTokenizer
 from trl import GRPOConfig
 
-from gradus.contract import submission_class
 from gradus.errors import Misuse
 from tests.tiny_models import make_model
-from tests.tiny_turns import tiny_trainer, tool_trainer, verdict_of
+from tests.tiny_turns import Killed, tiny_trainer
 from trainer.config.run import TrainConfig, TurnsConfig
-from trainer.rollouts.chain import Chain, StopReason, Turn
-from trainer.rollouts.check_tool import last_answer, refuse_without_calls
-from trainer.rollouts.credit import advantages_of_turns
-from trainer.rollouts.refusals import refuse_wrong_combinations
-from trainer.rollouts.template import usable_template, user_ids
-from trainer.runs.folder import read_lines
+from trainer.rollouts.chain import StopReason, advantages_of_turns
+from trainer.rollouts.rollout import usable_template, user_ids
+from trainer.runs.folder import RunFolder, checkpoint_to_resume, read_lines, step_of
+from trainer.stages.turns import refuse_wrong_turns
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +34,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("credit", "scale"), [("turn", "group"), ("turn", "batch"), ("chain", "none")]
+    ("credit", "scale"),
+    [
+        ("turn", "group"),
+        pytest.param("turn", "batch", marks=pytest.mark.slow),
+        pytest.param("chain", "none", marks=pytest.mark.slow),
+    ],
 )
 def test_one_turn_is_single_turn_training_bit_for_bit(
     model: Path, tmp_path: Path, credit: Any, scale: str
@@ -139,33 +141,23 @@ def test_advantages_are_of_the_same_turn_of_the_group() -> None:
     assert torch.allclose(found, torch.tensor(expected))
 
 
-def test_a_chain_earns_its_last_reward_discounted() -> None:
-    one = submission_class("ocaml").model_validate(
-        {"id": "a", "completion": "x", "task": {"tests": "t"}}
-    )
-    results = [verdict_of(one, passed=passed) for passed in (False, False, True)]
-    chain = Chain("a", "p", [1], turns=[Turn(None, "x", result, 0, 1) for result in results])
-    assert chain.reward(0.5) == 0.25
-    assert chain.reward(1.0) == 1.0
-
-
 def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model)
     ends = [tokenizer.eos_token_id]
     templates = Path(trl.__file__).parent / "chat_templates"
-    assert usable_template(tokenizer, ends) is None
+    assert usable_template(tokenizer, ends, {}) is None
     tokenizer.chat_template = (
         templates / "qwen3.jinja"
     ).read_text()  # writes empty thoughts into the last answer only
-    kept = usable_template(tokenizer, ends)
+    kept = usable_template(tokenizer, ends, {})
     assert kept is not None
-    turn = tokenizer.decode(user_ids(tokenizer, kept, "hi", ends))
+    turn = tokenizer.decode(user_ids(tokenizer, kept, "hi", ends, {}))
     assert turn == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     tokenizer.chat_template = (
         templates / "phi3.jinja"
     ).read_text()  # ends answers with no token of this tokenizer
     with pytest.raises(Misuse, match="chat template"):
-        usable_template(tokenizer, ends)
+        usable_template(tokenizer, ends, {})
 
 
 @pytest.mark.parametrize(
@@ -177,8 +169,6 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
         ({"prompt": {"style": "plain"}}, {}, "style: chat"),
         ({"stage": "rloo"}, {}, "stage: grpo"),
         ({"turns": {"window": 6}}, {}, "no prompt fits"),
-        ({"turns": {"as_tool": True}}, {}, "credit: chain"),
-        ({"turns": {"as_tool": True, "credit": "chain", "discount": 0.5}}, {}, "TRL runs the tool"),
         (
             {"reward": {"grader": "ocaml", "services": [{"grader": "preference"}]}},
             {},
@@ -201,110 +191,52 @@ def test_combinations_that_would_be_wrong_are_refused(
         output_dir=str(tmp_path), max_completion_length=6, use_cpu=True, bf16=False, **options
     )
     with pytest.raises(Misuse, match=why):
-        refuse_wrong_combinations(TrainConfig.model_validate({**given, **changes}), made)
-    refuse_wrong_combinations(
+        refuse_wrong_turns(TrainConfig.model_validate({**given, **changes}), made)
+    refuse_wrong_turns(
         TrainConfig.model_validate(given),
         GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False),
     )
 
 
-# ---------------------------------------------------------------------- check(code)
-
-
-def test_a_model_with_the_template_of_qwen3_checks_its_code(model: Path, tmp_path: Path) -> None:
-    """The model's words are given; prompts, calls, masks and rewards are those of TRL and of the
-    trainer."""
-    trainer = tool_trainer(model, tmp_path)
-    call = (
-        '<tool_call>\n{"name": "check", "arguments": {"code": "let f x ='
-        ' x"}}\n</tool_call><|im_end|>'
-    )
-    words, prompts = [[call, "no call<|im_end|>"] * 4, ["right<|im_end|>"] * 4], []
-    encode = trainer.processing_class.encode
-
-    def written(rows: list[list[int]], *_: Any, **__: Any) -> Any:
-        prompts.append([trainer.processing_class.decode(row) for row in rows])
-        return [encode(text) for text in words[len(prompts) - 1]], None
-
-    trainer._generate_single_turn = written
-    trainer.train()
-    assert "# Tools" in prompts[0][0]
-    assert '"name": "check"' in prompts[0][0]
-    assert all("<tool_response>\n0 of 5 tests pass" in one for one in prompts[1])
-    (step,) = [one for one in trainer.state.log_history if "turns/checks/failed" in one]
-    assert (
-        step["turns/checks/failed"],
-        step["turns/checks/passed"],
-        step["turns/checks/faulted"],
-    ) == (4, 0, 0)
-    assert [one["completion"] for one in read_lines(tmp_path / "completions.jsonl")] == [
-        "right",
-        "no call",
-    ] * 4
-    seen = trainer.seen_inputs[0]
-    own = (seen["completion_mask"] * seen["tool_mask"]).bool()
-    texts = [
-        trainer.processing_class.decode(ids[mask])
-        for ids, mask in zip(seen["completion_ids"], own, strict=True)
-    ]
-    assert sorted(texts) == sorted([call + "right<|im_end|>", "no call<|im_end|>"] * 4)
-
-
-def test_a_template_without_calls_is_refused(model: Path) -> None:
-    with pytest.raises(Misuse, match="renders no calls"):
-        refuse_without_calls(AutoTokenizer.from_pretrained(model))
-
-
-def test_the_answer_is_the_last_message() -> None:
-    call = {"role": "assistant", "content": "a", "tool_calls": [{}]}
-    assert (
-        last_answer([call, {"role": "tool", "content": "t"}, {"role": "assistant", "content": "b"}])
-        == "b"
-    )
-    assert last_answer([call]) == ""
-    assert last_answer([call, {"role": "tool", "content": "t"}]) == ""
-
-
-def run(*argv: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, argv)],
-        cwd=ROOT,
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def train(model: Path, output: Path, kill_at: int | None = None) -> dict[str, Any]:
+    """Go on from the last checkpoint in the folder, if there is one; the weights."""
+    trainer = tiny_trainer(model, output, TurnsConfig(max=3), kill_at, max_steps=3)
+    checkpoint = checkpoint_to_resume(output, "auto", print)
+    RunFolder(output).forget_after(step_of(checkpoint))
+    if checkpoint is not None:
+        trainer.resume_from(checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+    weights: dict[str, Any] = trainer.model.state_dict()
+    return weights
 
 
 def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(
     model: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = run("tests.tiny_turns", "train", model, whole)
-    assert done.returncode == 0, done.stderr
-    steps = [one["step"] for one in read_lines(whole / "turns.jsonl")]
-    assert run("tests.tiny_turns", "train", model, killed, "8").returncode == -9
-    begun = read_lines(killed / "turns.jsonl")
-    assert {one["step"] for one in begun} < set(steps)
-    again = run("tests.tiny_turns", "train", model, killed)
-    assert again.returncode == 0, again.stderr
-    ends = [torch.load(folder / "weights.pt") for folder in (whole, killed)]
-    assert all(torch.equal(ends[0][name], one) for name, one in ends[1].items())
-    assert [json.dumps(one) for one in read_lines(killed / "turns.jsonl")] == [
-        json.dumps(one) for one in read_lines(whole / "turns.jsonl")
-    ]
+    weights = train(model, whole)
+    with pytest.raises(Killed):
+        train(model, killed, kill_at=8)
+    steps = {one["step"] for one in read_lines(whole / "turns.jsonl")}
+    assert {one["step"] for one in read_lines(killed / "turns.jsonl")} < steps
+    again = train(model, killed)
+    assert all(torch.equal(weights[name], one) for name, one in again.items())
+    assert read_lines(killed / "turns.jsonl") == read_lines(whole / "turns.jsonl")
 
 
-def test_processes_with_unequal_chains_get_the_completions_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_processes_with_unequal_chains_get_the_completions_of_their_own() -> None:
     """And TRL's vLLM client alone still gives them others': once it does not, `Rollout` need not
     fill up."""
-    done = run(
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node=2",
-        "tests/tiny_turns.py",
-        "ranks",
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*command, "tests/tiny_turns.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = json.loads(done.stdout.strip().splitlines()[-1])

@@ -223,7 +223,8 @@ def training(tmp_path: Path, grader: str) -> Callable[[Path, str], Training]:
     append_lines(tasks, TASKS)
 
     def made(model: Path, url: str) -> Training:
-        folder, config = tmp_path / "run", tmp_path / "run.yaml"
+        folder = tmp_path / "run"
+        config = tmp_path / "run.yaml"
         filled = CONFIG.format(model=model, tasks=tasks, grader=grader, url=url, output_dir=folder)
         config.write_text(filled)
         return Training(folder, config)

@@ -30,7 +30,8 @@ pytestmark = [
 def test_a_real_model_is_trained_on_what_vllm_writes(server: Server, tmp_path: Path) -> None:
     from trainer.train import main
 
-    model, run = tmp_path / "model", tmp_path / "run"
+    model = tmp_path / "model"
+    run = tmp_path / "run"
     convert = [sys.executable, "-m", "tools.gguf_model", str(SOURCE), str(model)]
     subprocess.run(convert, cwd=ROOT, env=environment(), check=True)
     server.gradus(model, "--lora-rank", "16", "--max-model-len", "512")

@@ -55,9 +55,8 @@ def written(
 ) -> dict[Key, Outcome]:
     async def all_of() -> dict[Key, Outcome]:
         asks = asks_of(problems, asked)
-        return {
-            ask.key: outcome async for ask, outcome in source.write(asks, {ask.key for ask in asks})
-        }
+        keys = {ask.key for ask in asks}
+        return {ask.key: outcome async for ask, outcome in source.write(asks, keys)}
 
     return asyncio.run(all_of())
 
@@ -87,14 +86,15 @@ def test_greedy_completions_are_those_of_the_model_here(
 
 def test_a_seed_gives_the_same_completions_again(served: endpoint.Server, model: Path) -> None:
     asked = plan(model, samples=3, temperature=1.0, greedy=False, seed=5)
-    texts = [
-        {
+    texts = []
+    for _ in range(2):
+        outcomes = written(Endpoint(served, asked), TEXTS, asked)
+        completed = {
             key: outcome.text
-            for key, outcome in written(Endpoint(served, asked), TEXTS, asked).items()
+            for key, outcome in outcomes.items()
             if isinstance(outcome, GeneratedCompletion)
         }
-        for _ in range(2)
-    ]
+        texts.append(completed)
     assert len(texts[0]) == 24
     assert texts[0] == texts[1]
     assert len(set(texts[0].values())) > 8
@@ -119,7 +119,7 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
     assert isinstance(found["greedy", "t0", 0, 1], GeneratedCompletion)
     lost = found["greedy", "long", 0, 1]
     assert isinstance(lost, GenerationError)
-    assert (lost.kind, lost.attempts) == (ErrorKind.REFUSED, 1)
+    assert lost.kind is ErrorKind.REFUSED
     assert asyncio.run(models_at(served)) == {str(model): "vllm"}
     with pytest.raises(Misuse, match="404"):
         written(Endpoint(served, plan(Path("nobody"))), TEXTS, plan(Path("nobody")))

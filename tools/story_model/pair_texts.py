@@ -54,6 +54,11 @@ def _lines(text: str) -> tuple[str, ...]:
     )
 
 
+def _sides(group: str) -> tuple[list[str], list[str]]:
+    left, _, right = group.partition("-")
+    return left.split("/"), right.split("/")
+
+
 # {v} bare verb and the rest, {g} gerund and the rest, {o} object, {d} participle, {t} what stands
 # behind the object.
 WAYS = _lines("""
@@ -152,10 +157,8 @@ SYNONYMS = [
 """)  # noqa: E501
 ]
 OPPOSITES = [
-    (left.split("/"), right.split("/"))
-    for left, _, right in (
-        group.partition("-")
-        for group in _lines("""
+    _sides(group)
+    for group in _lines("""
     add/create/make/build/record-delete/remove/discard/wipe|show/display/see/view/reveal-hide/conceal/cover up|
     allow/permit/let-forbid/block/stop/ban|
     approve/accept/confirm-reject/turn down/refuse|open/unlock-close/lock/seal|start/begin/launch-stop/halt/end|
@@ -177,7 +180,6 @@ OPPOSITES = [
     improve/speed up-worsen/slow down|limit/restrict-leave unlimited/remove every limit on|mark/flag-leave unmarked|
     explain-obscure|mute-amplify
 """)  # noqa: E501
-    )
 ]
 VILLAINS = _lines("""
     burglar|thief|attacker|fraudster|vandal|spammer|saboteur|smuggler|pickpocket|stalker|competitor|bot|blackmailer|
@@ -369,9 +371,9 @@ class Writer:
         cut = next((at for at, word in enumerate(words) if word in _PREPOSITIONS), len(words))
         thing, tail = " ".join(words[:cut]), " ".join(words[cut:])
         passive = thing and " " not in verb and self.chance.random() < 0.15
-        ways = (
-            (PASSIVE_DENIALS if passive else DENIALS) if denied else (PASSIVE if passive else WAYS)
-        )
+        ways = PASSIVE if passive else WAYS
+        if denied:
+            ways = PASSIVE_DENIALS if passive else DENIALS
         gerund = " ".join([_gerund(verb), *words])
         made = self.chance.choice(ways).format(
             v=want, g=gerund, o=thing, d=_participle(verb), t=tail
@@ -422,7 +424,8 @@ class Writer:
             if word in self._siblings and self.chance.random() < 0.7:
                 words[at] = self.chance.choice([one for one in self._siblings[word] if one != word])
                 return " ".join(words)
-        words, theirs = want.split(), [word for word in other.split()[1:] if len(word) > 3]
+        words = want.split()
+        theirs = [word for word in other.split()[1:] if len(word) > 3]
         places = [at for at, word in enumerate(words) if at and len(word) > 3]
         if not theirs or not places:
             return other

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, BertModel
@@ -141,7 +141,6 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--pairs", type=int, default=46_000)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--start", type=Path, help="weights to go on from, at a third of the rates")
     wanted = parser.parse_args(None if arguments is None else list(arguments))
     torch.manual_seed(SEED)
     torch.set_num_threads(wanted.threads)
@@ -155,25 +154,25 @@ def main(arguments: Iterable[str] | None = None) -> None:
         for one in examples(stories, tasks, frozenset(numbers) - held_out)
         if not one.contradictions
     ]
-    data, chance = pairs(known, wanted.pairs, SEED), random.Random(SEED)
+    data = pairs(known, wanted.pairs, SEED)
+    chance = random.Random(SEED)
     folder = weights_of(DEFAULT_MODEL)
-    reader, tokenizer = PairReader(folder), AutoTokenizer.from_pretrained(folder)
-    if wanted.start:
-        _read(wanted.start, reader)
-    share = 1 / 3 if wanted.start else 1.0
+    reader = PairReader(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     head = list(reader.head.parameters())
     rest = [
         value
-        for value in reader.parameters()
-        if value.requires_grad and all(value is not one for one in head)
+        for name, value in reader.named_parameters()
+        if value.requires_grad and not name.startswith("head.")
     ]
-    groups = [{"params": rest, "lr": share * RATE}, {"params": head, "lr": share * HEAD_RATE}]
+    groups = [{"params": rest, "lr": RATE}, {"params": head, "lr": HEAD_RATE}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
     steps = (len(data) + BATCH - 1) // BATCH
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 60, max(0.0, 1 - step / steps) / 0.7)
     )
-    started, losses = time.process_time(), []
+    started = time.process_time()
+    losses = []
     reader.train()
     for step, batch in enumerate(_batches(data, chance)):
         with torch.autocast("cpu", torch.bfloat16):
@@ -210,12 +209,6 @@ def _write(path: Path, reader: PairReader) -> None:
         },
         path,
     )
-
-
-def _read(path: Path, reader: PairReader) -> None:
-    kept = load_file(path)
-    for name, value in reader.learnt().items():
-        value.data.copy_(torch.from_numpy(kept[name].astype(np.float32)))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ KEPT = 0.2
 MOST_PURPOSE_WORDS = 14
 ROLES = 2500
 QUANTILES = (0.001, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9)
-FLUENCY_RAMP, SENSE_RAMP, PARTY_RAMP = (-3.6, -1.0), (-2.0, 1.0), (-2.5, 1.0)
+FLUENCY_RAMP = (-3.6, -1.0)
+SENSE_RAMP = (-2.0, 1.0)
+PARTY_RAMP = (-2.5, 1.0)
 """Scores that are worth nothing and all; decision 0010 says what they let through."""
 FILES = 6000
 GLUE = ("the", "and", "the and", "of", "for the", "and the", "to")
@@ -132,7 +134,8 @@ def broken(sentence: str, chance: random.Random) -> str:
 
 def fitted(features: Floats, labels: Floats) -> tuple[Floats, float]:
     """Weights and bias of the logistic regression on `features`, (n, width)."""
-    middle, spread = features.mean(0), features.std(0) + 1e-9
+    middle = features.mean(0)
+    spread = features.std(0) + 1e-9
     scaled = (features - middle) / spread
     signs = 2 * labels - 1
 
@@ -153,7 +156,8 @@ def fitted(features: Floats, labels: Floats) -> tuple[Floats, float]:
 
 def _purposes(found: Sequence[str], chance: random.Random, number: int) -> list[str]:
     """Clauses that say what something is good for, and short sentences."""
-    clauses = {match[1] for one in found if (match := _PURPOSE.search(one))}
+    matches = map(_PURPOSE.search, found)
+    clauses = {match[1] for match in matches if match}
     short = [one for one in found if len(one.split()) <= MOST_PURPOSE_WORDS]
     told = sorted(one for one in clauses if 3 <= len(one.split()) <= MOST_PURPOSE_WORDS)
     return told + chance.sample(short, min(number, len(short)))
@@ -179,25 +183,20 @@ def _trained(
     """Weights and bias from nine tenths of both. Prints scores of the unseen rest, to set `low` and
     `high` by."""
     good, bad = (chance.sample(list(texts), len(texts)) for texts in (good, bad))
-    features = [
-        np.concatenate(
-            [encoder.embed(texts[at : at + 200]).inner for at in range(0, len(texts), 200)]
-        ).astype(np.float64)
-        for texts in (good, bad)
-    ]
+    features = [_embedded(encoder, texts) for texts in (good, bad)]
     cuts = [len(texts) * 9 // 10 for texts in (good, bad)]
     labels = np.concatenate([np.ones(cuts[0]), np.zeros(cuts[1])])
     weights, bias = fitted(
         np.concatenate([part[:cut] for part, cut in zip(features, cuts, strict=True)]), labels
     )
-    unseen = [part[cut:] @ weights + bias for part, cut in zip(features, cuts, strict=True)]
-    print(
-        {
-            name: [round(float(np.quantile(s, q)), 2) for q in QUANTILES]
-            for name, s in zip(("good", "bad"), unseen, strict=True)
-        }
-    )
+    for name, part, cut in zip(("good", "bad"), features, cuts, strict=True):
+        print(name, np.quantile(part[cut:] @ weights + bias, QUANTILES).round(2))
     return {"weights": [round(float(one), 5) for one in weights], "bias": round(bias, 5)}
+
+
+def _embedded(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    parts = [encoder.embed(texts[at : at + 200]).inner for at in range(0, len(texts), 200)]
+    return np.concatenate(parts).astype(np.float64)
 
 
 def _written(path: Path, probe: dict[str, Any], low: float, high: float) -> None:
@@ -228,13 +227,13 @@ def main(arguments: Iterable[str] | None = None) -> None:
     _written(wanted.out / "fluency.json", fluent, *FLUENCY_RAMP)
     purposes = _purposes(found, chance, wanted.sentences // 3)
     # Most words of meaning are exchanged for others.
-    absurd = [
-        " ".join(
+    absurd = []
+    for sentence in purposes:
+        exchanged = [
             one if one in stop or chance.random() < KEPT else chance.choice(words)
             for one in sentence.split()
-        )
-        for sentence in purposes
-    ]
+        ]
+        absurd.append(" ".join(exchanged))
     _written(wanted.out / "sense.json", _trained(encoder, purposes, absurd, chance), *SENSE_RAMP)
     _written(
         wanted.out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP

@@ -12,7 +12,6 @@ TRAINING = (training.merge, training.model, training.gpus)
 EVALUATION = (
     *(
         evaluation.eval_perplexity,
-        evaluation.eval_choices,
         evaluation.eval_tools,
         evaluation.eval_refusals,
     ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from gradus.console import Config, Quiet, Slots
+from gradus.console import Config, Slots
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Asking:
             "--set",
             metavar="NAME=VALUE",
             help=(
-                "Set one of seed, top_p, stop, body, chat, system, template, api_key_env,"
+                "Set one of seed, top_p, body, chat, system, template,"
                 " concurrency, timeout_s, attempts, batch_size, config, slots (docs/evaluation.md);"
                 " may be repeated"
             ),
@@ -211,14 +211,6 @@ def eval_perplexity(
         ),
     ],
     out: Out = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            "--context-length",
-            help="Tokens that the model reads at once",
-            show_default="the model's, at most 2048",
-        ),
-    ] = None,
 ) -> None:
     """Measure a local model on a text: perplexity with its interval, and bits per byte.
 
@@ -227,28 +219,7 @@ def eval_perplexity(
     """
     from trainer.evaluate.perplexity import main
 
-    raise typer.Exit(main(model, file, _folder(out, model, file), window))
-
-
-def eval_choices(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Rows with question, choices, answer and perhaps subject"
-        ),
-    ],
-    out: Out = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions")] = None,
-) -> None:
-    """Measure a local model on multiple-choice questions, as in MMLU: accuracy with its interval.
-
-    \b
-    gradus eval-choices runs/my/final questions.jsonl
-    """
-    from trainer.evaluate.choice_eval import main
-
-    raise typer.Exit(main(model, file, _folder(out, model, file), limit))
+    raise typer.Exit(main(model, file, _folder(out, model, file)))
 
 
 @asks_a_model
@@ -292,9 +263,7 @@ def sample(
     samples: Samples = 1,
     metrics: Annotated[
         bool,
-        typer.Option(
-            "--metrics", help="Measure distinct-1 and -2, length, repetition and perplexity too"
-        ),
+        typer.Option("--metrics", help="Measure distinct-1 and -2, and length too"),
     ] = False,
     *,
     asking: Asking,
@@ -388,17 +357,9 @@ def compare(
 
 def replay(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of an evaluation")],
-    grader: Annotated[
-        str | None, typer.Option(help="Grader of the completions", show_default="the folder's")
-    ] = None,
     url: GradedAt = None,
     config: Config = None,
     slots: Slots = None,
-    as_json: Annotated[
-        Path | None,
-        typer.Option("--json", help="File to write to", show_default="replay.json in the folder"),
-    ] = None,
-    quiet: Quiet = False,
 ) -> None:
     """Grade stored completions again with the current grader, and print every reward that changed.
 
@@ -407,7 +368,7 @@ def replay(
     from trainer.evaluate.replay import main
 
     judge_of = lambda name: _judge(name, url, config, slots)  # noqa: E731
-    raise typer.Exit(main(run, grader, judge_of, as_json or run / "replay.json", quiet=quiet))
+    raise typer.Exit(main(run, judge_of))
 
 
 def pairs(
@@ -422,25 +383,15 @@ def pairs(
         float, typer.Option(min=0, max=1, help="Smallest difference of rewards")
     ] = 0.05,
     max_per_task: Annotated[int, typer.Option(min=1, help="Most pairs of one prompt")] = 1,
-    passed_vs_failed: Annotated[
-        bool, typer.Option("--passed-vs-failed", help="Pair only passed with failed completions")
-    ] = False,
-    chat: Annotated[
-        bool | None,
-        typer.Option("--chat/--text", help="Form of the rows", show_default="as sampled"),
-    ] = None,
 ) -> None:
     """Create preference pairs for DPO from graded completions: the best of each prompt against the
     worst.
 
     Faults are never used. Exit status 1 when there is no pair.
     """
-    from trainer.evaluate.pairs import Form, PairingRules, main
+    from trainer.evaluate.pairs import main
 
-    form: Form = "as asked" if chat is None else "chat" if chat else "text"
-    raise typer.Exit(
-        main(graded, out, PairingRules(min_margin, max_per_task, passed_vs_failed, form))
-    )
+    raise typer.Exit(main(graded, out, min_margin, max_per_task))
 
 
 # ---------------------------------------------------------------------- what they share

@@ -66,7 +66,8 @@ def train(
 
     # PPO, to be told what became of it
     is_stage = config in (*STAGES, "ppo")
-    stage, rest = (config, list(context.args)) if is_stage else (None, [config, *context.args])
+    stage = config if is_stage else None
+    rest = [*context.args] if is_stage else [config, *context.args]
     if preset is not None:
         path, overrides = without_file(stage, preset, rest)
     elif not rest or rest[0].startswith("-"):
@@ -75,7 +76,8 @@ def train(
             " give --preset quick"
         )
     else:
-        path, overrides = Path(rest[0]), rest[1:]
+        path = Path(rest[0])
+        overrides = rest[1:]
     if env_file is not None:
         asked = stage or read_mapping(path).get("stage", "grpo")
         overrides, told = with_env_file(overrides, env_file, str(asked))

@@ -40,15 +40,12 @@ def choose_device(config: ModelConfig) -> Device:
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
-    kind = (
-        next(name for name, is_there in there.items() if is_there)
-        if config.device == "auto"
-        else config.device
-    )
-    if not there[kind]:
-        found = ", ".join(name for name, is_there in there.items() if is_there)
+    found = [name for name, is_there in there.items() if is_there]
+    kind = found[0] if config.device == "auto" else config.device
+    if kind not in found:
         raise Misuse(
-            f"model.device: this machine, or this build of torch, has no {kind}; it has: {found}"
+            f"model.device: this machine, or this build of torch, has no {kind}; it has:"
+            f" {', '.join(found)}"
         )
     on_cuda = kind == "cuda"
     return Device(
@@ -85,10 +82,7 @@ def with_device_defaults(
     }
     chosen = {**defaults, **options}
     if chosen.get("use_liger_kernel") and importlib.util.find_spec("liger_kernel") is None:
-        raise Misuse(
-            "use_liger_kernel needs Liger's kernels, which are not installed: pip install"
-            " liger-kernel"
-        )
+        raise Misuse("use_liger_kernel needs Liger's kernels: pip install liger-kernel")
     optimizer = str(getattr(chosen.get("optim"), "value", chosen.get("optim")))
     if optimizer in EIGHT_BIT and not device.has_eight_bit:
         say(f"optim {optimizer} needs CUDA and bitsandbytes; adamw_torch is used instead")

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from gradus.errors import Misuse
-from gradus.validation import explain
 from gradus.yaml_reader import read_mapping, read_scalar
-from trainer.config.run import RunConfig, Section, TrainConfig, nearest
+from trainer.config.run import RunConfig, Section, TrainConfig, named, nearest
 
 C = TypeVar("C", bound=RunConfig)
 S = TypeVar("S", bound=Section)
+Place = tuple[int | str, ...]
 PLACES = (
     ("model", "name"),
     ("data", "dataset"),
@@ -43,56 +42,42 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     path = Path(path)
     tree = read_mapping(path)
     given = parse_overrides(overrides, kind, str(tree.get("stage", "")))
-    if isinstance(tree.get("model"), str):
-        tree["model"] = {"name": tree["model"]}
-    mistakes = [*_unknown_keys(tree, str(path), kind), *_unknown_keys(given, "command line", kind)]
-    if mistakes:
-        raise Misuse("\n".join(mistakes))
-    try:
-        config = kind.model_validate(_merged(tree, given))
-    except ValidationError as error:
-        for item in error.errors(include_url=False, include_context=False):
-            key = (
-                [".".join(map(str, item["loc"]))] if item["loc"] else []
-            )  # none where it is about several
-            said = item["msg"].removeprefix("Value error, ")
-            mistakes.append(": ".join([_source(item["loc"], given, path), *key, said]))
-        raise Misuse("\n".join(dict.fromkeys(mistakes))) from None
-    for section, class_name in config.TRL_CLASSES.items():
-        clean = {}
-        for name, value in (_inside(config, section) or {}).items():
-            problem, clean[name] = checked_option(
-                class_name, name, value, config.SET_ELSEWHERE.get(name)
-            )
+    if "model" in tree:
+        tree["model"] = named(tree["model"])
+    merged = _merged(tree, given)
+    mistakes = []
+    for section, class_name in kind.TRL_CLASSES.items():
+        options = _inside(merged, section)
+        for name, value in options.items() if isinstance(options, dict) else ():
+            where = kind.SET_ELSEWHERE.get(name)
+            problem, options[name] = checked_option(class_name, name, value, where)
             if problem:
                 place = (*section, name)
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
-        if clean:
-            config = _with_inside(config, section, clean)
+    for *folders, key in PLACES:
+        files = _inside(merged, folders)
+        names = files.get(key) if isinstance(files, dict) else None
+        if isinstance(names, str):
+            files[key] = beside(names, path)
+        elif isinstance(names, list):
+            files[key] = [beside(str(name), path) for name in names]
+    try:
+        config = kind.model_validate(merged)
+    except ValidationError as error:
+        found = _mistakes(error, kind, lambda place: _source(place, given, path))
+        mistakes = [*found, *mistakes]
     if mistakes:
-        raise Misuse("\n".join(mistakes))
-    for place in PLACES:
-        named = _inside(config, place)
-        if named is not None:
-            found = (
-                [beside(name, path) for name in named]
-                if isinstance(named, list)
-                else beside(named, path)
-            )
-            config = _with_inside(config, place, found)
+        raise Misuse("\n".join(dict.fromkeys(mistakes)))
     return config
 
 
 def read_section(kind: type[S], path: Path) -> S:
     """The settings in a YAML file that takes no overrides, checked. Raises Misuse with one line per
     mistake."""
-    tree = read_mapping(path)
-    if mistakes := [*_unknown_keys(tree, str(path), kind)]:
-        raise Misuse("\n".join(mistakes))
     try:
-        return kind.model_validate(tree)
+        return kind.model_validate(read_mapping(path))
     except ValidationError as error:
-        raise Misuse(f"{path}: {explain(error)}") from None
+        raise Misuse("\n".join(_mistakes(error, kind, lambda place: str(path)))) from None
 
 
 def beside(name: str, path: Path) -> str:
@@ -101,60 +86,57 @@ def beside(name: str, path: Path) -> str:
     return str(found) if not Path(name).exists() and found.exists() else name
 
 
-def _unknown_keys(
-    tree: Mapping[str, Any], where: str, section: type[BaseModel], path: tuple[str, ...] = ()
+def _mistakes(
+    error: ValidationError, kind: type[BaseModel], source: Callable[[Place], str]
 ) -> Iterator[str]:
-    for key, value in tree.items():
-        here = ".".join((*path, str(key)))
-        field = section.model_fields.get(str(key))
-        if field is None:
-            hint = (
-                nearest(str(key), list(section.model_fields))
-                or f"; known: {', '.join(section.model_fields)}"
+    """One line per mistake: where it was written, its key, and what is wrong."""
+    for item in error.errors(include_url=False, include_context=False):
+        key = [".".join(map(str, item["loc"]))] if item["loc"] else []
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            *parents, name = item["loc"]
+            known = list(_section_at(kind, parents).model_fields)
+            message = "unknown key" + (nearest(str(name), known) or f"; known: {', '.join(known)}")
+        yield ": ".join([source(item["loc"]), *key, message])
+
+
+def _section_at(kind: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
+    for part in place:
+        if isinstance(part, str):
+            annotation = kind.model_fields[part].annotation
+            choices = (annotation, *get_args(annotation))
+            kind = next(
+                one for one in choices if isinstance(one, type) and issubclass(one, Section)
             )
-            yield f"{where}: {here}: unknown key{hint}"
-        elif isinstance(value, Mapping):
-            is_union = get_origin(field.annotation) in (Union, types.UnionType)
-            for kind in get_args(field.annotation) if is_union else [field.annotation]:
-                if isinstance(kind, type) and issubclass(kind, Section):
-                    yield from _unknown_keys(value, where, kind, (*path, str(key)))
+    return kind
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = (
-            _merged(below, value)
-            if isinstance(below, Mapping) and isinstance(value, Mapping)
-            else value
-        )
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(below, value)
+        else:
+            merged[key] = value
     return merged
 
 
-def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> str:
+def _source(place: Place, given: Mapping[str, Any], path: Path) -> str:
     """Where a value was written: the command line, if it stands there, else the file."""
     at: Any = given
-    for part in loc:
+    for part in place:
         if not isinstance(at, Mapping) or part not in at:
             return str(path)
         at = at[part]
-    return "command line" if loc else str(path)
+    return "command line" if place else str(path)
 
 
-def _inside(config: BaseModel, path: tuple[str, ...]) -> Any:
+def _inside(tree: Any, place: Sequence[str]) -> Any:
     """The value in this place; None where there is no such place."""
-    value: Any = config
-    for part in path:
-        value = getattr(value, part, None)
-    return value
-
-
-def _with_inside(config: C, path: tuple[str, ...], value: Any) -> C:
-    """A copy with another value in this place."""
-    first, *rest = path
-    inner = _with_inside(getattr(config, first), tuple(rest), value) if rest else value
-    return config.model_copy(update={first: inner})
+    for part in place:
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
 
 
 # ---------------------------------------------------------------------- command line
@@ -176,9 +158,8 @@ def parse_overrides(
     for flag, text in pairs:
         path = flag.replace("-", "_").split(".")
         if len(path) == 1 and path[0] not in kind.model_fields:
-            path.insert(
-                0, stage if stage in sections else sections[0]
-            )  # as TRL's own command line has it
+            # as TRL's own command line has it
+            path.insert(0, stage if stage in sections else sections[0])
         if path == ["model"]:
             path.append("name")
         at = tree

@@ -82,6 +82,11 @@ class ModelConfig(Section):
         return self
 
 
+def named(value: Any) -> Any:
+    """The settings of a model that is given by its name alone."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 class LoraSettings(Section):
     r: Count = 16
     alpha: Count = 32
@@ -144,11 +149,6 @@ class DataConfig(SplitSource):
     difficulty: by the column of that name, which holds numbers, or `easy`, `medium`, `hard`."""
 
 
-class FewShot(Section):
-    prompt: str
-    completion: str
-
-
 class PromptConfig(Section):
     style: Literal["plain", "chat"] = "plain"
     """plain: one text. chat: messages, through the tokenizer's chat template."""
@@ -163,8 +163,6 @@ class PromptConfig(Section):
     chat_template_kwargs: dict[str, Any] = {}
     """Further arguments of the chat template, such as `enable_thinking: false`; in training and in
     measurements."""
-    examples: list[FewShot] = []
-    """Shown before the task: as text when plain, as earlier turns when chat."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> PromptConfig:
@@ -340,16 +338,13 @@ class GenerationConfig(Section):
     """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm
     MODEL`."""
     url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
-    sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
-    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them
-    from `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for
-    CUDA, with vllm installed beside the trainer. auto: lora for LoRA without modules_to_save where
-    the server can, else file."""
+    sync: Literal["auto", "file", "lora", "nccl"] = "auto"
+    """How the server gets new weights. file: it reads them from `folder`. lora: it loads
+    each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed beside the
+    trainer. auto: lora for LoRA without modules_to_save where the server can, else file."""
     folder: Path | None = None
     """Where weights are written, for file and lora under the same path for the server. None: in the
     run folder."""
-    serve_weights_at: str = "127.0.0.1:0"
-    """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
     verify_sync: Literal["first", "always", "never"] = "first"
     """After which syncs trainer and server are asked for the probabilities of the same tokens. With
     ZeRO-3 or FSDP it has to be never."""
@@ -377,11 +372,6 @@ class TurnsConfig(Section):
     credit: Literal["turn", "chain"] = "turn"
     """turn: each answer has the advantage of its own reward over those of the same turn in its
     group. chain: all answers of a sample have the advantage of its last reward."""
-    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor of a reward for each turn before it."""
-    as_tool: bool = False
-    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is
-    rewarded for its last message. Its chat template has to render calls."""
     window: Count | None = None
     """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with
     a smaller one."""
@@ -393,9 +383,6 @@ class TaskSampling(Section):
     refill: Annotated[int, Field(ge=0, le=16)] = 0
     """Further rounds of generation per step, at most, in which other tasks replace groups whose
     completions all earned the same."""
-    by_difficulty: bool = False
-    """Tasks are drawn by weight, most often those with a mean reward near 0.5, in place of one pass
-    after another."""
 
 
 class EvaluationConfig(Section):
@@ -438,12 +425,6 @@ class StopWhen(StopOnKl):
     the reward rose."""
 
 
-class LoggingConfig(Section):
-    progress: bool = True
-    completions: bool = True
-    """Write completions.jsonl."""
-
-
 class RunConfig(Section):
     """Keys of every stage of training."""
 
@@ -452,13 +433,12 @@ class RunConfig(Section):
     SET_ELSEWHERE: ClassVar[Mapping[str, str]] = {}
     """Options of those that the trainer sets itself, and where a person sets them."""
 
-    model: ModelConfig
+    model: Annotated[ModelConfig, BeforeValidator(named)]
     lora: LoraSettings | None = None
     """None: all weights are trained."""
     on_out_of_memory: Literal["halve", "stop"] = "halve"
     """halve: fewer samples at a time and as many more accumulated, so that an update still sees as
     many."""
-    logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     output_dir: Path
     """The run folder. Starting again with the same one resumes from its last checkpoint."""
@@ -473,28 +453,11 @@ class RunConfig(Section):
         """What the stage's own section says."""
         return dict(getattr(self, self.options_name))
 
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_a_bare_model_name(cls, value: Any) -> Any:
-        if isinstance(value, dict) and isinstance(value.get("model"), str):
-            return {**value, "model": {"name": value["model"]}}
-        return value
-
     @model_validator(mode="after")
     def _trains_adapters_on_quantized_weights(self) -> RunConfig:
         if self.model.is_quantized and self.lora is None:
             raise ValueError(
                 f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_reference_to_move(self) -> RunConfig:
-        if self.options.get("sync_ref_model") and self.lora is not None:
-            raise ValueError(
-                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with"
-                " lora the reference is the model without its adapter, and there is nothing to"
-                " move"
             )
         return self
 
@@ -513,7 +476,7 @@ OWN_NAMES = {
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
-    "disable_tqdm": "set `logging.progress`",
+    "disable_tqdm": "leave it out: a bar is drawn on a terminal only",
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
     ),
@@ -595,37 +558,28 @@ class TrainConfig(RunConfig):
 
 
 NAMED_ELSEWHERE = {
-    **{
-        "batch_size": "per_device_train_batch_size",
-        "lr": "learning_rate",
-        "epochs": "num_train_epochs",
-    },
-    **{
-        "max_prompt_length": "data.max_prompt_tokens",
-        "dataset": "data.dataset",
-        "dataset_path": "data.dataset",
-    },
-    **{
-        "model_name": "model.name",
-        "load_4bit": "model.load_in_4bit",
-        "load_8bit": "model.load_in_8bit",
-    },
-    **{
-        "lora_r": "lora.r",
-        "lora_alpha": "lora.alpha",
-        "lora_dropout": "lora.dropout",
-        "use_lora": "lora.r",
-    },
-    **{"vllm_endpoint": "generation.url", "resume": "--resume"},
+    "batch_size": "per_device_train_batch_size",
+    "lr": "learning_rate",
+    "epochs": "num_train_epochs",
+    "max_prompt_length": "data.max_prompt_tokens",
+    "dataset": "data.dataset",
+    "dataset_path": "data.dataset",
+    "model_name": "model.name",
+    "load_4bit": "model.load_in_4bit",
+    "load_8bit": "model.load_in_8bit",
+    "lora_r": "lora.r",
+    "lora_alpha": "lora.alpha",
+    "lora_dropout": "lora.dropout",
+    "use_lora": "lora.r",
+    "vllm_endpoint": "generation.url",
+    "resume": "--resume",
 }
 """Names that other trainers and TRL's own scripts have for our settings."""
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error message about an unknown name."""
-    close = (
-        [NAMED_ELSEWHERE[name]]
-        if name in NAMED_ELSEWHERE
-        else difflib.get_close_matches(name, known, n=1)
-    )
+    close = difflib.get_close_matches(name, known, n=1)
+    if name in NAMED_ELSEWHERE:
+        close = [NAMED_ELSEWHERE[name]]
     return f"; did you mean {close[0]}?" if close else ""

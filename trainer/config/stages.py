@@ -23,7 +23,6 @@ from trainer.config.run import (
     PromptConfig,
     RunConfig,
     Section,
-    Share,
     SplitSource,
     StopOnKl,
     TrainConfig,
@@ -80,15 +79,6 @@ class DpoStage(RowStage):
     stop_when: StopOnKl = StopOnKl()
     """Rules that end a run which has gone too far from its reference; none by default."""
 
-    @model_validator(mode="after")
-    def _keeps_one_of_two_references(self) -> DpoStage:
-        if self.dpo.get("sync_ref_model") and self.dpo.get("precompute_ref_log_probs"):
-            raise ValueError(
-                "dpo.sync_ref_model moves the reference, but precompute_ref_log_probs requires a"
-                " fixed one"
-            )
-        return self
-
 
 class RewardStage(RowStage):
     """A model that scores answers, from pairs of a better and a worse one: `gradus train
@@ -119,7 +109,7 @@ class TokenSource(Section):
     """Split of a dataset on the hub."""
     text_column: str = "text"
     eval_dataset: Annotated[list[str], BeforeValidator(listed)] = []
-    held_out: Share = 0.0
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the tokens that is measured on and not trained on: the end of the stream."""
     eval_blocks: Count = 64
     """How many blocks of the longest length are measured on, at most."""
@@ -130,8 +120,6 @@ class TokenSource(Section):
     def _one_way_to_hold_out(self) -> TokenSource:
         if self.eval_dataset and self.held_out > 0:
             raise ValueError("give either eval_dataset or held_out, not both")
-        if self.held_out == 1:
-            raise ValueError("held_out 1 leaves nothing to train on")
         return self
 
     @property
@@ -176,10 +164,12 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
     GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where
     the two disagree.
     """
-    given = [text for name, text in override_pairs(overrides) if name == "stage"]
-    found = given[-1] if given else asked if asked == "ppo" else read_mapping(path).get("stage")
+    if asked == "ppo":
+        raise Misuse(f"{path}: {PPO}")
+    given = dict(override_pairs(overrides))
+    found = given.get("stage") or read_mapping(path).get("stage")
     stage = asked or found or "grpo"
-    if "ppo" in (stage, found):
+    if found == "ppo":
         raise Misuse(f"{path}: {PPO}")
     if not isinstance(stage, str) or stage not in STAGES:
         raise Misuse(

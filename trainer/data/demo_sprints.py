@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,12 @@ def held_out_deeds(thing: str) -> tuple[StoryAction, ...]:
     return (*draw.sample(mistaken, 2), *draw.sample(right, 1))
 
 
+@cache
+def _known_deeds(thing: str) -> list[StoryAction]:
+    held_out = held_out_deeds(thing)
+    return [deed for deed in DEEDS if deed not in held_out]
+
+
 def story(thing: str, deed: StoryAction) -> str:
     """What a team would write."""
     return _filled(f"As a {{r}}, I want {deed.want}, so that {deed.benefit}.", thing)
@@ -84,28 +90,20 @@ def sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
 
 def _sprints(thing: str) -> list[tuple[StoryAction, ...]]:
     draw = random.Random(f"{SEED}:{thing}:sprints")
-    held_out = held_out_deeds(thing)
-    known = [deed for deed in DEEDS if deed not in held_out]
-    every = list(permutations(known, STORIES_PER_SPRINT))
+    every = list(permutations(_known_deeds(thing), STORIES_PER_SPRINT))
     # No two with the same deeds: as tasks they would be one.
-    unique = list(
-        {
-            frozenset(deed.name for deed in deeds): deeds
-            for deeds in draw.sample(every, len(every))
-        }.values()
-    )
-    return draw.sample(unique, SPRINTS_PER_THING)
+    unique = {}
+    for deeds in draw.sample(every, len(every)):
+        unique[frozenset(deeds)] = deeds
+    return draw.sample(list(unique.values()), SPRINTS_PER_THING)
 
 
 def worked_rows() -> Iterator[dict[str, Any]]:
     """The warm start: prompts with worked answers."""
     draw = random.Random(SEED)
-    known = {
-        thing: [deed for deed in DEEDS if deed not in held_out_deeds(thing)] for thing in THINGS
-    }
     for _ in range(WARM_START_ROWS):
         thing = draw.choice(list(THINGS))
-        deeds = draw.sample(known[thing], STORIES_PER_SPRINT)
+        deeds = draw.sample(_known_deeds(thing), STORIES_PER_SPRINT)
         lines = [
             mistaken_story(thing, deed) if draw.random() < MISTAKEN_SHARE else story(thing, deed)
             for deed in deeds

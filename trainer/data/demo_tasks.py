@@ -26,119 +26,41 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import TypeAdapter
 
 from gradus.contract import Diagnostic, Graded, Stage, TestCount
 from gradus.errors import Misuse
 from gradus.feedback import next_turn
-from trainer.config.run import Section
 from trainer.data.demo_sprints import MAKERS
 
 CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
-PUBLIC_CASES = 1
-"""Public tests of a task that has them: cases that the hidden tests do not have, and that the
-mistake fails."""
 WARM_START_ROWS = 10_000
-FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 2
-"""Batches of first answers before training over several turns, and after how many of them one of
-repairs comes."""
+# Before training over several turns: batches of first answers, and after how many of them one of
+# repairs comes.
+FIRST_BATCHES = 200
+ROWS_PER_BATCH = 64
+REPAIRS_AFTER = 2
+# Shares of rows with the kind's mistake, with random damage, and of first answers over several
+# turns with the mistake and with another constant.
 MISTAKEN_SHARE = 0.6
-"""Share of a kind's rows with its mistake, if it has one."""
 DAMAGED_SHARE = 0.35
-FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
-"""Shares of first answers before training over several turns: with the kind's mistake, and with
-another constant."""
+FIRST_MISTAKEN_SHARE = 0.5
+SLIPPED_SHARE = 0.1
 REPAIRED_SHARE = 0.75
 """Share of second answers that are right. The others repeat the first one."""
 SEED = 7
 
-Function = Callable[[int, Any], Any]
-Shape = Literal["number", "pair", "fold", "list"]
-"""Types of the function that a task asks for: a number to a number or a pair, a list to a number or
-a list."""
+Language = dict[str, Any]
+"""How a language writes the tasks: an entry of demo_languages.yaml."""
 Case = tuple[Any, Any]
 """An argument and what the right function gives for it."""
-Change = tuple[str, str]
-"""A text and what it is replaced with."""
 
-
-class Language(Section):
-    """How a language writes the tasks; `{a}` stands for a task's constant."""
-
-    comment: str
-    """The prompt, with `{}` for the wording."""
-    signatures: dict[Shape, str]
-    answers: dict[str, str]
-    """Right answers by the name of the kind."""
-    mistakes: dict[str, str]
-    swaps: tuple[Change, ...]
-    """Operators and names that are taken for each other."""
-    misnamed: Change
-    hidden: Change
-    """Makes the function one that the tests do not find."""
-    misspelt: Change
-    head: int
-    """Characters at the start that no damage takes away."""
-    between_items: str
-    """Between the items of a list."""
-    negative: str
-    """A number below 0, with `{}` for it."""
-    list_argument: str
-    """A list that is an argument, with `{}` for it."""
-    tests: str
-    """A task's tests, with `{}` for the single ones."""
-    test: str
-    """One test: `{n}` is its number, from 1 on, `{x}` the argument, `{y}` what the right function
-    gives."""
-    between_tests: str
-
-    def tests_of(self, cases: Sequence[Case]) -> str:
-        """The cases as the tests of a task."""
-        single = []
-        for n, (x, y) in enumerate(cases, 1):
-            argument = (
-                self.list_argument.replace("{}", self.value(x))
-                if isinstance(x, list)
-                else self.value(x)
-            )
-            single.append(
-                self.test.replace("{n}", str(n))
-                .replace("{x}", argument)
-                .replace("{y}", self.value(y))
-            )
-        return self.tests.replace("{}", self.between_tests.join(single))
-
-    def value(self, value: Any) -> str:
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.value, value))})"
-        if isinstance(value, list):
-            return f"[{self.between_items.join(map(self.value, value))}]"
-        return self.negative.replace("{}", str(value)) if value < 0 else str(value)
-
-    def damaged(self, answer: str, a: int, constants: Sequence[int], draw: random.Random) -> str:
-        """The answer with one random fault: a wrong constant, operator or name, a lost character, a
-        misspelt sign."""
-        fate = draw.random()
-        if fate < 0.35:
-            return answer.replace(str(a), str(draw.choice(constants)))
-        if fate < 0.6:
-            fitting = [(old, new) for old, new in self.swaps if old in answer]
-            return answer.replace(*(draw.choice(fitting) if fitting else self.misnamed))
-        if fate < 0.75:
-            return answer.replace(*self.hidden)
-        if fate < 0.9:
-            at = draw.randrange(self.head, len(answer))
-            return answer[:at] + answer[at + 1 :]
-        return answer.replace(*self.misspelt, 1)
-
-
-LANGUAGES = TypeAdapter(dict[str, Language]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("demo_languages.yaml").read_text(encoding="utf-8"))
+LANGUAGES: dict[str, Language] = yaml.safe_load(
+    Path(__file__).with_name("demo_languages.yaml").read_text(encoding="utf-8")
 )
 """Languages by the name of the grader that judges them."""
 
@@ -149,9 +71,11 @@ class Kind:
 
     name: str
     wording: str
-    shape: Shape
-    computes: Function
-    mistaken: Function | None = None
+    shape: str
+    """Type of the function: a `number` to a number or a `pair`, a list to a number (`fold`) or a
+    `list`."""
+    computes: Callable[[int, Any], Any]
+    mistaken: Callable[[int, Any], Any] | None = None
     """What the wrong answer computes that the warm start teaches."""
     vague: str | None = None
     """The wording of two tasks over several turns: of this kind, and of the one that its mistake
@@ -160,17 +84,36 @@ class Kind:
     """This is the latter."""
 
     @property
-    def takes_list(self) -> bool:
-        return self.shape in ("fold", "list")
-
-    @property
     def own_name(self) -> str:
         return f"{self.name}_swapped" if self.swapped else self.name
 
     def texts(self, language: Language) -> tuple[str, str | None]:
         """The right answer, and the wrong one of kinds that have a mistake."""
-        right, wrong = language.answers[self.name], language.mistakes.get(self.name)
-        return (wrong, right) if self.swapped and wrong is not None else (right, wrong)
+        right = language["answers"][self.name]
+        wrong = language["mistakes"].get(self.name)
+        return (wrong, right) if self.swapped else (right, wrong)
+
+    def cases(self, a: int) -> list[Case]:
+        """Arguments on which the kind's mistake is seen in all but one case at most, so that it
+        earns next to nothing."""
+        draw = random.Random(f"{SEED}:{self.name}:{a}")
+        while True:
+            arguments = [self._argument(draw) for _ in range(CASES_PER_TASK)]
+            cases = [(x, self.computes(a, x)) for x in arguments]
+            if sum(self._passes_mistake(a, case) for case in cases) <= 1:
+                return cases
+
+    def cases_over_turns(self, a: int) -> list[Case]:
+        """Cases of the task, those first that the mistake fails; the first of all is public."""
+        return sorted(self.cases(a), key=lambda case: self._passes_mistake(a, case))
+
+    def _passes_mistake(self, a: int, case: Case) -> bool:
+        return self.mistaken is not None and self.mistaken(a, case[0]) == case[1]
+
+    def _argument(self, draw: random.Random) -> Any:
+        if self.shape in ("fold", "list"):
+            return [draw.randint(-40, 40) for _ in range(draw.randint(2, 6))]
+        return draw.randint(-40, 40)
 
 
 KINDS = (
@@ -226,15 +169,10 @@ def _kinds_over_turns() -> Iterator[Kind]:
     for kind in KINDS:
         if kind.vague is None or kind.mistaken is None:
             yield kind
-        else:
-            yield replace(kind, wording=kind.vague)
-            yield replace(
-                kind,
-                wording=kind.vague,
-                computes=kind.mistaken,
-                mistaken=kind.computes,
-                swapped=True,
-            )
+            continue
+        vague = replace(kind, wording=kind.vague)
+        yield vague
+        yield replace(vague, computes=kind.mistaken, mistaken=kind.computes, swapped=True)
 
 
 KINDS_OVER_TURNS = tuple(_kinds_over_turns())
@@ -251,16 +189,14 @@ def demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """
     makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
     for grader, language in LANGUAGES.items():
-        makers[f"demo:{grader}"] = partial(_task_rows, language, held_out=False)
-        makers[f"demo:{grader}/held-out"] = partial(_task_rows, language, held_out=True)
-        makers[f"demo:{grader}/warm-start"] = partial(_warm_start_rows, language)
-        makers[f"demo:{grader}/public"] = partial(
-            _task_rows, language, held_out=False, public=PUBLIC_CASES
-        )
-        makers[f"demo:{grader}/public/held-out"] = partial(
-            _task_rows, language, held_out=True, public=PUBLIC_CASES
-        )
-        makers[f"demo:{grader}/repairs"] = partial(_repair_rows, grader, language)
+        makers |= {
+            f"demo:{grader}": partial(_task_rows, language, held_out=False),
+            f"demo:{grader}/held-out": partial(_task_rows, language, held_out=True),
+            f"demo:{grader}/warm-start": partial(_warm_start_rows, language),
+            f"demo:{grader}/public": partial(_public_rows, language, held_out=False),
+            f"demo:{grader}/public/held-out": partial(_public_rows, language, held_out=True),
+            f"demo:{grader}/repairs": partial(_repair_rows, grader, language),
+        }
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
     return makers[name]()
@@ -271,35 +207,72 @@ def held_out_constants(kind: Kind) -> frozenset[int]:
     return frozenset(random.Random(f"{SEED}:{kind.name}").sample(CONSTANTS, HELD_OUT_PER_KIND))
 
 
-def _task_rows(language: Language, *, held_out: bool, public: int = 0) -> Iterator[dict[str, Any]]:
-    for kind in KINDS_OVER_TURNS if public else KINDS:
-        for a in CONSTANTS:
-            if (a in held_out_constants(kind)) is held_out:
-                cases = _cases_over_turns(kind, a) if public else _cases(kind, a)
-                shown = [language.tests_of([case]) for case in cases[:public]]
-                yield {
-                    "id": f"{kind.own_name}-{a}",
-                    "kind": kind.own_name,
-                    "prompt": _prompt(language, kind, a),
-                    "signature": language.signatures[kind.shape],
-                    "tests": language.tests_of(cases[public:]),
-                    **({"public_tests": shown} if shown else {}),
-                    "solution": _filled(kind.texts(language)[0], a),
-                }
+def _pairs(kinds: Sequence[Kind], *, held_out: bool = False) -> list[tuple[Kind, int]]:
+    """Kinds and constants that are held out, or those that are trained on."""
+    return [
+        (kind, a)
+        for kind in kinds
+        for a in CONSTANTS
+        if (a in held_out_constants(kind)) is held_out
+    ]
+
+
+def _task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
+    for kind, a in _pairs(KINDS, held_out=held_out):
+        yield _task_row(language, kind, a, kind.cases(a))
+
+
+def _public_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
+    for kind, a in _pairs(KINDS_OVER_TURNS, held_out=held_out):
+        public, *hidden = kind.cases_over_turns(a)
+        shown = _tests(language, [public])
+        yield {**_task_row(language, kind, a, hidden), "public_tests": [shown]}
+
+
+def _task_row(language: Language, kind: Kind, a: int, cases: Sequence[Case]) -> dict[str, Any]:
+    return {
+        "id": f"{kind.own_name}-{a}",
+        "kind": kind.own_name,
+        "prompt": _prompt(language, kind, a),
+        "signature": language["signatures"][kind.shape],
+        "tests": _tests(language, cases),
+        "solution": _filled(kind.texts(language)[0], a),
+    }
 
 
 def _warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
     draw = random.Random(SEED)
-    pairs = [(kind, a) for kind in KINDS for a in CONSTANTS if a not in held_out_constants(kind)]
+    pairs = _pairs(KINDS)
     for _ in range(WARM_START_ROWS):
         kind, a = draw.choice(pairs)
-        answer = language.answers[kind.name]
-        if kind.mistaken is not None and draw.random() < MISTAKEN_SHARE:
-            answer = language.mistakes[kind.name]
+        right, wrong = kind.texts(language)
+        answer = wrong if wrong is not None and draw.random() < MISTAKEN_SHARE else right
         completion = _filled(answer, a)
         if draw.random() < DAMAGED_SHARE:
-            completion = language.damaged(completion, a, CONSTANTS, draw)
+            completion = _damaged(language, completion, a, draw)
         yield {"prompt": _prompt(language, kind, a), "completion": completion}
+
+
+def _damaged(language: Language, answer: str, a: int, draw: random.Random) -> str:
+    """The answer with one random fault: a wrong constant, operator or name, a lost character, a
+    misspelt sign."""
+    fate = draw.random()
+    if fate < 0.35:
+        return answer.replace(str(a), str(draw.choice(CONSTANTS)))
+    if fate < 0.6:
+        fitting = [swap for swap in language["swaps"] if swap[0] in answer]
+        old, new = draw.choice(fitting) if fitting else language["misnamed"]
+        return answer.replace(old, new)
+    if fate < 0.75:
+        return answer.replace(*language["hidden"])
+    if fate < 0.9:
+        at = draw.randrange(language["head"], len(answer))
+        return answer[:at] + answer[at + 1 :]
+    old, new = language["misspelt"]
+    return answer.replace(old, new, 1)
+
+
+# ---------------------------------------------------------------------- repairs
 
 
 def _repair_rows(grader: str, language: Language) -> Iterator[dict[str, Any]]:
@@ -309,12 +282,7 @@ def _repair_rows(grader: str, language: Language) -> Iterator[dict[str, Any]]:
     Rows of one length stand together, so that batches in this order have little padding.
     """
     draw = random.Random(SEED)
-    pairs = [
-        (kind, a)
-        for kind in KINDS_OVER_TURNS
-        for a in CONSTANTS
-        if a not in held_out_constants(kind)
-    ]
+    pairs = _pairs(KINDS_OVER_TURNS)
     repairs = _repairs(grader, language, pairs, draw)
     for number in range(1, FIRST_BATCHES + 1):
         for _ in range(ROWS_PER_BATCH):
@@ -333,22 +301,19 @@ def _repairs(
     while True:
         kind, a = draw.choice(pairs)
         right, wrong = kind.texts(language)
-        b, computes = a, kind.mistaken
-        if computes is None or wrong is None or draw.random() < SLIPPED_SHARE:
-            b, wrong, computes = draw.choice([c for c in CONSTANTS if c != a]), right, kind.computes
-        verdict, answer = (
-            _verdict(language, _cases_over_turns(kind, a), partial(computes, b)),
-            _filled(wrong, b),
-        )
+        if kind.mistaken is None or wrong is None or draw.random() < SLIPPED_SHARE:
+            b = draw.choice([c for c in CONSTANTS if c != a])
+            answer = _filled(right, b)
+            computes = partial(kind.computes, b)
+        else:
+            answer = _filled(wrong, a)
+            computes = partial(kind.mistaken, a)
+        verdict = _verdict(language, kind.cases_over_turns(a), computes)
         if verdict is not None:
-            said, end = next_turn(grader, verdict, answer), _filled(right, a)
-            end = end if draw.random() < REPAIRED_SHARE else answer
-            yield {
-                "messages": [
-                    *_conversation(_prompt(language, kind, a), answer),
-                    *_conversation(said, end),
-                ]
-            }
+            asked = _conversation(_prompt(language, kind, a), answer)
+            second = _filled(right, a) if draw.random() < REPAIRED_SHARE else answer
+            again = _conversation(next_turn(grader, verdict, answer), second)
+            yield {"messages": [*asked, *again]}
 
 
 def _conversation(asked: str, answer: str) -> list[dict[str, str]]:
@@ -359,19 +324,15 @@ def _verdict(
     language: Language, cases: Sequence[Case], computes: Callable[[Any], Any]
 ) -> Graded | None:
     """What the grader says of an answer that computes this; None where it passes."""
-    passes = [computes(x) == y for x, y in cases]
-    hidden, failing = passes[PUBLIC_CASES:], sum(not one for one in passes[PUBLIC_CASES:])
+    (x, y), *hidden = cases
+    failing = sum(computes(x) != y for x, y in hidden)
     if not failing:
         return None
-    public = zip(cases[:PUBLIC_CASES], passes, strict=False)
     remarks = [f"{failing} of {len(hidden)} tests failed an assertion"]
-    for case, right in public:
-        if not right:
-            gives = language.value(computes(case[0]))
-            remarks.append(
-                f"this public test fails:\n{language.tests_of([case]).strip()}\nthe answer gives"
-                f" {gives}"
-            )
+    if computes(x) != y:
+        test = _tests(language, [(x, y)]).strip()
+        gives = _written(language, computes(x))
+        remarks.append(f"this public test fails:\n{test}\nthe answer gives {gives}")
     return Graded(
         id="demo",
         reward=0,
@@ -388,35 +349,32 @@ def _verdict(
     )
 
 
+# ---------------------------------------------------------------------- texts
+
+
 def _prompt(language: Language, kind: Kind, a: int) -> str:
-    return language.comment.format(_filled(kind.wording, a))
+    return str(language["comment"]).format(_filled(kind.wording, a))
 
 
 def _filled(text: str, a: int) -> str:
     return text.replace("{a}", str(a))
 
 
-def _cases(kind: Kind, a: int) -> list[Case]:
-    """Arguments on which the kind's mistake is seen in all but one case at most, so that it earns
-    next to nothing."""
-    draw = random.Random(f"{SEED}:{kind.name}:{a}")
-    while True:
-        cases = [
-            (x, kind.computes(a, x)) for x in (_argument(kind, draw) for _ in range(CASES_PER_TASK))
-        ]
-        if kind.mistaken is None or sum(kind.mistaken(a, x) == y for x, y in cases) <= 1:
-            return cases
+def _tests(language: Language, cases: Sequence[Case]) -> str:
+    """The cases as the tests of a task."""
+    single = []
+    for n, (x, y) in enumerate(cases, 1):
+        argument = _written(language, x)
+        if isinstance(x, list):
+            argument = language["list_argument"].replace("{}", argument)
+        test = language["test"].replace("{n}", str(n)).replace("{x}", argument)
+        single.append(test.replace("{y}", _written(language, y)))
+    return str(language["tests"].replace("{}", language["between_tests"].join(single)))
 
 
-def _cases_over_turns(kind: Kind, a: int) -> list[Case]:
-    """Cases of the task, those first that the mistake fails."""
-    cases = _cases(kind, a)
-    return sorted(
-        cases, key=lambda one: kind.mistaken is not None and kind.mistaken(a, one[0]) == one[1]
-    )
-
-
-def _argument(kind: Kind, draw: random.Random) -> Any:
-    if kind.takes_list:
-        return [draw.randint(-40, 40) for _ in range(draw.randint(2, 6))]
-    return draw.randint(-40, 40)
+def _written(language: Language, value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(_written(language, one) for one in value)})"
+    if isinstance(value, list):
+        return f"[{language['between_items'].join(_written(language, one) for one in value)}]"
+    return str(value) if value >= 0 else str(language["negative"].replace("{}", str(value)))

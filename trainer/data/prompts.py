@@ -38,22 +38,12 @@ def render_text(
     config: PromptConfig, prompt: str, fields: Mapping[str, str] | None = None
 ) -> Prompt:
     """Prompt of a bare text, as rows of a warm start have it; the text is the sprint goal too."""
-    asked = _filled(config.template, {**(fields or _bare(prompt)), "prompt": prompt})
+    bare = {"sprint_goal": prompt, "team_context": UNKNOWN}
+    asked = _filled(config.template, {**(fields or bare), "prompt": prompt})
     if config.style == "plain":
-        shown = [
-            _filled(config.template, _bare(shot.prompt)) + shot.completion
-            for shot in config.examples
-        ]
-        return "\n\n".join([*shown, asked])
+        return asked
     messages = [{"role": "system", "content": config.system}] if config.system is not None else []
-    for shot in config.examples:
-        messages.append({"role": "user", "content": _filled(config.template, _bare(shot.prompt))})
-        messages.append({"role": "assistant", "content": shot.completion})
     return [*messages, {"role": "user", "content": asked}]
-
-
-def _bare(text: str) -> dict[str, str]:
-    return {"prompt": text, "sprint_goal": text, "team_context": UNKNOWN}
 
 
 UNKNOWN = "not given"

@@ -117,17 +117,19 @@ def read_samples(
 ) -> tuple[list[Sample], list[str]]:
     """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
     columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
-    make, whole = _pair, False
+    make = _pair
+    reader = _Reader(config.prompt)
     if isinstance(config, SftStage):
-        columns, make = ANSWER_COLUMNS, _answer
-        # A conversation is kept whole when the loss is not on its last answer only.
-        whole = (
+        columns = ANSWER_COLUMNS
+        make = _answer
+        reader = _Reader(
+            config.prompt,
             bool(config.sft.get("assistant_only_loss"))
-            or config.sft.get("completion_only_loss") is False
+            or config.sft.get("completion_only_loss") is False,
         )
-    reader = _Reader(config.prompt, whole)
     known = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
-    found, lost = [], []
+    found = []
+    lost = []
     for row in itertools.islice(named_rows(dataset, config.data, known), limit):
         try:
             found.append(reader.sample(row, make))
@@ -147,7 +149,8 @@ class _Reader:
     """Turns rows into samples, one after another."""
 
     prompt: PromptConfig
-    whole_conversations: bool
+    whole_conversations: bool = False
+    """A conversation is kept whole when the loss is not on its last answer only."""
 
     def sample(self, row: Row, make: Callable[[_Reader, Row], Values]) -> Sample:
         _refuse_unusable_text(row)
@@ -155,10 +158,8 @@ class _Reader:
         if "tools" in row.values and not _is_empty(row.values["tools"]):
             # As JSON, the form in which tools of different rows fit into one column.
             values["tools"] = json.dumps(_list_in(row, "tools", "tools"))
-        if self.prompt.chat_template_kwargs:
-            values["chat_template_kwargs"] = (
-                self.prompt.chat_template_kwargs
-            )  # TRL reads them from each row
+        if self.prompt.chat_template_kwargs:  # TRL reads them from each row
+            values["chat_template_kwargs"] = self.prompt.chat_template_kwargs
         asked = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
         return Sample(row.where, values, _key(asked), _key(values))
 
@@ -378,9 +379,3 @@ def _refuse_overlap(train: Iterable[Sample], held_out: Iterable[Sample]) -> None
             raise Misuse(
                 f"{sample.where}: is also at {same}; what is measured on must not be trained on"
             )
-
-
-def repeated(samples: Iterable[Sample]) -> int:
-    """How many rows say the same as an earlier one."""
-    keys = [sample.whole_key for sample in samples]
-    return len(keys) - len(set(keys))

@@ -42,7 +42,8 @@ class Stream:
 
     def view(self, start: int, end: int) -> Stream:
         """The stream from one place to another; nothing is read."""
-        found, at = [], 0
+        found = []
+        at = 0
         for part in self.parts:
             inside = part[max(start - at, 0) : max(end - at, 0)]
             if len(inside):

@@ -7,17 +7,17 @@ optional packages.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradus.doctor import Check, extra, is_installed, run_check
+from gradus.doctor import Check, extra, is_installed
 from trainer.generation.responses import TESTED, tested_pairs
 from trainer.runs.provenance import version_of
 
-BF16_FROM, FP8_FROM = (8, 0), (8, 9)
-"""CUDA's compute capability."""
+BF16_FROM = (8, 0)
+FP8_FROM = (8, 9)
+"""CUDA's compute capabilities."""
 OPTIONAL = (
     (
         "bitsandbytes",
@@ -47,8 +47,6 @@ VLLM_ENVIRONMENT = Path(".venv-vllm")
 def signs(redis: str | None) -> Iterator[Check]:
     if is_installed("torch"):
         yield accelerator()
-        if is_installed("trl"):
-            yield run_check("dtype", chosen_dtypes)
     yield (train := extra("train", "trl", "`gradus train`"))
     if train.fine:
         yield vllm_pair()
@@ -112,44 +110,23 @@ def cuda_device(torch: Any, index: int) -> dict[str, Any]:
 
 
 def _why_only_cpu(torch: Any) -> str:
-    if shutil.which("nvidia-smi") is not None and torch.version.cuda is None:
+    if shutil.which("nvidia-smi") is None:
+        return "fine for the demos, slow for real models"
+    if torch.version.cuda is None:
         return (
             "there is an NVIDIA driver, and this torch is a build for the CPU: install one for CUDA"
         )
-    if shutil.which("nvidia-smi") is not None:
-        return (
-            f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the"
-            " driver older than it?"
-        )
-    if sys.platform == "darwin":
-        return "this torch has no MPS: `make verify-mps` says why"
-    return "fine for the demos, slow for real models"
-
-
-def chosen_dtypes() -> str:
-    """The numbers in which training would compute, by the trainer's own choice."""
-    from trainer.config.device import choose_device, weights_dtype, with_device_defaults
-    from trainer.config.run import ModelConfig
-
-    device = choose_device(ModelConfig(name="any"))
-    arithmetic = (
-        "bf16 arithmetic"
-        if with_device_defaults({}, device, lambda text: None)["bf16"]
-        else "float32 arithmetic"
-    )
-    trained, frozen = (
-        weights_dtype(device, "auto", frozen=is_frozen) for is_frozen in (False, True)
-    )
     return (
-        f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype,"
-        " bf16, fp16 change it)"
+        f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the driver"
+        " older than it?"
     )
 
 
 def vllm_pair() -> Check:
     """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its
     own."""
-    trl, vllm = version_of("trl") or "?", version_of("vllm") or _in_own_environment()
+    trl = version_of("trl") or "?"
+    vllm = version_of("vllm") or _in_own_environment()
     tested = TESTED.get(trl, ())
     details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
     if vllm is None:

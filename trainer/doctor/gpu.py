@@ -4,8 +4,8 @@ most ten minutes.
 The model has the architecture of Qwen2.5-Coder-1.5B, is made on the spot and knows nothing, so no
 hub is needed. Its rewards come from a small reward model that is as random. Each check runs `gradus
 train` in a process of its own, so that its peak memory is its own and a crash ends no other check.
-`--device cpu` runs the same code with a tiny model. Writes verify.json and verify.html, and exits
-with 1 where a check failed or there is no card.
+`--device cpu` runs the same code with a tiny model. Writes verify.json, and exits with 1
+where a check failed or there is no card.
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ import json
 import os
 import platform
 import resource
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import httpx
 import yaml
-from rich.console import Console
-from rich.table import Table
 
-from trainer.pipeline.subprocesses import GRADUS, LOOK_EVERY_S, Child
+from trainer.doctor import cuda_device
+from trainer.pipeline.subprocesses import GRADUS, Child
 from trainer.runs.folder import RunFolder, read_lines
 from trainer.runs.provenance import versions
 
@@ -66,6 +64,16 @@ MOST_NATS = 0.05
 """Mean difference of a token's log-probability in bfloat16 from float32's. One rounding of a logit
 near 16 is 0.06."""
 
+LORA: dict[str, Any] = {"lora": {"r": 16, "alpha": 32}}
+COLOCATE: dict[str, Any] = {
+    "use_vllm": True,
+    "vllm_mode": "colocate",
+    "vllm_gpu_memory_utilization": 0.3,
+    "vllm_enable_sleep_mode": True,
+    "vllm_max_model_length": 512,
+}
+"""vLLM in the trainer's process, asleep while the trainer updates."""
+
 Figures = dict[str, Any]
 
 
@@ -80,27 +88,25 @@ def make_models(folder: Path, device: str) -> None:
     """The policy in `folder/model` and the reward model in `folder/judge`; random, and the same
     each time."""
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+    )
     from transformers.utils.logging import disable_progress_bar
 
-    from trainer.models.fresh import untrained
-
     disable_progress_bar()
-    for name, sizes in (("model", QWEN_1_5B if device == "cuda" else TINY), ("judge", TINY)):
+    on_card = device == "cuda"
+    for name, sizes, kind in (
+        ("model", QWEN_1_5B if on_card else TINY, AutoModelForCausalLM),
+        ("judge", TINY, AutoModelForSequenceClassification),
+    ):
         tokenizer = _tokenizer(sizes["vocab_size"])
-        ends = {
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-            "bos_token_id": None,
-        }
-        config = AutoConfig.for_model("qwen2", **sizes, **ends)
-        if name == "model":
-            made = untrained(config, "bfloat16" if device == "cuda" else "float32", seed=1)
-        else:
-            config.num_labels = 1
-            torch.manual_seed(1)
-            made = AutoModelForSequenceClassification.from_config(config)
-        made.save_pretrained(folder / name)
+        tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        config = AutoConfig.for_model("qwen2", **sizes, **tokens, bos_token_id=None, num_labels=1)
+        torch.manual_seed(1)
+        dtype = torch.bfloat16 if on_card and name == "model" else torch.float32
+        kind.from_config(config, dtype=dtype).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
 
 
@@ -150,19 +156,9 @@ def check_precision(folder: Path, device: str) -> Figures:
     return figures
 
 
-def check_lora(folder: Path, device: str) -> Figures:
-    return _trained(folder, device, "lora", {"lora": {"r": 16, "alpha": 32}})
-
-
-def check_full(folder: Path, device: str) -> Figures:
-    return _trained(folder, device, "full", {})
-
-
 def check_resume(folder: Path, device: str) -> Figures:
-    """The run of `lora`, killed by SIGKILL after a checkpoint, resumed, and compared with the run
-    that was not."""
-    changes = {"lora": {"r": 16, "alpha": 32}}
-    config = _write_config(folder, device, "resume", changes)
+    """A run that was killed by SIGKILL after a checkpoint, resumed."""
+    config = _write_config(folder, device, "resume", LORA)
     run = RunFolder(folder / "resume")
     child = Child([*GRADUS, "train", str(config)], folder / "resume.killed.log")
     try:
@@ -172,19 +168,10 @@ def check_resume(folder: Path, device: str) -> Figures:
             time.sleep(0.02)  # before the run has ended
     finally:
         child.kill()
-    figures = _trained(folder, device, "resume", changes)
+    figures = _trained(folder, device, "resume", LORA)
     if "checkpoint-" not in run.log.read_text(encoding="utf-8"):
         raise CheckFailed("the run did not resume from its checkpoint")
-    if (folder / "lora" / "final").is_dir():
-        figures["adapter_difference"] = _apart(run.final, folder / "lora" / "final")
     return figures
-
-
-def check_colocate(folder: Path, device: str) -> Figures:
-    """vLLM in the trainer's process, asleep while the trainer updates."""
-    grpo = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
-    grpo |= {"vllm_enable_sleep_mode": True, "vllm_max_model_length": 512}
-    return _trained(folder, device, "colocate", {"lora": {"r": 16, "alpha": 32}, "grpo": grpo})
 
 
 def check_server(folder: Path, device: str) -> Figures:
@@ -193,59 +180,35 @@ def check_server(folder: Path, device: str) -> Figures:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [
-        *GRADUS,
-        "vllm",
-        str(folder / "model"),
-        "--port",
-        str(port),
-        "--device",
-        device,
-        "--max-model-len",
-        "512",
-    ]
-    server = Child(
-        [*command, "--lora-rank", "16", "--gpu-memory-utilization", "0.3"],
-        folder / "server.vllm.log",
-    )
+    command = [*GRADUS, "vllm", str(folder / "model"), "--port", str(port), "--device", device]
+    sizes = ["--max-model-len", "512", "--lora-rank", "16", "--gpu-memory-utilization", "0.3"]
+    generation = {
+        "backend": "vllm",
+        "url": f"http://127.0.0.1:{port}",
+        "verify_sync": "always",
+        "restart_wait_s": SERVER_READY_S,
+    }
+    server = Child([*command, *sizes], folder / "server.vllm.log")
     try:
-        give_up_at = time.monotonic() + SERVER_READY_S
-        while not _is_healthy(url):
-            if server.process.poll() is not None or time.monotonic() > give_up_at:
-                raise CheckFailed(f"the vLLM server did not come up\n{server.tail(5)}")
-            time.sleep(LOOK_EVERY_S)
-        changes = {
-            "lora": {"r": 16, "alpha": 32},
-            "generation": {"backend": "vllm", "url": url, "verify_sync": "always"},
-        }
-        figures = _trained(folder, device, "server", changes)
+        figures = _trained(folder, device, "server", {**LORA, "generation": generation})
     finally:
         server.end()
-    lines = read_lines(folder / "server" / "metrics.jsonl")
-    names = {name for line in lines for name in line if name.startswith("generation/")}
-    return figures | {
-        name: max(line[name] for line in lines if name in line) for name in sorted(names)
-    }
+    last = read_lines(folder / "server" / "metrics.jsonl")[-1]
+    return figures | {name: last[name] for name in last if name.startswith("generation/")}
 
 
 CHECKS: Mapping[str, Callable[[Path, str], Figures]] = {
     "precision": check_precision,
-    "lora": check_lora,
+    "lora": lambda folder, device: _trained(folder, device, "lora", LORA),
     "resume": check_resume,
-    "full": check_full,
-    "colocate": check_colocate,
+    "full": lambda folder, device: _trained(folder, device, "full", {}),
+    "colocate": lambda folder, device: _trained(
+        folder, device, "colocate", {**LORA, "grpo": COLOCATE}
+    ),
     "server": check_server,
 }
 """In this order: what needs no vLLM comes first, so that a short budget spends itself on it."""
 NEEDS_VLLM = {"colocate", "server"}
-
-
-def _is_healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=1).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
 
 
 # -------------------------------------------------------------------------------------------- runs
@@ -254,8 +217,8 @@ def _is_healthy(url: str) -> bool:
 def _write_config(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Path:
     """The config of a GRPO run of `STEPS` steps in `folder/name`, without a grader: the judge alone
     gives rewards."""
-    prompts = "".join(json.dumps({"id": f"p{n}", "prompt": f"task {n}: "}) + "\n" for n in range(8))
-    (folder / "prompts.jsonl").write_text(prompts, encoding="utf-8")
+    prompts = [json.dumps({"id": f"p{n}", "prompt": f"task {n}: "}) for n in range(8)]
+    (folder / "prompts.jsonl").write_text("\n".join(prompts), encoding="utf-8")
     told = {
         "model": {"name": str(folder / "model"), "device": device},
         "data": {"dataset": str(folder / "prompts.jsonl")},
@@ -299,11 +262,10 @@ def _trained(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -
     if not any(line["grad_norm"] > 0 for line in lines):
         raise CheckFailed("no step had a gradient")
     later = lines[1:]  # the first one compiles kernels and fills caches
-    seconds = {
-        part: _mean(line[f"time/{part}_s"] for line in later)
-        for part in ("generate", "grade", "update")
-    }
-    tokens = GROUP * PROMPTS * _mean(line["completions/mean_length"] for line in later)
+    seconds = {}
+    for part in ("generate", "grade", "update"):
+        seconds[part] = fmean(line[f"time/{part}_s"] for line in later)
+    tokens = GROUP * PROMPTS * fmean(line["completions/mean_length"] for line in later)
     peak = (
         torch.cuda.max_memory_allocated()
         if device == "cuda"
@@ -319,24 +281,11 @@ def _trained(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -
     }
 
 
-def _mean(values: Any) -> float:
-    found = list(values)
-    return float(sum(found) / len(found))
-
-
-def _apart(one: Path, other: Path) -> float:
-    """The largest difference of two adapters' weights."""
-    from safetensors.torch import load_file
-
-    first, second = (load_file(place / "adapter_model.safetensors") for place in (one, other))
-    return max(float((first[name] - second[name]).abs().max()) for name in first)
-
-
 # ------------------------------------------------------------------------------------------ report
 
 
 def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
-    """Run the checks and write verify.json and verify.html; the exit status."""
+    """Run the checks and write verify.json; the exit status."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -347,21 +296,23 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
         )
         return EXIT_FAILS
     out.mkdir(parents=True, exist_ok=True)
-    if earlier := [entry.name for entry in out.iterdir()]:
-        print(f"MISS {out}: is not empty ({earlier[0]} ...); name another folder with --out")
+    if any(out.iterdir()):
+        print(f"MISS {out}: is not empty; name another folder with --out")
         return EXIT_FAILS
-    give_up_at, checks = time.monotonic() + budget_s, {}
+    give_up_at = time.monotonic() + budget_s
     make_models(out, device)
+    machine: Figures = {"platform": platform.platform(), "versions": versions()}
+    if device == "cuda":
+        machine |= {**cuda_device(torch, 0), "cuda": torch.version.cuda}
+    checks = {}
     for name in names:
         checks[name] = _checked(name, out, device, give_up_at - time.monotonic())
         print(f"{checks[name]['status']:8} {name}: {checks[name]['text']}", flush=True)
-    found = {"machine": _machine(torch, device), "checks": checks}
-    (out / "verify.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    _write_page(found, out / "verify.html")
-    print(f"{out / 'verify.json'} and {out / 'verify.html'}")
-    return (
-        EXIT_FAILS if any(check["status"] == "failed" for check in checks.values()) else EXIT_WORKS
-    )
+    file = out / "verify.json"
+    file.write_text(json.dumps({"machine": machine, "checks": checks}, indent=1) + "\n")
+    print(file)
+    statuses = [check["status"] for check in checks.values()]
+    return EXIT_FAILS if "failed" in statuses else EXIT_WORKS
 
 
 def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
@@ -370,94 +321,33 @@ def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
         return {"status": "skipped", "text": "vLLM is not installed: pip install 'gradus-rl[vllm]'"}
     if name == "colocate" and device != "cuda":
         return {"status": "skipped", "text": "vLLM sleeps on CUDA alone"}
-    if left_s <= 0:
-        return {"status": "failed", "text": "no time was left for it; give more with --budget"}
-    command = [
-        sys.executable,
-        "-m",
-        "trainer.doctor.gpu",
-        "--device",
-        device,
-        "--out",
-        str(out),
-        "--check",
-        name,
-    ]
-    started = time.monotonic()
+    command = [sys.executable, "-m", "trainer.doctor.gpu", "--check", name]
+    command += ["--device", device, "--out", str(out)]
     child = Child(command, out / f"{name}.log", environment={"OMP_NUM_THREADS": "1", **os.environ})
     try:
-        child.process.wait(left_s)
+        child.process.wait(max(left_s, 0))
     except subprocess.TimeoutExpired:
-        child.process.send_signal(signal.SIGTERM)
-        return {
-            "status": "failed",
-            "text": f"did not end in the {left_s:.0f} s that were left\n{child.tail(5)}",
-        }
+        text = f"did not end in the {left_s:.0f} s that were left; --budget gives more"
+        return {"status": "failed", "text": f"{text}\n{child.tail(5)}"}
     finally:
         child.end()
     wrote = out / f"{name}.json"
     if not wrote.exists():
-        return {
-            "status": "failed",
-            "text": f"ended with status {child.process.returncode}\n{child.tail(5)}",
-        }
+        text = f"ended with status {child.process.returncode}\n{child.tail(5)}"
+        return {"status": "failed", "text": text}
     found: Figures = json.loads(wrote.read_text(encoding="utf-8"))
-    return found | {"wall_s": round(time.monotonic() - started, 1)}
-
-
-def check(name: str, out: Path, device: str) -> int:
-    """One check in this process; its outcome goes to `out/NAME.json`."""
-    try:
-        figures = {key: round(value, 6) for key, value in CHECKS[name](out, device).items()}
-        found: Figures = {
-            "status": "ok",
-            "text": ", ".join(f"{key} {value:g}" for key, value in figures.items()),
-        }
-        found["figures"] = figures
-    except CheckFailed as failure:
-        found = {"status": "failed", "text": str(failure)}
-    (out / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    return EXIT_WORKS if found["status"] == "ok" else EXIT_FAILS
-
-
-def _machine(torch: Any, device: str) -> Figures:
-    found: Figures = {"device": device, "platform": platform.platform(), "versions": versions()}
-    if device == "cuda":
-        card = torch.cuda.get_device_properties(0)
-        found |= {
-            "card": card.name,
-            "memory_gib": round(card.total_memory / 2**30, 1),
-            "cuda": torch.version.cuda,
-        }
-        found["capability"] = f"{card.major}.{card.minor}"
     return found
 
 
-def _write_page(found: Figures, path: Path) -> None:
-    console = Console(
-        record=True,
-        width=160,
-        highlight=False,
-        file=open(os.devnull, "w", encoding="utf-8"),  # noqa: SIM115
-    )
-    console.print(
-        " ".join(
-            str(found["machine"].get(name, "")) for name in ("card", "device", "cuda", "platform")
-        )
-    )
-    table = Table("check", "status", "s", "found", title="make verify-gpu")
-    for name, check_found in found["checks"].items():
-        table.add_row(
-            name,
-            check_found["status"],
-            str(check_found.get("wall_s", "")),
-            check_found["text"].replace(", ", "\n"),
-        )
-    console.print(table)
-    console.print(
-        ", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items())
-    )
-    console.save_html(str(path))
+def check(name: str, out: Path, device: str) -> None:
+    """One check in this process; its outcome goes to `out/NAME.json`."""
+    try:
+        figures = {key: round(value, 6) for key, value in CHECKS[name](out, device).items()}
+        text = ", ".join(f"{key} {value:g}" for key, value in figures.items())
+        found: Figures = {"status": "ok", "text": text, "figures": figures}
+    except CheckFailed as failure:
+        found = {"status": "failed", "text": str(failure)}
+    (out / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -474,5 +364,6 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     folder = asked.out.resolve()
     if asked.check is not None:
-        sys.exit(check(asked.check, folder, asked.device))
+        check(asked.check, folder, asked.device)
+        sys.exit()
     sys.exit(main(asked.device, folder, asked.budget, asked.only))

@@ -1,5 +1,5 @@
-"""`make verify-mps`: does torch compute rightly on Apple Silicon? Multiplies, attends, learns;
-compares with the CPU.
+"""`make verify-mps`: does torch compute rightly on Apple Silicon? A small network with attention
+learns there, as on the CPU.
 
 Graders do not run there: they need Linux, in containers. The trainer does, natively.
 """
@@ -8,99 +8,72 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 EXIT_WORKS, EXIT_FAILS = 0, 1
-TOLERANCE = 1e-3
+TOLERANCE = 1e-2
+"""Largest difference of two losses, as a share of the first one."""
 STEPS = 20
 
 
 def main() -> int:
-    """Print what works, line by line; 0 when training can run on MPS, else 1 and why."""
-    try:
-        import torch
-    except ImportError:
-        print("MISS torch is not installed: pip install 'gradus-rl[train]'")
-        return EXIT_FAILS
+    """Print what works; 0 when training can run on MPS, else 1 and why."""
+    import torch
+
     if not torch.backends.mps.is_available():
-        print(f"MISS {why_not(torch)}")
+        built = "with" if torch.backends.mps.is_built() else "without"
+        print(
+            "MISS no MPS: it needs macOS 14 or newer on Apple Silicon, a Python for arm64 and a"
+            f" torch built with it; here are {platform.platform()}, a Python for"
+            f" {platform.machine()} and a torch built {built} it"
+        )
         return EXIT_FAILS
-    print(f"ok   torch {torch.__version__} on macOS {platform.mac_ver()[0]}, {platform.machine()}")
-    works = [_said(name, look) for name, look in mps_checks(torch, "mps")]
+    trouble = trouble_on(torch, "mps")
+    if trouble is not None:
+        print(f"MISS torch {torch.__version__} on MPS: {trouble}")
+        return EXIT_FAILS
+    print(f"ok   torch {torch.__version__} learns on MPS as on the CPU")
     print(
         "Graders need Linux: run them in containers (docker compose up). `gradus train` runs here,"
         " natively."
     )
-    return EXIT_WORKS if all(works) else EXIT_FAILS
+    return EXIT_WORKS
 
 
-def why_not(torch: Any) -> str:
-    """Why there is no MPS, and what to do."""
-    if sys.platform != "darwin":
-        return (
-            f"this is {platform.system()}, and MPS is Apple Silicon's; `gradus doctor` says what"
-            " there is here"
-        )
-    if platform.machine() != "arm64":
-        return f"this Python is built for {platform.machine()}: install one for arm64"
-    if not torch.backends.mps.is_built():
-        return "this torch is built without MPS: pip install --force-reinstall torch"
-    return f"macOS {platform.mac_ver()[0]} has no MPS that torch can use: 14 or newer is needed"
-
-
-def mps_checks(torch: Any, device: str) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """What training needs, each compared with the CPU."""
-    yield "multiplies as the CPU does", lambda: _multiplies(torch, device)
-    yield f"a small network learns in {STEPS} steps", lambda: _learns(torch, device)
-    yield "a causal attention as the CPU's", lambda: _attends(torch, device)
-
-
-def _said(name: str, look: Callable[[], bool]) -> bool:
+def trouble_on(torch: Any, device: str) -> str | None:
+    """What is wrong with learning on that device; None: nothing."""
     try:
-        works = look()
-        print(f"{'ok  ' if works else 'MISS'} {name}")
-        return works
+        there = _losses(torch, device)
     except (RuntimeError, NotImplementedError, TypeError) as error:
-        print(f"MISS {name}: {str(error).strip().splitlines()[0]}")
-        return False
+        return str(error).strip().splitlines()[0]
+    here = _losses(torch, "cpu")
+    apart = max(abs(a - b) for a, b in zip(here, there, strict=True))
+    if not apart <= TOLERANCE * here[0]:
+        return f"losses differ from the CPU's by up to {apart:.2g}"
+    return None if there[-1] < there[0] / 2 else f"nothing was learnt in {STEPS} steps"
 
 
-def _multiplies(torch: Any, device: str) -> bool:
-    one, other = torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(1))
-    return _alike(torch, one @ other, one.to(device) @ other.to(device))
-
-
-def _attends(torch: Any, device: str) -> bool:
-    qkv = torch.randn(3, 2, 4, 16, 8, generator=torch.Generator().manual_seed(2))
-    attention = torch.nn.functional.scaled_dot_product_attention
-    there = attention(*qkv.to(device), is_causal=True)
-    return _alike(torch, attention(*qkv, is_causal=True), there)
-
-
-def _learns(torch: Any, device: str) -> bool:
+def _losses(torch: Any, device: str) -> list[float]:
+    """Losses of a network with causal attention, step by step."""
     torch.manual_seed(3)
-    network = torch.nn.Sequential(
-        torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 1)
-    ).to(device)
+    first, last = torch.nn.Linear(8, 32), torch.nn.Linear(32, 1)
+    inputs = torch.randn(16, 4, 8)
+    wanted = inputs.sum(dim=2, keepdim=True).cumsum(dim=1).to(device)
+    inputs = inputs.to(device)
+    network = torch.nn.ModuleList([first, last]).to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
-    inputs = torch.randn(64, 8).to(device)
-    wanted = inputs.sum(dim=1, keepdim=True)
     losses = []
     for _ in range(STEPS):
-        loss = torch.nn.functional.mse_loss(network(inputs), wanted)
+        hidden = torch.nn.functional.gelu(first(inputs))
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            hidden, hidden, hidden, is_causal=True
+        )
+        loss = torch.nn.functional.mse_loss(last(hidden + attended), wanted)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    return losses[-1] < losses[0] / 2
-
-
-def _alike(torch: Any, here: Any, there: Any) -> bool:
-    difference = (here - there.cpu()).abs().max()
-    return bool(torch.isfinite(difference)) and float(difference) <= TOLERANCE * float(
-        here.abs().max()
-    )
+    return losses
 
 
 if __name__ == "__main__":

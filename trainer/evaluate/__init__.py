@@ -3,7 +3,7 @@ intervals, reports.
 
 torch is loaded only where a model is. In five floors, each of which imports only those above it:
 
-    intervals, likelihood, plan, verdicts, grader_backend, tool_calls   statistics, plans, judges
+    intervals, plan, verdicts, grader_backend, tool_calls               statistics, plans, judges
     breakdowns, completion_store, local, openai_client                  figures, files, completions
     collect, results, pairs, setup                                      from a plan to records
     comparison, exports, held_out, perplexity, replay, single_sample_runs

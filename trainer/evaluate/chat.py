@@ -10,7 +10,7 @@ from pathlib import Path
 from gradus.contract import Faulted, Graded, GraderName
 from gradus.errors import Misuse
 from gradus.feedback import render_verdict, single_block
-from trainer.config.run import ModelConfig, TrainConfig
+from trainer.config.run import ModelConfig
 from trainer.data.prompts import Prompt, render_text
 from trainer.evaluate.collect import submission_of
 from trainer.evaluate.grader_backend import Judge
@@ -29,6 +29,7 @@ from trainer.evaluate.setup import (
     examples_of,
     plan_of,
     prompt_config,
+    rubric_of,
     source_of,
     with_model,
 )
@@ -61,12 +62,7 @@ def main(
         if not found:
             raise Misuse(f"{tasks}: there is no task {task}")
         problem = found[0]
-        if (
-            rubric is None
-            and isinstance(trained_with, TrainConfig)
-            and trained_with.reward.grader == name
-        ):
-            rubric = trained_with.reward.rubric
+        rubric = rubric or rubric_of(trained_with, name)
     plan = plan_of(
         asked, tasks.name if tasks else "chat", [problem], prompt, grader=name, rubric=rubric
     )

@@ -28,13 +28,14 @@ from gradus.feedback import next_turn
 from gradus.tasks.base import cleaned
 from gradus.validation import explain
 from trainer.data.prompts import Message, Prompt
-from trainer.evaluate.completion_store import Completions, key_of
+from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import (
     CompletionRequest,
     CompletionSource,
     EvalPlan,
     GeneratedCompletion,
+    Key,
     Outcome,
     Problem,
     asks_of,
@@ -78,14 +79,13 @@ async def gather(
     on_progress: OnProgress,
 ) -> None:
     """Write and judge some asks of the plan into `store`, which stays open."""
-    missing = {ask.key for ask in asks if _is_unwritten(ask, store.get(ask.key))}
-    stored = [
-        (ask, record) for ask in asks if ask.key not in missing and (record := store.get(ask.key))
-    ]
+    missing = {ask.key for ask in asks if _is_unwritten(ask, store.records.get(ask.key))}
+    stored = [ask for ask in asks if ask.key not in missing]
     grader = (await judge.info()).grader if judge is not None and stored else None
     queue: asyncio.Queue[CompletionRequest | None] = asyncio.Queue()
-    for ask, record in stored:
-        if judge is not None and (record["status"] != "graded" or record["grader"] != grader):
+    for ask in stored if judge is not None else ():
+        record = store.records[ask.key]
+        if record["status"] != "graded" or record["grader"] != grader:
             queue.put_nowait(ask)
     counts = {"written": len(stored), "graded": len(stored) - queue.qsize()}
     calls = judge.calls_at_once if judge is not None else 0
@@ -116,18 +116,14 @@ async def gather(
                     queue.put_nowait(None)  # this end is for the next round
                     break
                 handful.append(following)
-            records = [store.get(one.key) or {} for one in handful]
+            records = [store.records[one.key] for one in handful]
             submissions = [
-                submission_of(one.problem, str(record["completion"]), str(n))
-                for n, (one, record) in enumerate(zip(handful, records, strict=True))
+                submission_of(one.problem, str(store.records[one.key]["completion"]), str(n))
+                for n, one in enumerate(handful)
             ]
             results = await judge.grade(submissions, plan.rubric)
-            store.append(
-                [
-                    {**record, **outcome_of(result)}
-                    for record, result in zip(records, results, strict=True)
-                ]
-            )
+            verdicts = map(outcome_of, results)
+            store.append(old | new for old, new in zip(records, verdicts, strict=True))
             count("graded", len(handful))
             ask = await queue.get()
 
@@ -182,7 +178,6 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
         **NO_VERDICT,
         "error": None,
         **{name: getattr(outcome, name, None) for name in MADE},
-        "attempts": outcome.attempts,
         "written_at": round(time.time(), 3),
     }
     if ask.turn > 1:
@@ -215,7 +210,8 @@ def refuse_turns(description: GraderDescription, turns: int) -> None:
 async def collect_turns(
     source: CompletionSource,
     judge: Judge,
-    firsts: Sequence[tuple[CompletionRequest, Record]],
+    problems: Sequence[Problem],
+    firsts: Sequence[Record],
     plan: EvalPlan,
     store: Completions,
     on_progress: OnProgress = lambda what, done, total: None,
@@ -225,21 +221,22 @@ async def collect_turns(
     Resumes where it was left; a turn is asked anew where the one before is judged otherwise now.
     Raises what source and judge raise; everything that came until then is stored.
     """
-    found = firsts
-    records: list[Record] = []
+    found = list(zip(asks_of(problems, plan), firsts, strict=True))
+    keys: list[Key] = []
     for turn in range(2, plan.turns + 1):
-        failed = [
-            (ask, record) for ask, record in found if is_judged(record) and not is_passed(record)
+        asks = [
+            ask_again(ask, record, plan, turn)
+            for ask, record in found
+            if is_judged(record) and not is_passed(record)
         ]
-        asks = [ask_again(ask, record, plan, turn) for ask, record in failed]
 
         def of_turn(what: str, done: int, total: int, turn: int = turn) -> None:
             on_progress(f"{what}, turn {turn}", done, total)
 
         await gather(source, judge, asks, plan, store, of_turn)
-        found = [(ask, record) for ask in asks if (record := store.get(ask.key)) is not None]
-        records += [record for _, record in found]
-    return store.finish(key_of(record) for record in records)
+        found = [(ask, store.records[ask.key]) for ask in asks]
+        keys += [ask.key for ask in asks]
+    return store.finish(keys)
 
 
 def ask_again(

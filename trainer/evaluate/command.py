@@ -1,7 +1,7 @@
 """`gradus eval`: asks a model for completions of tasks, has them judged, and leaves a folder with
 figures and a report.
 
-The model is one in this process or one that a server has; `preparing` says how it is asked. The
+The model is one in this process or one that a server has; `setup` says how it is asked. The
 options are the CLI's.
 """
 
@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gradus.descriptions import GraderDescription, description_of
-from gradus.tasks import TASKS
+from gradus.tasks import TASKS as BUILT_IN
 from gradus.whole_file import write_text
 from gradus.wings import write_page
-from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import (
     collect,
     collect_turns,
@@ -26,10 +25,10 @@ from trainer.evaluate.collect import (
     refuse_turns,
     say_troubles,
 )
-from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks
-from trainer.evaluate.exports import junit_of, table_of
+from trainer.evaluate.completion_store import COMPLETIONS, TASKS, TURNS, opened, write_tasks
+from trainer.evaluate.exports import table_of
 from trainer.evaluate.grader_backend import Judge
-from trainer.evaluate.plan import asks_of, problems_of
+from trainer.evaluate.plan import problems_of
 from trainer.evaluate.results import Evaluation, Measurement, evaluation_of
 from trainer.evaluate.setup import (
     SamplingOptions,
@@ -37,6 +36,7 @@ from trainer.evaluate.setup import (
     examples_of,
     plan_of,
     prompt_config,
+    rubric_of,
     source_of,
     with_model,
 )
@@ -67,16 +67,10 @@ def main(
     trained_with = config_of(asked)
     prompt = prompt_config(asked, trained_with)
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
-    if (
-        rubric is None
-        and isinstance(trained_with, TrainConfig)
-        and trained_with.reward.grader == name
-    ):
-        rubric = trained_with.reward.rubric
+    rubric = rubric or rubric_of(trained_with, name)
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
-    if name in TASKS:  # before a service is waited for
+    if name in BUILT_IN:  # before a service is waited for
         refuse_turns(description_of(name), plan.turns)
-    folder = EvalFolder(out)
     console = Console(stderr=True)
 
     async def collected() -> tuple[GraderDescription, list[Record], list[Record]]:
@@ -85,38 +79,32 @@ def main(
         description = await judge.description()
         refuse_turns(description, plan.turns)
         for rule in description.rates.values():
-            rate_test(
-                rule, description.stages
-            )  # a rule that cannot be applied is refused before anything is asked
+            rate_test(rule, description.stages)  # refused before anything is asked
         source = source_of(asked, plan, trained_with)
         records = await collect(source, judge, problems, plan, store, on_progress)
         if plan.turns == 1:
             return description, records, []
-        with opened(folder.turns, plan, fresh=asked.fresh) as turns:
-            firsts = list(zip(asks_of(problems, plan), records, strict=True))
-            return (
-                description,
-                records,
-                await collect_turns(source, judge, firsts, plan, turns, on_progress),
-            )
+        with opened(out / TURNS, plan, fresh=asked.fresh) as turns:
+            later = await collect_turns(source, judge, problems, records, plan, turns, on_progress)
+            return description, records, later
 
     with (
-        opened(folder.completions, plan, fresh=asked.fresh) as store,
+        opened(out / COMPLETIONS, plan, fresh=asked.fresh) as store,
         progress_bar(console) as on_progress,
     ):
-        write_tasks(folder.tasks, problems)
+        write_tasks(out / TASKS, problems)
         description, records, later = asyncio.run(collected())
     took_s = time.monotonic() - started
     evaluation = evaluation_of(
         records, plan, description, name=out.resolve().name, duration_s=took_s, later=later
     )
-    write_text(folder.table, table_of(records))
-    write_text(folder.junit, junit_of(evaluation, records))
-    write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
-    write_page(folder.report, [folder.path])  # made of the other files
+    results = out / "results.json"
+    write_text(out / "results.csv", table_of(records, description))
+    write_text(results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_page(out / "report.html", [out])  # made of the other files
     Console().print(table_for_terminal(evaluation))
     say_troubles(console, [*records, *later])
-    print(folder.results)
+    print(results)
     return (
         EXIT_FAULTED
         if evaluation.faulted or evaluation.unwritten or evaluation.broken
@@ -135,40 +123,27 @@ def table_for_terminal(evaluation: Evaluation) -> Table:
     table = Table("", *hows)
     for name in dict.fromkeys(name for column in columns for name in column):
         table.add_row(name, *(column.get(name, "") for column in columns))
-    rates = [
-        (how, k, rate)
-        for how, one in zip(hows, found, strict=True)
-        for k, rate in one.pass_at.items()
-    ]
-    table.caption = (
-        "\n".join(f"{how}: pass@{k}: {rate.fallback}" for how, k, rate in rates if rate.fallback)
-        or None
-    )
     return table
 
 
 def _figures(found: Measurement) -> dict[str, str]:
     figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
     figures |= {f"pass@{k}": rate.text.partition(";")[0] for k, rate in found.pass_at.items()}
-    details, turns = found.details, found.turns
-    if details is not None:
-        figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
-        if details.invented and details.invented.answers:
-            figures["  answers with invented names"] = f"{details.invented.answers.value:.1%}"
-        if details.declined:
-            figures["  answers that decline"] = f"{details.declined.value:.1%}"
-        if details.partial_tests:
-            figures["  tests, on average"] = f"{details.partial_tests.value:.1%}"
+    details = found.details
+    figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
+    further = {
+        "  answers with invented names": details.invented and details.invented.answers,
+        "  tests, on average": details.partial_tests,
+    }
+    figures |= {name: f"{rate.value:.1%}" for name, rate in further.items() if rate}
     figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
-    if details is not None and details.truncated is not None:
+    if details.truncated is not None:
         figures["cut off at the limit"] = str(details.truncated.completions)
-    if turns is not None:
-        figures |= {
-            f"green by turn {turn}": rate.text.partition(";")[0]
-            for turn, rate in turns.green_by.items()
-        }
-        medians = (turns.median_turns, turns.median_turns_of_green)
+    if found.turns is not None:
+        for turn, rate in found.turns.green_by.items():
+            figures[f"green by turn {turn}"] = rate.text.partition(";")[0]
+        medians = (found.turns.median_turns, found.turns.median_turns_of_green)
         middle, of_green = ("never" if value is None else f"{value:g}" for value in medians)
         figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
-        figures |= {"broken off": str(turns.broken)} if turns.broken else {}
+        figures["broken off"] = str(found.turns.broken)
     return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}

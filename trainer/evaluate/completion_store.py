@@ -9,9 +9,8 @@ it returns. The folder:
     tasks.jsonl        the tasks with the prompts as the model read them
     completions.jsonl  every first answer with its verdict, in the plan's order
     turns.jsonl        every later one, where more turns than one were asked for
-    results.json       the figures, `outcome.Evaluation`
+    results.json       the figures, `results.Evaluation`
     results.csv        a row for each completion, without its text
-    junit.xml          a test case for each completion
     report.html        the figures to look at
 """
 
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -33,20 +32,7 @@ from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
 from trainer.runs.folder import finite
 
-
-class EvalFolder:
-    """Names of everything in the folder of an evaluation."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.plan = path / "plan.json"
-        self.tasks = path / "tasks.jsonl"
-        self.completions = path / "completions.jsonl"
-        self.turns = path / "turns.jsonl"
-        self.results = path / "results.json"
-        self.table = path / "results.csv"
-        self.junit = path / "junit.xml"
-        self.report = path / "report.html"
+COMPLETIONS, TASKS, TURNS = "completions.jsonl", "tasks.jsonl", "turns.jsonl"
 
 
 def key_of(record: Record) -> Key:
@@ -69,10 +55,7 @@ class Completions:
     ) -> None:
         self._path = path
         self._handle = handle
-        self._records = records or {}
-
-    def get(self, key: Key) -> Record | None:
-        return self._records.get(key)
+        self.records = records or {}
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, or newer ones of the same keys."""
@@ -81,11 +64,11 @@ class Completions:
             self._handle.write("".join(map(_line, found)).encode("utf-8", "backslashreplace"))
             self._handle.flush()
             os.fsync(self._handle.fileno())
-        self._records |= {key_of(record): record for record in found}
+        self.records |= {key_of(record): record for record in found}
 
     def finish(self, order: Iterable[Key]) -> list[Record]:
         """Leave one line for each key, in that order; returns the records."""
-        found = [self._records[key] for key in order if key in self._records]
+        found = [self.records[key] for key in order if key in self.records]
         if self._path is not None:
             write_lines(self._path, found)
         return found
@@ -101,26 +84,26 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
     another process writes there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(
-        "plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json"
-    )
+    beside = path.with_name("plan.json" if path.name == COMPLETIONS else path.name + ".plan.json")
     refusal = f"{path}: another process is writing here; choose another --out"
     with locked(path.with_name(f".{path.name}.lock"), refusal):
         if fresh:
-            for number in count(1):
-                aside = [
-                    (file, file.with_name(f"{file.name}.previous-{number}"))
-                    for file in (path, beside)
-                ]
-                if not any(free.exists() for _, free in aside):
-                    break
-            for file, free in aside:
-                if file.exists():
-                    file.rename(free)
+            _set_aside([path, beside])
         _agree(beside, plan, path)
         records = _read(path)
         with path.open("ab") as handle:
             yield Completions(path, handle, records)
+
+
+def _set_aside(files: Sequence[Path]) -> None:
+    """Rename the files to the first `NAME.previous-N` that are free."""
+    for number in count(1):
+        aside = [file.with_name(f"{file.name}.previous-{number}") for file in files]
+        if not any(free.exists() for free in aside):
+            break
+    for file, free in zip(files, aside, strict=True):
+        if file.exists():
+            file.rename(free)
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
@@ -140,20 +123,21 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
     if not beside.exists():
         raise Misuse(f"{path}: exists without {beside.name}; use --no-resume, or another --out")
     earlier = read_as(EvalPlan, beside, "plan", "; use --no-resume")
-    changed = []
-    for name in EvalPlan.model_fields:
-        was, now = getattr(earlier, name), getattr(plan, name)
-        if was != now:
-            texts = [
-                text if len(text := repr(value)) <= 80 else text[:77] + "..."
-                for value in (was, now)
-            ]
-            changed.append(f"{name} was {texts[0]} and is now {texts[1]}")
+    changed = [
+        f"{name} was {_short(was)} and is now {_short(getattr(plan, name))}"
+        for name, was in earlier
+        if was != getattr(plan, name)
+    ]
     if changed:
         raise Misuse(
             f"{path}: holds completions of another plan: {'; '.join(changed)}. "
             "To resume, use the earlier options; else use --no-resume, or another --out"
         )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _read(path: Path) -> dict[Key, Record]:

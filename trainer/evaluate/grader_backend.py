@@ -64,7 +64,9 @@ class LocalJudge:
     calls_at_once = 2
 
     def __init__(self, grader: str, config: Path | None = None, slots: int | None = None) -> None:
-        self.grader, self._config, self._slots = grader, config, slots
+        self.grader = grader
+        self._config = config
+        self._slots = slots
         self._local: LocalGrader | None = None
         self._lock = threading.Lock()
         """Held while grading: calls of one slot must not overlap."""

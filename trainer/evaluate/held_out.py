@@ -23,11 +23,12 @@ from trainer.data.tasks import Tasks
 from trainer.evaluate.collect import collect, collect_turns, refuse_turns
 from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
-from trainer.evaluate.local import LocalModel, SampledCompletion, ends_of, written_batch
+from trainer.evaluate.local import LocalModel, ends_of, written_batch
 from trainer.evaluate.plan import (
     CompletionRequest,
     CompletionSource,
     EvalPlan,
+    GeneratedCompletion,
     Key,
     Outcome,
     asks_of,
@@ -36,8 +37,7 @@ from trainer.evaluate.plan import (
     problems_of,
 )
 from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, write_outcome
-from trainer.rewards.advice import advice
-from trainer.rewards.judge import GradingStopped, Record
+from trainer.rewards.judge import GradingStopped, Record, advice
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import any_rank_true, count_processes, gathered, is_leader, share_of
@@ -50,8 +50,11 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, run: RunContext[TrainConfig, Tasks], tokenizer: Any, trainer: Any) -> None:
         """`trainer` is TRL's. Raises Misuse for settings that make no sense."""
-        config, asked = run.config, run.config.evaluation
-        self._run, self._tokenizer, self._trainer = run, tokenizer, trainer
+        config = run.config
+        asked = run.config.evaluation
+        self._run = run
+        self._tokenizer = tokenizer
+        self._trainer = trainer
         self.pass_rates: list[float] = []
         """pass@1 of each measurement by this process, sampled where there are samples; empty in the
         others."""
@@ -61,9 +64,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             _ = example.task_for_grading  # raises for a bare prompt
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
-        turns = asked.turns or (
-            1 if config.turns is None or config.turns.as_tool else config.turns.max
-        )
+        turns = asked.turns or (1 if config.turns is None else config.turns.max)
         if turns > 1 and not self._served and count_processes() > 1:
             if asked.turns is not None:
                 raise Misuse(
@@ -130,7 +131,8 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             )
 
     def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
-        run, started = self._run, time.monotonic()
+        run = self._run
+        started = time.monotonic()
         description, records, later = asyncio.run(self._collected(source, plan))
         if not any(record["status"] == "graded" for record in records):
             raise GradingStopped(
@@ -157,18 +159,15 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         self, source: CompletionSource, plan: EvalPlan
     ) -> tuple[GraderDescription, list[Record], list[Record]]:
         """The grader's description, the first answers, and those of later turns."""
-        config, client = self._run.config, client_of(self._run.config.reward)
+        config = self._run.config
+        client = client_of(config.reward)
         judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
         async with client:
             description = await judge.description()
             refuse_turns(description, plan.turns)
             records = await collect(source, judge, self._problems, plan, Completions())
-            firsts = list(zip(asks_of(self._problems, plan), records, strict=True))
-            return (
-                description,
-                records,
-                await collect_turns(source, judge, firsts, plan, Completions()),
-            )
+            later = await collect_turns(source, judge, self._problems, records, plan, Completions())
+            return description, records, later
 
 
 class SharedModel:
@@ -183,11 +182,9 @@ class SharedModel:
         self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int
     ) -> None:
         """Writes at once. All processes of the run must come here together."""
-        made = [
-            found
-            for batch in share_of([*batches_of(asks, batch_size)])
-            for found in model.written(batch)
-        ]
+        made = []
+        for batch in share_of([*batches_of(asks, batch_size)]):
+            made += model.written(batch)
         shares = gathered([(ask.key, outcome) for ask, outcome in made])
         self._outcomes: dict[Key, Outcome] = dict(pair for share in shares for pair in share)
 
@@ -207,19 +204,22 @@ class GenerationServer:
     ) -> None:
         """`ends` are the tokens that end a completion."""
         self._client = trainer.vllm_generation.vllm_client
-        self._served, self._ends = trainer.served, ends
-        self._tokenizer, self._plan, self._batch_size = tokenizer, plan, batch_size
+        self._served = trainer.served
+        self._ends = ends
+        self._tokenizer = tokenizer
+        self._plan = plan
+        self._batch_size = batch_size
 
     async def write(
         self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         if self._served is not None:
-            self._served.on_group = lambda index, group: (
-                None
-            )  # these are no completions of a training step
+            # These are no completions of a training step.
+            self._served.on_group = lambda index, group: None
         said = await asyncio.to_thread(self._client.get_server_info)
         room = (said.get("model_config") or {}).get("max_model_len")
-        least, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
+        least = self._plan.max_new_tokens
+        template = self._plan.chat_template_kwargs
         for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
             made = asyncio.to_thread(
                 written_batch, batch, self._tokenizer, self._drawn, room, least, template
@@ -227,40 +227,31 @@ class GenerationServer:
             for found in await made:
                 yield found
         if self._served is not None:
-            self._served.metrics.pop(
-                "generate_s", None
-            )  # a sync, and its proof, are reported with the next step
+            # A sync, and its proof, are reported with the next step.
+            self._served.metrics.pop("generate_s", None)
 
-    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
+    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[GeneratedCompletion]:
         """One completion of each prompt, from the whole distribution; the server draws by a seed of
         its own."""
-        most, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
+        most = self._plan.max_new_tokens
+        template = self._plan.chat_template_kwargs
         prompts = [token_ids(self._tokenizer, ask.prompt, template=template) for ask in asks]
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
         made = self._client.generate(
             prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral
         )
-        texts = [
-            self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]
-        ]
-        return [
-            SampledCompletion(text, len(prompt), len(ids), len(ids) < most or ids[-1] in self._ends)
-            for text, prompt, ids in zip(texts, prompts, made["completion_ids"], strict=True)
-        ]
+        drawn = []
+        for prompt, ids in zip(prompts, made["completion_ids"], strict=True):
+            text = self._tokenizer.decode(ids, skip_special_tokens=True)
+            reason = "stop" if len(ids) < most or ids[-1] in self._ends else "length"
+            drawn.append(GeneratedCompletion(text, reason, len(prompt), len(ids), 0.0))
+        return drawn
 
 
 def _described(evaluation: Evaluation) -> str:
     parts = []
     for found in evaluation.measurements:
         how = "greedy" if found.mode == "greedy" else f"at temperature {found.temperature:g}"
-        rate = found.pass_at.get(1)
-        faults = f", {found.faulted} faulted" if found.faulted else ""
-        if rate is not None:
-            parts.append(f"pass@1 {how} {rate.value:.1%} [{rate.low:.1%}, {rate.high:.1%}]{faults}")
-        if found.turns is not None:
-            parts += [
-                f"green by turn {turn} {one.value:.1%}"
-                for turn, one in found.turns.green_by.items()
-                if turn > 1
-            ]
+        if 1 in found.pass_at:
+            parts.append(f"pass@1 {how} {found.pass_at[1].text}, {found.faulted} faulted")
     return "; ".join(parts)

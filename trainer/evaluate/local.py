@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,10 +41,8 @@ class LocalModel:
     """Completions with the signs of a chat format in them, which mark calls of tools."""
 
     def __post_init__(self) -> None:
-        if self.plan.stop or self.plan.body:
-            raise Misuse(
-                "--stop and --body are for endpoints; a model in this process ends where it ends"
-            )
+        if self.plan.body:
+            raise Misuse("--set body=... is for endpoints")
 
     @cached_property
     def loaded(self) -> tuple[Any, Any]:
@@ -68,14 +66,13 @@ class LocalModel:
                     if ask.key in wanted:
                         yield ask, outcome
 
-    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
+    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[GeneratedCompletion]:
         return draw(
             *self.loaded,
             [ask.prompt for ask in asks],
             asks[0].temperature,
             self.plan.max_new_tokens,
             top_p=self.plan.top_p,
-            batch_size=self.batch_size,
             seed=seed,
             tools_P=[ask.problem.tools for ask in asks],
             template=self.plan.chat_template_kwargs,
@@ -86,7 +83,7 @@ class LocalModel:
 def written_batch(
     batch: Sequence[CompletionRequest],
     tokenizer: Any,
-    drawn: Callable[[Sequence[CompletionRequest], int], Sequence[SampledCompletion]],
+    drawn: Callable[[Sequence[CompletionRequest], int], Sequence[GeneratedCompletion]],
     room: int | None,
     least: int,
     template: Mapping[str, Any],
@@ -112,29 +109,8 @@ def written_batch(
             why = f"the prompt has {length} tokens and the model takes {room}"
             found.append((ask, GenerationError(ErrorKind.REFUSED, why)))
         else:
-            one = next(made)
-            reason = "stop" if one.ended else "length"
-            found.append(
-                (
-                    ask,
-                    GeneratedCompletion(
-                        one.text, reason, one.prompt_tokens, one.completion_tokens, took_s
-                    ),
-                )
-            )
+            found.append((ask, replace(next(made), latency_s=took_s)))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class SampledCompletion:
-    """One completion and what it took."""
-
-    text: str
-    prompt_tokens: int
-    completion_tokens: int
-    """With the token that ended it."""
-    ended: bool
-    """The model ended it; otherwise it was cut off at the limit."""
 
 
 def draw(
@@ -145,13 +121,12 @@ def draw(
     max_new_tokens: int,
     *,
     top_p: float = 1.0,
-    batch_size: int = 256,
     seed: int | None = None,
     tools_P: Sequence[Sequence[Mapping[str, Any]] | None] | None = None,
     template: Mapping[str, Any] | None = None,
     keep_special: bool = False,
-) -> list[SampledCompletion]:
-    """One completion per prompt, in their order, with its length; a temperature of 0 is greedy.
+) -> list[GeneratedCompletion]:
+    """One completion per prompt, all in one batch; a temperature of 0 is greedy.
 
     Samples from the whole distribution but for `top_p`, whatever the model's own generation
     settings say. With a `seed` the same call gives the same completions and leaves the global
@@ -160,19 +135,19 @@ def draw(
     """
     import torch
 
+    tools_P = tools_P or [None] * len(prompts)
     ids_P = [
         token_ids(tokenizer, prompt, tools, template)
-        for prompt, tools in zip(prompts, tools_P or [None] * len(prompts), strict=True)
+        for prompt, tools in zip(prompts, tools_P, strict=True)
     ]
-    # Like lengths together: a short prompt in a long batch is mostly padding.
-    order = sorted(range(len(prompts)), key=lambda n: len(ids_P[n]))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    ends = ends_of(model, tokenizer)
     how: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
     if temperature > 0:
         how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
     how |= {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_p": None}
-    drawn: dict[int, SampledCompletion] = {}
+    width = max(map(len, ids_P))
+    padded = [[pad] * (width - len(ids)) + list(ids) for ids in ids_P]
+    mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in ids_P]
     was_training = model.training
     model.eval()
     with (
@@ -183,34 +158,31 @@ def draw(
     ):
         if seed is not None:
             torch.manual_seed(seed)
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            width = max(len(ids_P[n]) for n in chosen)
-            ids_B = [[pad] * (width - len(ids_P[n])) + list(ids_P[n]) for n in chosen]
-            mask_B = [[0] * (width - len(ids_P[n])) + [1] * len(ids_P[n]) for n in chosen]
-            output = model.generate(
-                input_ids=torch.tensor(ids_B, device=model.device),
-                attention_mask=torch.tensor(mask_B, device=model.device),
-                max_new_tokens=max_new_tokens,
-                pad_token_id=pad,
-                use_cache=True,
-                **how,
-            )
-            for n, row in zip(chosen, output[:, width:].tolist(), strict=True):
-                # What stands behind an end is padding.
-                length = next(
-                    (place for place, token in enumerate(row, start=1) if token in ends), len(row)
-                )
-                text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
-                drawn[n] = SampledCompletion(
-                    text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends
-                )
+        output = model.generate(
+            input_ids=torch.tensor(padded, device=model.device),
+            attention_mask=torch.tensor(mask, device=model.device),
+            max_new_tokens=max_new_tokens,
+            pad_token_id=pad,
+            use_cache=True,
+            **how,
+        )
     model.train(was_training)
-    return [drawn[n] for n in range(len(prompts))]
+    ends = ends_of(model, tokenizer)
+    drawn = []
+    for prompt, row in zip(ids_P, output[:, width:].tolist(), strict=True):
+        # What stands behind an end is padding.
+        length = next((n for n, token in enumerate(row, start=1) if token in ends), len(row))
+        text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
+        reason = "stop" if row and row[length - 1] in ends else "length"
+        drawn.append(GeneratedCompletion(text, reason, len(prompt), length, 0.0))
+    return drawn
 
 
 def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     """The tokens that end a completion, as `generate` has them."""
     given = model.generation_config.eos_token_id
-    given = tokenizer.eos_token_id if given is None else given
-    return frozenset(given if isinstance(given, list) else [] if given is None else [given])
+    if given is None:
+        given = tokenizer.eos_token_id
+    if given is None:
+        return frozenset()
+    return frozenset(given if isinstance(given, list) else [given])

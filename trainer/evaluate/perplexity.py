@@ -9,10 +9,12 @@ document the first token, which nothing precedes.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,37 +26,40 @@ from gradus.row_reader import non_empty_rows
 from gradus.whole_file import write_text
 from trainer.data.prompts import token_ids
 from trainer.evaluate.completion_store import is_chat
-from trainer.evaluate.intervals import Part, bootstrap, ratio
-from trainer.evaluate.likelihood import DEFAULT_WINDOW, Document, Sums, exp_of, sums_of
+from trainer.evaluate.intervals import Part, Rate, ratio_over_tasks
+
+DEFAULT_WINDOW = 2048
+"""Tokens that a model reads at once, at most."""
 
 
 class Perplexity(Part):
     schema_: Literal["gradus/perplexity@1"] = Field("gradus/perplexity@1", alias="schema")
     model: str
     data: str
-    """Name of the file."""
     data_sha256: str
     documents: int
     tokens: int
-    """That were counted."""
     window: int
-    """Tokens that the model sees at once, at most."""
-    stride: int
-    perplexity: float
-    """exp of the mean negative log-likelihood of a token."""
-    interval: tuple[float, float] | None
-    """That holds it with 95% confidence, by a bootstrap over documents; None where there is only
-    one."""
-    nats_per_token: float
+    perplexity: Rate
+    """exp of the mean negative log-likelihood of a token, with an interval over documents."""
     bits_per_byte: float
     """Independent of the tokenizer: of the bytes of the texts that were counted."""
     duration_s: float
 
 
-def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document as tokens; `counted` says which of them are foreseen."""
+
+    ids: list[int]
+    counted: list[bool]
+    counted_bytes: int
+
+
+def main(model: str, data: Path, out: Path) -> int:
     """Measure a model here on a file; the figure is printed, and the path of its JSON file last.
 
-    Raises Misuse for data and sizes that cannot be used, and for a model that cannot be loaded.
+    Raises Misuse for data that cannot be used, and for a model that cannot be loaded.
     """
     from trainer.evaluate.collect import progress_bar
     from trainer.evaluate.setup import config_beside, load
@@ -66,67 +71,91 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
         raise Misuse(f"{data}: cannot be read: {error.strerror}") from None
     loaded, tokenizer = load(model, config_beside(Path(model)))
     loaded.eval()
-    tokenizer.model_max_length = (
-        2**62
-    )  # longer documents are read in windows; transformers would warn of them
+    # Longer documents are read in windows; transformers would warn of them.
+    tokenizer.model_max_length = 2**62
     most = getattr(loaded.config, "max_position_embeddings", None) or DEFAULT_WINDOW
-    if window is not None and not 2 <= window <= most:
-        raise Misuse(f"window must be 2 to {most} tokens, as many as the model takes, not {window}")
-    size = int(window or min(most, DEFAULT_WINDOW))
+    window = int(min(most, DEFAULT_WINDOW))
     documents = list(documents_of(data, tokenizer))
-    sums = []
+    nats = []
     with progress_bar(Console(stderr=True)) as on_progress:
         for number, document in enumerate(documents, start=1):
-            sums.append(sums_of(loaded, document, size, size // 2))
+            nats.append(nats_of(loaded, document, window))
             on_progress("read", number, len(documents))
-    told: dict[str, Any] = {
-        "model": model,
-        "data": data.name,
-        "data_sha256": digest,
-        "window": size,
-        "stride": size // 2,
-    }
-    found = perplexity_of(sums, **told, duration_s=round(time.monotonic() - started, 3))
+    found = perplexity_of(
+        nats,
+        documents,
+        model=model,
+        data=data.name,
+        data_sha256=digest,
+        window=window,
+        duration_s=round(time.monotonic() - started, 3),
+    )
     path = out / "perplexity.json"
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    ends = (
-        f", 95% interval {found.interval[0]:.4g} to {found.interval[1]:.4g}"
-        if found.interval
-        else ""
-    )
+    rate = found.perplexity
     of = f"{found.tokens:,} tokens of {found.documents:,} documents"
-    print(f"perplexity {found.perplexity:.4g}{ends}; {found.bits_per_byte:.4g} bits per byte; {of}")
+    print(
+        f"perplexity {rate.value:.4g} ({rate.low:.4g} to {rate.high:.4g});"
+        f" {found.bits_per_byte:.4g} bits per byte; {of}"
+    )
     print(path)
     return 0
 
 
-def perplexity_of(sums: Sequence[Sums], *, data: str, **told: Any) -> Perplexity:
+def nats_of(model: Any, document: Document, window: int) -> float:
+    """The negative log-likelihood of the counted tokens of a document, in nats.
+
+    A document longer than `window` is read in windows that overlap by half; each token is counted
+    in the first window that holds it.
+    """
+    import torch
+
+    nats = 0.0
+    done = 1
+    ids = document.ids
+    while done < len(ids):
+        end = min(len(ids), window if done == 1 else done + max(1, window // 2))
+        start = max(0, end - window)
+        targets = [place for place in range(done, end) if document.counted[place]]
+        if targets:
+            part = torch.tensor([ids[start:end]], device=model.device)
+            with torch.no_grad():
+                logits = model(input_ids=part, use_cache=False).logits[0]
+            rows = torch.tensor([place - 1 - start for place in targets], device=model.device)
+            wanted = torch.tensor([ids[place] for place in targets], device=model.device)
+            losses = torch.nn.functional.cross_entropy(
+                logits[rows].float(), wanted, reduction="none"
+            )
+            nats += float(losses.double().sum())
+        done = end
+    return nats
+
+
+def perplexity_of(nats: Sequence[float], documents: Sequence[Document], **told: Any) -> Perplexity:
     """The figures of a file's documents; `told` are fields that say how they were measured.
 
     Raises Misuse when there is no token to count.
     """
-    tokens = sum(one.tokens for one in sums)
-    if tokens == 0:
+    tokens = [sum(document.counted[1:]) for document in documents]
+    rate = ratio_over_tasks(nats, tokens, 0)
+    if rate is None:
         raise Misuse(
-            f"{data}: holds no token that could be foreseen; a document needs two at least"
+            f"{told['data']}: holds no token that could be foreseen; a document needs two at least"
         )
-    nats = sum(one.nats for one in sums)
-    several = sum(one.tokens > 0 for one in sums) > 1
-    ends = (
-        bootstrap([one.nats for one in sums], [one.tokens for one in sums], statistic=ratio)
-        if several
-        else None
-    )
+    ends = {name: _exp(getattr(rate, name)) for name in ("value", "low", "high")}
+    counted_bytes = sum(document.counted_bytes for document in documents)
     return Perplexity(
-        data=data,
-        documents=len(sums),
-        tokens=tokens,
-        perplexity=exp_of(nats / tokens),
-        interval=(exp_of(ends[0]), exp_of(ends[1])) if ends else None,
-        nats_per_token=nats / tokens,
-        bits_per_byte=nats / math.log(2) / max(1, sum(one.counted_bytes for one in sums)),
+        documents=len(documents),
+        tokens=sum(tokens),
+        perplexity=rate.model_copy(update=ends),
+        bits_per_byte=sum(nats) / math.log(2) / max(1, counted_bytes),
         **told,
     )
+
+
+def _exp(nats: float) -> float:
+    # A model that gives a token no chance at all is as bad as a number can say.
+    return math.exp(min(nats, 700.0))
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -146,7 +175,8 @@ def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
         return
     for row in non_empty_rows(path):
         values = row.values
-        prompt, completion = values.get("prompt"), values.get("completion", values.get("solution"))
+        prompt = values.get("prompt")
+        completion = values.get("completion", values.get("solution"))
         if isinstance(values.get("text"), str):
             yield _of_parts([(values["text"], True)], tokenizer)
         elif isinstance(prompt, str) and isinstance(completion, str):
@@ -180,7 +210,7 @@ def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) 
     answers = [place for place, turn in enumerate(messages) if turn["role"] == "assistant"]
     if not answers:
         raise Misuse(f"{where}: messages: the assistant says nothing in it")
-    for place, asks in ((place, asks) for place in answers for asks in (True, False)):
+    for place, asks in itertools.product(answers, (True, False)):
         said: Any = list(messages[: place if asks else place + 1])
         try:
             longer = token_ids(tokenizer, said, is_answer_due=asks) if said else []

@@ -80,9 +80,7 @@ class EvalPlan(BaseModel):
     asked_as: Literal["chat", "text"]
     """Messages through a chat template, or one plain text."""
     served: bool
-    """By an endpoint; otherwise by the model in this process."""
     tasks: str
-    """Name of the file."""
     tasks_sha256: str
     grader: str | None = None
     """None: completions are not graded."""
@@ -92,17 +90,13 @@ class EvalPlan(BaseModel):
     """Completions per task at `temperature`; 0 leaves them out."""
     temperature: Annotated[float, Field(ge=0, le=10)]
     greedy: bool
-    """Also one completion per task without sampling."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_new_tokens: Annotated[int, Field(ge=1, le=1_000_000)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    stop: tuple[str, ...] = ()
     body: Annotated[dict[str, Any], AfterValidator(_sendable)] = {}
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     chat_template_kwargs: dict[str, Any] = {}
-    """Further arguments of the chat template."""
     opening: str = ""
-    """What the prompts have already written of each completion."""
     turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1
     """How often an answer that did not pass is asked for, with what the grader said of the one
     before."""
@@ -195,7 +189,6 @@ class GeneratedCompletion:
     completion_tokens: int | None
     latency_s: float
     """Time of the request that brought it; in this process, time of the batch that it was in."""
-    attempts: int = 1
     tool_calls: tuple[Mapping[str, str | None], ...] = ()
     """What a server has taken out of the text as calls: names, and arguments as texts, None where
     they are none."""
@@ -218,7 +211,6 @@ class GenerationError:
 
     kind: ErrorKind
     message: str
-    attempts: int = 1
 
 
 Outcome = GeneratedCompletion | GenerationError

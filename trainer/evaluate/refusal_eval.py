@@ -9,6 +9,7 @@ has to be guessed.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
+from gradus.extract import after_thinking
 from gradus.languages import DECLINE_INSTRUCTION
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import render_text
@@ -30,8 +32,11 @@ from trainer.evaluate.single_sample_runs import (
     named_rows,
     told_on_terminal,
 )
-from trainer.evaluate.verdicts import answered
 from trainer.rewards.judge import Record
+
+Answered = Literal["code", "declined", "neither"]
+_LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*\S", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 
 
 class Declines(UngradedFigures):
@@ -40,7 +45,6 @@ class Declines(UngradedFigures):
 
     schema_: Literal["gradus/declines@1"] = Field("gradus/declines@1", alias="schema")
     asks: int
-    """That were answered."""
     accuracy: Rate | None
     """Share of the answers that decline what cannot be done and have code for what can."""
     declined_when_due: Rate | None
@@ -48,7 +52,6 @@ class Declines(UngradedFigures):
     answered_when_due: Rate | None
     """Share of the possible requests that are answered with code, right or wrong."""
     by_kind: dict[str, Rate]
-    """The accuracy by kind of ask."""
     neither: int
     """Answers with neither code nor the declared line, or with both; wrong either way."""
 
@@ -92,7 +95,8 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
     naming the row."""
     for name, row in named_rows(data, limit):
         row.text("id")  # every row needs one
-        prompt, can = row.text("prompt"), row.values.get("can")
+        prompt = row.text("prompt")
+        can = row.values.get("can")
         if not isinstance(can, bool):
             raise Misuse(
                 f"{row.where}: can: must say true or false: whether what is asked can be done"
@@ -103,40 +107,46 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             None,
             opening=config.opening,
         )
-        pair, kind = (
-            default if row.values.get(column) in (None, "") else row.text(column)
-            for column, default in (("pair", name), ("kind", "asks"))
-        )
+        pair = name if row.values.get("pair") in (None, "") else row.text("pair")
+        kind = "asks" if row.values.get("kind") in (None, "") else row.text("kind")
         yield Wanted(problem, pair, kind, can)
+
+
+def answered(completion: str) -> Answered:
+    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
+    visible = after_thinking(completion)
+    has_code = bool(_FENCE.search(visible))
+    if has_code is bool(_LINE.search(visible)):
+        return "neither"
+    return "code" if has_code else "declined"
 
 
 def declines_of(
     records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalPlan, duration_s: float
 ) -> Declines:
     """The figures of records, one for each thing that was asked for, in their order."""
-    pairs = zip(records, wanted, strict=True)
     found = [
         (one, answered(str(record["completion"])))
-        for record, one in pairs
+        for record, one in zip(records, wanted, strict=True)
         if record["status"] == "written"
     ]
 
-    def accuracy(kinds: set[str], can: set[bool]) -> Rate | None:
+    def accuracy(kind: str | None = None, can: bool | None = None) -> Rate | None:
+        """Over asks of one kind, or of every kind; that can be done, that cannot, or both."""
         held: dict[str, list[bool]] = {}
         for one, what in found:
-            if one.kind in kinds and one.can in can:
+            if kind in (None, one.kind) and can in (None, one.can):
                 held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
         return share_over_tasks(held.values(), plan.seed)
 
-    kinds, either = {one.kind for one, _ in found}, {True, False}
+    kinds = {one.kind for one, _ in found}
+    by_kind = {kind: accuracy(kind) for kind in sorted(kinds)}
     return Declines(
         asks=len(found),
-        accuracy=accuracy(kinds, either),
-        declined_when_due=accuracy(kinds, {False}),
-        answered_when_due=accuracy(kinds, {True}),
-        by_kind={
-            kind: rate for kind in sorted(kinds) if (rate := accuracy({kind}, either)) is not None
-        },
+        accuracy=accuracy(),
+        declined_when_due=accuracy(can=False),
+        answered_when_due=accuracy(can=True),
+        by_kind={kind: rate for kind, rate in by_kind.items() if rate is not None},
         neither=sum(what == "neither" for _, what in found),
         **UngradedFigures.told(plan, records, duration_s),
     )

@@ -27,8 +27,6 @@ from trainer.evaluate.results import read_evaluation
 
 MOST_CHANGES = 15
 """Tasks that are listed on a terminal, at most, of each kind of change."""
-COMPLETIONS = {"problems": {"__all__": {"before": {"completion"}, "after": {"completion"}}}}
-"""What of a comparison the page takes from the evaluations' own files."""
 
 
 def write_report(folder: Path, out: Path) -> Path:
@@ -40,13 +38,6 @@ def write_report(folder: Path, out: Path) -> Path:
     return out
 
 
-def write_comparison_report(found: Comparison, before: Path, after: Path, out: Path) -> Path:
-    """Write the page of a comparison; the other way of sampling is compared too, where both
-    evaluations have it."""
-    write_page(out, [before, after], partial(comparisons, first=found))
-    return out
-
-
 def write_comparisons(before: Path, after: Path, out: Path) -> None:
     """Write to `out` what the page shows of two measurements of one run, unless one of them is
     missing."""
@@ -55,17 +46,16 @@ def write_comparisons(before: Path, after: Path, out: Path) -> None:
 
 
 def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
-    """Comparisons by each way of sampling that both evaluations have, `first` before others; empty
-    if incomparable."""
+    """Compare by each way of sampling that both evaluations have, `first` before others; empty if
+    incomparable."""
     found = [first] if first is not None else []
     for mode in MODES:
         if first is None or mode != first.mode:
-            with suppress(
-                Misuse
-            ):  # no such way of sampling, no task judged both times, or a file of another version
+            # Not where one has no such way of sampling, or no task was judged both times.
+            with suppress(Misuse):
                 sides = [read_evaluation(path).evaluation for path in (before, after)]
                 found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
-    return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
+    return [one.model_dump(mode="json", by_alias=True) for one in found]
 
 
 def main(
@@ -88,14 +78,13 @@ def main(
         last.evaluation,
         mode=mode,
         anyway=anyway,
-        records=(first.records(), last.records()),
         seed=seed,
     )
     console = Console()
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
     if html is not None:
-        write_comparison_report(found, before, after, html)
+        write_page(html, [before, after], partial(comparisons, first=found))
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
@@ -104,6 +93,7 @@ def main(
 
 
 def _printed(found: Comparison) -> Iterator[Table | str]:
+    """Yield the headline and what changed; the rest is in the page and in the JSON file."""
     for warning in found.warnings:
         yield f"Careful: measured with {warning}."
     how = (
@@ -129,16 +119,6 @@ def _printed(found: Comparison) -> Iterator[Table | str]:
         *(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen))
     )
     yield table
-    table = Table("stage: before / after", *map(_plain, found.migration))
-    for stage, later in found.migration.items():
-        table.add_row(_plain(stage), *(str(count) if count else "." for count in later.values()))
-    yield table
-    for column, groups in found.groups.items():
-        if len(groups) > 1:
-            table = Table(column, "tasks", "before", "after", "change", "95% interval")
-            for name, group in groups.items():
-                table.add_row(_plain(name), str(group.tasks), *_cells(group.pass_rate, ".1%"))
-            yield table
     for turn, step in ((Turn.IMPROVED, 1), (Turn.REGRESSED, -1)):
         changed = [change.id for change in found.problems if change.turn is turn][::step]
         more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
@@ -158,5 +138,5 @@ def _cells(found: Difference, form: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """The text as it is: no markup of the terminal's, and nothing that steers it."""
+    """Return the text without markup of the terminal's and without what steers it."""
     return escape(visible(text))

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, 
 from trainer.evaluate.plan import EvalPlan, Mode
 from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
 from trainer.rewards.judge import Record
+from trainer.runs.provenance import version_of
 
 
 class ProblemFigures(Part):
@@ -47,7 +48,6 @@ class ProblemFigures(Part):
     """Where the middle one of its completions stopped, by how far they came, or `passed`; the
     earlier of two."""
     cause: str | None = None
-    """What stopped that completion."""
 
 
 class Measurement(Part):
@@ -57,7 +57,6 @@ class Measurement(Part):
     mode: Mode
     temperature: float
     samples: int
-    """Completions asked for per task."""
     graded: int
     faulted: int
     passed: int
@@ -70,18 +69,15 @@ class Measurement(Part):
     """Means over verdicts; they add up to the mean reward over completions."""
     flags: dict[str, int]
     faults: dict[str, int]
-    """By kind."""
-    mean_chars: float | None
     problems: tuple[ProblemFigures, ...]
-    details: Details | None = None
-    """None in files of earlier versions."""
+    details: Details
     turns: Turns | None = None
     """None where an answer was asked for once. All other figures are of first answers."""
 
     @property
     def unwritten(self) -> int:
         """Generation errors."""
-        return sum(self.details.generation_errors.values()) if self.details else 0
+        return sum(self.details.generation_errors.values())
 
     @property
     def unjudged(self) -> int:
@@ -112,20 +108,12 @@ class Evaluation(Part):
     machine: dict[str, str | int | float | None]
     measurements: tuple[Measurement, ...]
     served: bool = False
-    """By an endpoint; otherwise by a model in the measuring process."""
     asked_as: str | None = None
-    """`chat`: messages through a chat template. `text`: one plain text."""
     top_p: float | None = None
-    grader_description: GraderDescription | None = None
-    """The grader's description; None in files of earlier versions."""
+    grader_description: GraderDescription
 
     def measured(self, mode: Mode) -> Measurement | None:
         return next((found for found in self.measurements if found.mode == mode), None)
-
-    @property
-    def description(self) -> GraderDescription:
-        """The grader's description, for files of earlier versions that of this version."""
-        return self.grader_description or description_of(self.grader)
 
     @property
     def faulted(self) -> int:
@@ -163,13 +151,9 @@ def measurement_of(
     verdicts = [record for record in records if is_judged(record)]
     description = description or description_of(grader_of(verdicts))
     problems = tuple(_problem(group, description.stages) for group in by_task(records))
-    lengths = [
-        len(record["completion"]) for record in records if record["status"] != "generation_error"
-    ]
-    ks = sorted(
-        {1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples}
-    )
-    rates = {k: pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed) for k in ks}
+    counts = [(problem.graded, problem.passed) for problem in problems]
+    ks = {samples} | {2**power for power in range(samples.bit_length())}
+    rates = {k: pass_rate(counts, k, seed=seed) for k in sorted(ks)}
     components: Counter[str] = Counter()
     for record in verdicts:
         for name, value in record["components"].items():
@@ -191,7 +175,6 @@ def measurement_of(
         faults=dict(
             Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)
         ),
-        mean_chars=fmean(lengths) if lengths else None,
         problems=problems,
         details=details_of(records, description, seed=seed),
         turns=turns,
@@ -217,48 +200,29 @@ def _problem(group: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> Probl
 def evaluation_of(
     records: Sequence[Record],
     plan: EvalPlan,
-    description: GraderDescription | None = None,
+    description: GraderDescription,
     *,
     name: str,
     duration_s: float,
     later: Sequence[Record] = (),
 ) -> Evaluation:
-    """The figures of a plan's records; `later` are those of turns after the first.
-
-    `description` is the grader's, by default the one that this version knows.
-    """
-    assert plan.grader is not None
-    description = description or description_of(plan.grader)
+    """The figures of a plan's records; `later` are those of turns after the first, `description`
+    is the grader's."""
     verdicts = [record for record in (*records, *later) if is_judged(record)]
-    judges = {f"{column}s": tuple(sorted({one[column] for one in verdicts})) for column in JUDGES}
     measurements = []
     for mode, temperature, samples in plan.modes:
-        first, more = (
-            [record for record in some if record["mode"] == mode] for some in (records, later)
+        first = [record for record in records if record["mode"] == mode]
+        more = [record for record in later if record["mode"] == mode]
+        measurement = measurement_of(
+            first,
+            mode=mode,
+            temperature=temperature,
+            samples=samples,
+            seed=plan.seed,
+            turns=turns_of(first, more, plan.turns, seed=plan.seed) if plan.turns > 1 else None,
+            description=description,
         )
-        turns = (
-            turns_of(first, more, plan.turns, description, seed=plan.seed)
-            if plan.turns > 1
-            else None
-        )
-        sampling: dict[str, Any] = {
-            "mode": mode,
-            "temperature": temperature,
-            "samples": samples,
-            "seed": plan.seed,
-        }
-        measurements.append(measurement_of(first, **sampling, turns=turns, description=description))
-    same = (
-        "model",
-        "tasks",
-        "tasks_sha256",
-        "grader",
-        "seed",
-        "max_new_tokens",
-        "served",
-        "asked_as",
-        "top_p",
-    )
+        measurements.append(measurement)
     return Evaluation(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -266,33 +230,35 @@ def evaluation_of(
         machine=machine(),
         measurements=tuple(measurements),
         grader_description=description,
-        **{field: getattr(plan, field) for field in same},
-        **judges,
+        **plan.model_dump(include=OF_THE_PLAN),
+        graders=_named(verdicts, "grader"),
+        rubrics=_named(verdicts, "rubric"),
+        toolchains=_named(verdicts, "toolchain"),
     )
 
 
-JUDGES = ("grader", "rubric", "toolchain")
-"""Columns of a verdict that name its judge."""
+OF_THE_PLAN = {
+    *("model", "tasks", "tasks_sha256", "grader", "seed", "max_new_tokens", "served"),
+    *("asked_as", "top_p"),
+}
+"""What an evaluation repeats of its plan."""
+
+
+def _named(verdicts: Sequence[Record], column: str) -> tuple[str, ...]:
+    return tuple(sorted({record[column] for record in verdicts}))
 
 
 def machine() -> dict[str, str | int | float | None]:
-    """System, processors, memory in GiB, and the versions that matter, without names of hosts or
-    paths; `gpu` is None without one."""
+    """System, processors and the versions that matter, without names of hosts or paths; `gpu` is
+    None without one."""
     torch = sys.modules.get("torch")  # not imported for this
-    try:
-        memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (ValueError, OSError, AttributeError):
-        memory_gib = None
     on_cuda = torch is not None and torch.cuda.is_available()
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "cpus": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1,
-        "memory_gib": memory_gib,
+        "cpus": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch is not None and on_cuda else None,
         "python": platform.python_version(),
-        "torch": str(torch.__version__) if torch is not None else None,
+        "torch": version_of("torch"),
     }
 
 
@@ -324,7 +290,6 @@ class Read:
     """An evaluation that was read again."""
 
     path: Path
-    """Path of the figures."""
     evaluation: Evaluation
     completions: Path
     """May be missing: figures can be compared without."""
@@ -345,38 +310,33 @@ def read_evaluation(path: Path) -> Read:
     Raises Misuse when there is none.
     """
     figures = path / "results.json" if path.is_dir() else path
-    beside = figures.name == "results.json"
-    completions = figures.with_name(
-        "completions.jsonl" if beside else f"{figures.stem}.completions.jsonl"
-    )
+    prefix = "" if figures.name == "results.json" else f"{figures.stem}."
+    completions = figures.with_name(f"{prefix}completions.jsonl")
     return Read(figures, read_as(Evaluation, figures, "evaluation"), completions)
 
 
 # ---------------------------------------------------------------------- comparable
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Something else that a difference may come from."""
-
-    text: str
-    is_fatal: bool
-    """A pass or a reward does not mean the same on both sides."""
-
-
-def incomparable(before: Evaluation, after: Evaluation) -> Iterator[Reason]:
-    """Reasons why a difference between the two may come from something else than the model."""
-    sides = [
-        ("different tasks, or differently worded", True, before.tasks_sha256, after.tasks_sha256),
-        ("different graders", True, before.graders, after.graders),
-        ("different rubrics", True, before.rubrics, after.rubrics),
-        ("different toolchains", False, before.toolchains, after.toolchains),
-        ("a different limit on new tokens", False, before.max_new_tokens, after.max_new_tokens),
-        ("different sampling", False, _sampling(before), _sampling(after)),
+def incomparable(before: Evaluation, after: Evaluation) -> tuple[list[str], list[str]]:
+    """What a difference between the two may come from beside the model: what makes a pass or a
+    reward mean something else, and what only may matter."""
+    grave = [
+        ("different tasks, or differently worded", before.tasks_sha256, after.tasks_sha256),
+        ("different graders", before.graders, after.graders),
+        ("different rubrics", before.rubrics, after.rubrics),
     ]
-    for text, is_fatal, first, last in sides:
-        if first != last and () not in (first, last):
-            yield Reason(text, is_fatal)
+    slight = [
+        ("different toolchains", before.toolchains, after.toolchains),
+        ("a different limit on new tokens", before.max_new_tokens, after.max_new_tokens),
+        ("different sampling", _sampling(before), _sampling(after)),
+    ]
+    return _differing(grave), _differing(slight)
+
+
+def _differing(sides: Sequence[tuple[str, Any, Any]]) -> list[str]:
+    """What both sides name, and name differently."""
+    return [text for text, first, last in sides if first != last and () not in (first, last)]
 
 
 def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]:

@@ -41,31 +41,21 @@ class AskSettings(BaseModel):
     seed: int = 0
     top_p: float = 1.0
     """Over 0, up to 1."""
-    stop: tuple[str, ...] = ()
-    """Texts that end a completion, for endpoints."""
     body: dict[str, Any] = {}
     """Further fields of requests to an endpoint, such as {top_k: 20}; null leaves one out."""
     chat: bool | None = None
     """Ask with messages, or with one text; None: as trained, else messages for an endpoint and one
     text here."""
     system: str | None = None
-    """System message, with `chat`."""
     template: str | None = None
     """What the model reads, with {prompt} in it."""
-    api_key_env: str = "GRADUS_ENDPOINT_API_KEY"
-    """Environment variable that holds the endpoint's key."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Requests to the endpoint at one time."""
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 300.0
-    """Seconds for one completion of the endpoint."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    """How often one completion is asked for."""
     batch_size: Annotated[int, Field(ge=1)] = 64
-    """Completions written at once by a model here."""
     config: Path | None = None
     """Configuration of a grader here; None: the shipped one."""
     slots: Annotated[int | None, Field(ge=1, le=256)] = None
-    """Submissions that a grader here grades at one time."""
 
 
 class SamplingOptions(AskSettings):
@@ -77,7 +67,6 @@ class SamplingOptions(AskSettings):
     server: Server | None = None
     """None: the model is loaded here."""
     like: Path | None = None
-    """A run folder whose prompts and rubric are used."""
     samples: int = 1
     temperature: float = 1.0
     greedy: bool = True
@@ -104,15 +93,13 @@ class SamplingOptions(AskSettings):
                 values[name] = read_scalar(text, one)
             except Misuse:
                 values[name] = text
-            if name == "stop" and not isinstance(values[name], list):
-                values[name] = [text]
         try:
             asked = cls(model=model, **options, **values)
         except ValidationError as error:
             raise Misuse(f"--set: {explain(error)}") from None
         if endpoint is None:
             return asked
-        key = os.environ.get(asked.api_key_env) or None
+        key = os.environ.get("GRADUS_ENDPOINT_API_KEY") or None
         server = Server(endpoint, key, asked.concurrency, asked.timeout_s, asked.attempts)
         return asked.model_copy(update={"server": server})
 
@@ -176,7 +163,7 @@ def plan_of(
         raise Misuse(
             "temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0"
         )
-    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns", "body")
+    same = ("greedy", "top_p", "max_new_tokens", "seed", "turns", "body")
     return make_plan(
         problems,
         prompt,
@@ -206,6 +193,13 @@ def prompt_config(asked: SamplingOptions, trained_with: RunConfig | None) -> Pro
         return PromptConfig.model_validate({**base.model_dump(), **changes})
     except ValidationError as error:
         raise Misuse(explain(error)) from None
+
+
+def rubric_of(trained_with: RunConfig | None, grader: str) -> str | None:
+    """The rubric of the run; None where it was judged by another grader, or by none."""
+    if isinstance(trained_with, TrainConfig) and trained_with.reward.grader == grader:
+        return trained_with.reward.rubric
+    return None
 
 
 def config_of(asked: SamplingOptions) -> RunConfig | None:
@@ -251,7 +245,8 @@ def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
     if Path(model).is_dir():
         loaded, tokenizer = load_trained(Path(model), settings, dtype)
     else:
-        loaded, tokenizer = load_model(model, settings, dtype), load_tokenizer(model, settings)
+        loaded = load_model(model, settings, dtype)
+        tokenizer = load_tokenizer(model, settings)
     return loaded.to(device.kind), tokenizer
 
 

@@ -21,13 +21,11 @@ from gradus.errors import Misuse
 from gradus.row_reader import Row, non_empty_rows
 from gradus.whole_file import write_text
 from trainer.config.run import PromptConfig
-from trainer.data.prompts import Message, Prompt, render_text, token_ids
+from trainer.data.prompts import Message, Prompt, render_text
 from trainer.evaluate.breakdowns import TextMetrics, text_metrics
 from trainer.evaluate.collect import collect, progress_bar, say_troubles
 from trainer.evaluate.completion_store import is_chat, opened
 from trainer.evaluate.intervals import Part
-from trainer.evaluate.likelihood import completion_document, perplexity_of_completions
-from trainer.evaluate.local import LocalModel
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem
 from trainer.evaluate.setup import (
     SamplingOptions,
@@ -48,7 +46,6 @@ class UngradedFigures(Part):
 
     model: str
     data: str
-    """Name of the file."""
     data_sha256: str
     unwritten: dict[str, int]
     """Generation errors by kind; what was not written is in no share."""
@@ -83,8 +80,6 @@ def asked_for(
 ) -> tuple[EvalPlan, list[Record]]:
     """One completion of each problem, in their order; `asked` has its model. Raises what asking
     raises."""
-    if asked.samples != 1 or asked.turns != 1:
-        raise Misuse("this command samples each row once: leave out --samples and --max-turns")
     plan = plan_of(
         asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt
     )
@@ -119,15 +114,9 @@ def told_on_terminal(found: UngradedFigures, lines: Iterable[str], file: Path) -
 
 
 def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
-    """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse
-    for an id that occurred before, and for a file without rows."""
-    seen: dict[str, str] = {}
+    """The first `limit` rows, checked, each with its id or, without one, its number."""
     for number, row in enumerate(islice(non_empty_rows(data), limit), start=1):
-        name = str(row.values.get("id") or f"row-{number}")
-        if name in seen:
-            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
-        seen[name] = row.where
-        yield name, row
+        yield str(row.values.get("id") or f"row-{number}"), row
 
 
 class SampleMetrics(Part):
@@ -137,9 +126,6 @@ class SampleMetrics(Part):
     model: str
     completions: int
     text: TextMetrics | None
-    perplexity: float | None
-    """Perplexity of the completions under the model that wrote them; None where a server wrote
-    them."""
 
 
 def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
@@ -169,40 +155,15 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
     if metrics:
-        found = _metrics(
-            plan, [record for record in records if record["status"] == "written"], problems, source
-        )
+        texts = [record["completion"] for record in records if record["status"] == "written"]
+        found = SampleMetrics(model=plan.model, completions=len(texts), text=text_metrics(texts))
         write_text(
             out.with_suffix(".metrics.json"), found.model_dump_json(by_alias=True, indent=1) + "\n"
         )
-        for name, value in {
-            **(found.text.model_dump() if found.text else {}),
-            "perplexity": found.perplexity,
-        }.items():
-            print(f"{name:<12}{'-' if value is None else format(value, '.4g')}")
+        for name, value in dict(found.text or ()).items():
+            print(f"{name:<12}{value:.4g}")
     print(out)
     return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
-
-
-def _metrics(
-    plan: EvalPlan, written: Sequence[Record], problems: Sequence[Problem], source: CompletionSource
-) -> SampleMetrics:
-    perplexity = None
-    if isinstance(source, LocalModel) and written:
-        model, tokenizer = source.loaded
-        asked = {
-            one.id: token_ids(tokenizer, one.prompt, None, plan.chat_template_kwargs)
-            for one in problems
-        }
-        documents = [
-            completion_document(asked[one["prompt_id"]], one["completion"], tokenizer)
-            for one in written
-        ]
-        perplexity = perplexity_of_completions(model, documents)
-    text = text_metrics([record["completion"] for record in written])
-    return SampleMetrics(
-        model=plan.model, completions=len(written), text=text, perplexity=perplexity
-    )
 
 
 def _prompt(row: Row, config: PromptConfig) -> Prompt:

@@ -1,9 +1,9 @@
 """`gradus eval-tools`: whether a model calls tools as they are declared, and the one that is due.
 Runs no tool.
 
-Trajectories of `gradus tasks trajectories` (or others in its two forms) are cut before each turn of
-the assistant; the model is asked for that turn. What it wrote is held to the declared schemas, and
-its first call to the trajectory's.
+Trajectories of `gradus tasks trajectories` (or others of its form) are cut before each turn of the
+assistant; the model is asked for that turn. What it wrote is held to the declared schemas, and its
+first call to the trajectory's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from trainer.evaluate.single_sample_runs import (
     named_rows,
     told_on_terminal,
 )
-from trainer.evaluate.tool_calls import Tools, calls_in, declared, declared_in_harmony
+from trainer.evaluate.tool_calls import Tools, calls_in, declared
 from trainer.rewards.judge import Record
 
 NONE = "none"
@@ -45,7 +45,6 @@ class Calls(UngradedFigures):
     schema_: Literal["gradus/calls@1"] = Field("gradus/calls@1", alias="schema")
     trajectories: int
     turns: int
-    """That were written."""
     calls: int
     format: Rate | None
     """Share of the calls that are well formed; None where nothing was called at all."""
@@ -79,25 +78,14 @@ def main(asked: SamplingOptions, data: Path, out: Path) -> int:
     started = time.monotonic()
     asked = asyncio.run(with_model(asked))
     points = list(cut_points(data, asked.limit, served=asked.server is not None))
-    style: Literal["chat", "plain"] = (
-        "chat" if isinstance(points[0].problem.prompt, list) else "plain"
-    )
     problems = [point.problem for point in points]
-    file = out / "calls.jsonl"
-    plan, records = asked_for(
-        asked, data, problems, PromptConfig(style=style), file, keep_special=True
-    )
+    prompt = PromptConfig(style="chat")
+    plan, records = asked_for(asked, data, problems, prompt, out / "calls.jsonl", keep_special=True)
     found = calls_of(records, points, plan, time.monotonic() - started)
     lines = [
-        f"{rate.text if rate else 'none'} of {of}: {what}"
-        for what, rate, of in (
-            ("calls are well formed", found.format, f"{found.calls} calls"),
-            (
-                "turns call the tool that is due, or none as is due",
-                found.selection,
-                f"{found.turns} turns",
-            ),
-        )
+        f"{found.format.text if found.format else 'none'} of {found.calls} calls are well formed",
+        f"{found.selection.text if found.selection else 'none'} of {found.turns} turns call the"
+        " tool that is due, or none as is due",
     ]
     return told_on_terminal(found, lines, out / "calls.json")
 
@@ -106,74 +94,56 @@ def calls_of(
     records: Sequence[Record], points: Sequence[CutPoint], plan: EvalPlan, duration_s: float
 ) -> Calls:
     """The figures of records, one for each cut point in their order."""
-    written = [
-        (one, point)
+    found = [
+        (point, calls_in(one["completion"], one.get("tool_calls"), point.tools))
         for one, point in zip(records, points, strict=True)
         if one["status"] == "written"
     ]
-    found = [
-        (point, calls_in(one["completion"], one.get("tool_calls"), point.tools))
-        for one, point in written
-    ]
-    chosen = [(point, (calls[0].name or "?") if calls else NONE) for point, calls in found]
-
-    def share(held: Sequence[tuple[CutPoint, Sequence[bool]]]) -> Rate | None:
-        sums: dict[str, Counter[bool]] = {}
-        for point, holds in held:
-            sums.setdefault(point.trajectory, Counter()).update(holds)
-        return ratio_over_tasks(
-            [one[True] for one in sums.values()], [one.total() for one in sums.values()], plan.seed
-        )
-
+    every_call = [(point.trajectory, call) for point, calls in found for call in calls]
+    by_tool: dict[str, list[tuple[str, bool]]] = {}
+    for point, calls in found:
+        name = (calls[0].name or "?") if calls else NONE
+        by_tool.setdefault(point.due, []).append((point.trajectory, name == point.due))
+    selected = [one for some in by_tool.values() for one in some]
+    shares = {due: _share(some, plan.seed) for due, some in sorted(by_tool.items())}
+    problems = Counter(call.problem for _, call in every_call if call.problem is not None)
     return Calls(
         trajectories=len({point.trajectory for point in points}),
-        turns=len(written),
-        calls=sum(len(calls) for _, calls in found),
-        format=share([(point, [call.problem is None for call in calls]) for point, calls in found]),
-        malformed=dict(
-            Counter(
-                call.problem for _, calls in found for call in calls if call.problem
-            ).most_common()
-        ),
-        selection=share([(point, [point.due == name]) for point, name in chosen]),
-        selection_by={
-            due: rate
-            for due in sorted({point.due for point, _ in chosen})
-            if (
-                rate := share(
-                    [(point, [due == name]) for point, name in chosen if point.due == due]
-                )
-            )
-        },
+        turns=len(found),
+        calls=len(every_call),
+        format=_share([(name, call.problem is None) for name, call in every_call], plan.seed),
+        malformed=dict(problems.most_common()),
+        selection=_share(selected, plan.seed),
+        selection_by={due: rate for due, rate in shares.items() if rate is not None},
         **UngradedFigures.told(plan, records, duration_s),
     )
 
 
+def _share(held: Iterable[tuple[str, bool]], seed: int) -> Rate | None:
+    """The share for which something holds, with its interval over trajectories."""
+    by_trajectory: dict[str, list[bool]] = {}
+    for trajectory, holds in held:
+        by_trajectory.setdefault(trajectory, []).append(holds)
+    groups = by_trajectory.values()
+    return ratio_over_tasks(list(map(sum, groups)), list(map(len, groups)), seed)
+
+
 def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPoint]:
-    """Every turn of the assistant: rows have `messages` and `tools`, or `prompt` and `completion`
-    in Harmony.
+    """Every turn of the assistant, in rows of `messages` and `tools`.
 
     `served`: messages are for a server, which takes arguments as texts. `limit`: of rows. Raises
     Misuse naming the row, and where there is none.
     """
-    kinds: set[bool] = set()
     for name, row in named_rows(data, limit):
-        values = row.values
-        kinds.add("messages" in values)
-        if len(kinds) > 1:
-            raise Misuse(f"{row.where}: is of another form than the rows before it")
         try:
-            yield from (
-                _of_messages(name, values, served)
-                if "messages" in values
-                else _of_harmony(name, values)
-            )
+            yield from _of_messages(name, row.values, served)
         except ValueError as error:
             raise Misuse(f"{row.where}: {error}") from None
 
 
 def _of_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator[CutPoint]:
-    messages, tools = values["messages"], values.get("tools")
+    messages: Any = values.get("messages")
+    tools = values.get("tools")
     if not is_chat(messages, ROLES) or not all(
         _is_call(one) for turn in messages for one in _calls(turn)
     ):
@@ -215,16 +185,3 @@ def _as_served(turn: dict[str, Any]) -> dict[str, Any]:
         text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         calls.append({**call, "function": {**call["function"], "arguments": text}})
     return {**turn, "tool_calls": calls} if calls else turn
-
-
-def _of_harmony(name: str, values: Mapping[str, Any]) -> Iterator[CutPoint]:
-    prompt, completion = values.get("prompt"), values.get("completion")
-    if not isinstance(prompt, str) or not isinstance(completion, str):
-        raise ValueError(
-            "has neither messages and tools, nor prompt and completion (--format harmony"
-            " --per-turn)"
-        )
-    tools = declared_in_harmony(prompt)
-    calls = calls_in(completion, None, tools)
-    due = (calls[0].name or NONE) if calls else NONE
-    yield CutPoint(Problem(name, prompt, None), name.rpartition("#")[0] or name, tools, due)

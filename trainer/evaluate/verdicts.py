@@ -7,15 +7,13 @@ some languages have is in `gradus.languages`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from gradus.contract import Stage
-from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
-from gradus.extract import after_thinking, extract
+from gradus.extract import extract
 from gradus.languages import language_of
 
 Record = Mapping[str, Any]
@@ -136,8 +134,9 @@ def cause_of(record: Record) -> str:
         return PASSED
     flags = [flag for flag in record.get("flags") or () if isinstance(flag, str)]
     for prefix in ("degenerate:", "forbidden:"):
-        if told := [flag for flag in flags if flag.startswith(prefix)]:
-            return told[0]
+        for flag in flags:
+            if flag.startswith(prefix):
+                return flag
     stage = record.get("stage")
     if stage not in [*Stage]:
         return "unknown"
@@ -151,9 +150,8 @@ def _detail(record: Record, stage: str) -> str:
     errors = _errors(record, stage)
     messages = [str(error.get("message") or "") for error in errors]
     if stage == "tests":
-        return next(
-            (word for text, word in _ENDS if any(text in message for message in messages)), ""
-        )
+        report = "\n".join(messages)
+        return next((word for text, word in _ENDS if text in report), "")
     if not errors:
         return ""
     code = str(errors[0].get("code") or "")
@@ -164,13 +162,11 @@ def _detail(record: Record, stage: str) -> str:
     return code or ("syntax" if stage == "check" else "")
 
 
-def invented_names(record: Record, grader: str) -> tuple[int, list[str]]:
-    """How many errors the compiler found, and the name of each error that reports one as
-    missing."""
+def invented_names(record: Record, grader: str) -> list[str]:
+    """The name of each of the compiler's errors that reports one as missing."""
     errors = _errors(record, language_of(grader).names_stage)
-    return len(errors), [
-        name for error in errors if (name := invented_name(error, grader)) is not None
-    ]
+    names = [invented_name(error, grader) for error in errors]
+    return [name for name in names if name is not None]
 
 
 def invented_name(error: Record, grader: str) -> str | None:
@@ -193,7 +189,8 @@ def code_of(completion: str, fences: Collection[str]) -> str:
 
 def code_lines(code: str) -> list[str]:
     """The lines that are not blank, without indents."""
-    return [line for text in code.split("\n") if (line := text.strip())]
+    lines = [line.strip() for line in code.split("\n")]
+    return [line for line in lines if line]
 
 
 def changed_lines(before: str, after: str) -> int:
@@ -205,73 +202,3 @@ def changed_lines(before: str, after: str) -> int:
     """
     old, new = Counter(code_lines(before)), Counter(code_lines(after))
     return (old - new).total() + (new - old).total()
-
-
-# --------------------------------------------------------------------------------------- declining
-
-_LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*(?P<reason>\S[^\n]*)", re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
-PHRASES = (
-    *(
-        "i cannot",
-        "i can't",
-        "i can not",
-        "i am unable",
-        "i'm unable",
-        "i am not able",
-        "i'm not able",
-        "i won't",
-    ),
-    *(
-        "i will not",
-        "i must decline",
-        "i have to decline",
-        "i am sorry",
-        "i'm sorry",
-        "sorry, but",
-        "i apologize",
-    ),
-    *(
-        "as an ai",
-        "cannot assist",
-        "can't assist",
-        "cannot help",
-        "can't help",
-        "unable to help",
-        "unable to assist",
-    ),
-    *(
-        "cannot be done",
-        "can't be done",
-        "cannot be implemented",
-        "can't be implemented",
-        "is not possible to",
-    ),
-    *("it's not possible", "it isn't possible", "this is impossible"),
-)
-"""In small letters, with plain apostrophes; one of them anywhere behind the thoughts."""
-
-Answered = Literal["code", "declined", "neither"]
-
-
-def answered(completion: str) -> Answered:
-    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
-    visible = after_thinking(completion)
-    has_code, declines = bool(_FENCE.search(visible)), bool(_LINE.search(visible))
-    return "neither" if has_code is declines else "code" if has_code else "declined"
-
-
-def is_declined(record: Record, description: GraderDescription | None = None) -> bool:
-    """Whether a judged answer to a task that can be done declines it.
-
-    It has no fenced block, did not get past the first stage behind `extract`, and has `CANNOT:` or
-    one of `PHRASES` behind its thoughts.
-    """
-    description = description or description_of(grader_of([record]))
-    if is_passed(record) or record.get("stage") not in stage_order(description.stages)[:2]:
-        return False
-    visible = after_thinking(str(record["completion"]))
-    if _FENCE.search(visible):
-        return False
-    plain = visible.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-    return bool(_LINE.search(visible)) or any(phrase in plain for phrase in PHRASES)

@@ -27,7 +27,7 @@ from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.generation.client import Client, GenerationState, How, Model, way_of_weights
-from trainer.generation.parity import checksums, logprobs_of_model
+from trainer.generation.parity import logprobs_of_model
 from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
 from trainer.generation.weights import WeightsFolder, merged_parameters
@@ -212,7 +212,6 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         model = self.accelerator.unwrap_model(self.model)
         own = Model(
             self._logprobs,
-            self._checksums,
             model.get_input_embeddings().num_embeddings,
             dtype=str(model.dtype),
         )
@@ -222,7 +221,8 @@ class HttpVllmGeneration(PreciseVllmGeneration):
 
     def _wants_adapter(self) -> bool:
         """Whether the change of the weights is a LoRA adapter that vLLM can serve as one."""
-        sync, model = self.served.config.sync, self.accelerator.unwrap_model(self.model)
+        sync = self.served.config.sync
+        model = self.accelerator.unwrap_model(self.model)
         plain = (
             is_peft_model(model)
             and not model.active_peft_config.modules_to_save
@@ -231,7 +231,7 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         if sync == "lora" and not plain:
             raise Misuse(
                 "generation.sync: lora needs a LoRA model without modules_to_save, whole in every"
-                " process (no ZeRO-3, no FSDP); use file, http or auto"
+                " process (no ZeRO-3, no FSDP); use file or auto"
             )
         return plain and sync in ("auto", "lora")
 
@@ -274,18 +274,6 @@ class HttpVllmGeneration(PreciseVllmGeneration):
 
     def _logprobs(self, ids_T: Sequence[int]) -> list[float]:
         return logprobs_of_model(self.accelerator.unwrap_model(self.model), ids_T)
-
-    def _checksums(self, dtype: str) -> dict[str, str]:
-        """Sums of what the server has to hold: with adapters, the base model alone."""
-        if self.accelerator.unwrap_model(self.model).config.to_dict().get("quantization_config"):
-            return {}
-        tensors = self._iter_base_params() if self._how == "lora" else self._iter_named_params()
-        return checksums(tensors, getattr(torch, dtype.removeprefix("torch.")))
-
-    def _iter_base_params(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, parameter in self.accelerator.unwrap_model(self.model).named_parameters():
-            if "lora_" not in name:
-                yield name.removeprefix("base_model.model.").replace(".base_layer", ""), parameter
 
 
 class _RemoteError:

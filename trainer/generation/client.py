@@ -16,22 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from gradus.errors import Misuse
-from gradus.weight_transfer import chosen_way
 from trainer.config.run import GenerationConfig
-from trainer.generation.parity import difference, mean_bound, unlike
+from trainer.generation.parity import difference, mean_bound
 from trainer.generation.responses import (
-    Bounds,
     GenerationStopped,
     Sampled,
     TransientServerError,
     refuse_untested,
 )
 from trainer.generation.server import OnGroup, VllmServer
-from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFolder
+from trainer.generation.weights import WeightsFolder
 
-How = Literal["lora", "nccl", "http", "file"]
-"""How the server gets weights: a name of `gradus.weight_transfer.TABLE`."""
+How = Literal["lora", "nccl", "file"]
+"""How the server gets weights: a value of `generation.sync` but `auto`."""
 Write = Callable[[str], Path]
 
 
@@ -41,8 +38,6 @@ class Model:
 
     logprobs: Callable[[Sequence[int]], list[float]]
     """Log-probability of every token but the first."""
-    checksums: Callable[[str], dict[str, str]]
-    """Sums of the weights that the server has to hold in this dtype, by their names in vLLM."""
     vocab_size: int
     dtype: str
 
@@ -92,22 +87,26 @@ def way_of_weights(
         )
     serves_adapters = bool(settings.get("lora_config"))
     backend = (settings.get("weight_transfer_config") or {}).get("backend")
-    has = {"has_adapter": wants_adapter, "has_nccl": has_nccl}
-    way = chosen_way(config.sync, serves_adapters=serves_adapters, backend=backend, **has)
-    if way.backend is None:
+    way: How
+    if config.sync != "auto":
+        way = config.sync
+    elif wants_adapter and serves_adapters:
+        way = "lora"
+    else:
+        way = "nccl" if has_nccl and backend == "nccl" else "file"
+    if way == "lora":
         if not serves_adapters:
             raise GenerationStopped(
                 f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm"
                 " MODEL --lora-rank R` serves adapters"
             )
         refuse_changed_base(server)
-    elif way.backend != backend:
+    elif way != backend:
         raise GenerationStopped(
             f"the vLLM server at {server.url} takes weights by {backend or 'nothing'}, and this run"
-            f" sends them by {way.name}: start it with `gradus vllm MODEL --sync {way.backend}`"
+            f" sends them by {way}: start it with `gradus vllm MODEL --sync {way}`"
         )
-    how: How = way.name  # type: ignore[assignment]
-    return how
+    return way
 
 
 def refuse_changed_base(server: VllmServer) -> None:
@@ -128,7 +127,6 @@ class Client:
         self._own = model
         self._server = VllmServer(served.config)
         self._how: How = "file"
-        self._channel = SharedFolder()
         self._base = ""
         self._number = 0
         self._written: Path | None = None
@@ -145,10 +143,6 @@ class Client:
             self._how = way_of_weights(self._server, self._config, wants_adapter)
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
-        if self._how == "http":
-            self._channel = HttpWeightServer(
-                self._config.serve_weights_at, self._served.folder.path
-            )
         how = "LoRA adapters" if self._how == "lora" else "files of all weights"
         self._served.say(
             f"generating with vLLM at {self._server.url}; weights are synchronized by {how}"
@@ -159,11 +153,10 @@ class Client:
         return self._server.settings()
 
     def close(self) -> None:
-        """Leave nothing behind: no adapter in the server, no open port, no weights on the disk."""
+        """Leave nothing behind: no adapter in the server, no weights on the disk."""
         if self._how == "lora":
             with suppress(TransientServerError, GenerationStopped):
                 self._unload_all_but(None)
-        self._channel.close()
         with suppress(OSError):
             self._served.folder.clear()
 
@@ -203,7 +196,7 @@ class Client:
         if self._how != "lora":
             if not (self._server.weight_version() or "").startswith(self._served.run):
                 self._server.begin_updates()
-            self._server.update(self._channel.info(self._written), self._name, deadline_s)
+            self._server.update(self._written.resolve(), self._name, deadline_s)
             return
         if self._name not in self._own_adapters():
             self._server.load_adapter(self._name, str(self._written.resolve()), deadline_s)
@@ -225,30 +218,23 @@ class Client:
         return self._server.weight_version() == self._name
 
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Raises GenerationStopped when trainer and server give tokens other probabilities or hold
-        other weights."""
-        probe, settings = probe_of(prompts), self._server.settings().get("model_config") or {}
+        """Raises GenerationStopped when trainer and server give the same tokens other
+        probabilities."""
+        probe = probe_of(prompts)
+        settings = self._server.settings().get("model_config") or {}
         dtype = str(settings.get("dtype", "bfloat16"))
         found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
         self._served.metrics["sync_logprob_difference_max"] = found.largest
         self._served.metrics["sync_logprob_difference_mean"] = found.mean
         bound = self._config.max_logprob_difference or mean_bound((self._own.dtype, dtype))
-        names = unlike(self._own.checksums(dtype), self._server.checksums())
         self._unverified = False
-        if found.mean <= bound and not names:
-            return
-        what = (
-            f"hold other bytes for {len(names)} parameters, {names[0]} among them"
-            if names
-            else (
-                f"differ by {found.mean:.3g} in the mean log-probability of a token, more than"
-                f" {bound:g} (generation.max_logprob_difference)"
+        if not found.mean <= bound:
+            raise GenerationStopped(
+                f"trainer and vLLM server {self._server.url} differ by {found.mean:.3g} in the mean"
+                f" log-probability of a token, more than {bound:g}"
+                " (generation.max_logprob_difference): it does not hold the weights of this step"
+                f" ({self._name}). Nothing was trained on its completions."
             )
-        )
-        raise GenerationStopped(
-            f"trainer and vLLM server {self._server.url} {what}: it does not hold the weights of"
-            f" this step ({self._name}). Nothing was trained on its completions."
-        )
 
     # ------------------------------------------------------------------------------------ generate
 
@@ -266,22 +252,26 @@ class Client:
     ) -> dict[str, Any]:
         """`n` completions per prompt, as TRL wants them. Raises GenerationStopped after bounded
         tries."""
-        if features is not None:
-            raise Misuse("generation over HTTP is for text: this run has images")
         how = {**sampling, **(generation_kwargs or {}), "max_tokens": max_tokens}
         if structured_outputs_regex is not None:
             how["structured_outputs"] = {"regex": structured_outputs_regex}
         started = time.monotonic()
         groups: dict[int, list[Sampled]] = {}
-        bounds = Bounds(max_tokens, self._own.vocab_size)
-        self._tried(partial(self._complete, prompts, n, how, bounds, groups), "complete prompts")
+        self._tried(partial(self._complete, prompts, n, how, groups), "complete prompts")
         self._served.metrics["generate_s"] = time.monotonic() - started
-        flat = [one for index in range(len(prompts)) for one in groups[index]]
+        completion_ids = []
+        logprobs_found = []
+        token_ids = []
+        for index in range(len(prompts)):
+            for one in groups[index]:
+                completion_ids.append(one.ids_T)
+                logprobs_found.append([[logprob] for logprob in one.logprobs_T])
+                token_ids.append([[token] for token in one.ids_T])
         return {
             "prompt_ids": [list(prompt) for prompt in prompts],
-            "completion_ids": [one.ids_T for one in flat],
-            "logprobs": [[[logprob] for logprob in one.logprobs_T] for one in flat],
-            "logprob_token_ids": [[[token] for token in one.ids_T] for one in flat],
+            "completion_ids": completion_ids,
+            "logprobs": logprobs_found,
+            "logprob_token_ids": token_ids,
         }
 
     def _complete(
@@ -289,7 +279,6 @@ class Client:
         prompts: Sequence[Sequence[int]],
         n: int,
         how: Mapping[str, Any],
-        bounds: Bounds,
         groups: dict[int, list[Sampled]],
     ) -> None:
         """Ask for the groups that are not there yet; keep them if the server held the weights of
@@ -312,7 +301,7 @@ class Client:
 
         missing = {index: prompt for index, prompt in enumerate(prompts) if index not in groups}
         try:
-            self._server.complete(self._model, missing, n, how, bounds, done)
+            self._server.complete(self._model, missing, n, how, self._own.vocab_size, done)
         finally:
             if new and self._is_current():
                 groups |= new

@@ -62,14 +62,6 @@ class Sampled:
     """Log-probability of each token, after temperature and filters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What every completion keeps to."""
-
-    max_tokens: int
-    vocab_size: int
-
-
 def field_of(tree: Any, name: str, kind: type | UnionType) -> Any:
     """A field of an answer, of that type."""
     value = tree.get(name) if isinstance(tree, dict) else None
@@ -78,7 +70,9 @@ def field_of(tree: Any, name: str, kind: type | UnionType) -> Any:
     return value
 
 
-def group_of(said: Any, prompt: Sequence[int], n: int, bounds: Bounds) -> list[Sampled]:
+def group_of(
+    said: Any, prompt: Sequence[int], n: int, max_tokens: int, vocab_size: int
+) -> list[Sampled]:
     """The `n` completions of one prompt, in the order of their indices."""
     choices = field_of(said, "choices", list)
     if len(choices) != n:
@@ -88,22 +82,20 @@ def group_of(said: Any, prompt: Sequence[int], n: int, bounds: Bounds) -> list[S
         raise TransientServerError(
             f"completions numbered {sorted(by_index)} in place of 0 to {n - 1}"
         )
-    return [_sampled(by_index[index], prompt, bounds) for index in range(n)]
+    return [_sampled(by_index[index], prompt, max_tokens, vocab_size) for index in range(n)]
 
 
-def _sampled(choice: Any, prompt: Sequence[int], bounds: Bounds) -> Sampled:
+def _sampled(choice: Any, prompt: Sequence[int], max_tokens: int, vocab_size: int) -> Sampled:
     if field_of(choice, "prompt_token_ids", list) != list(prompt):
         raise TransientServerError(f"a completion of another prompt: {_shown(choice)}")
     ids = field_of(choice, "token_ids", list)
     logprobs = field_of(field_of(choice, "logprobs", dict), "token_logprobs", list)
-    if len(ids) != len(logprobs) or not 0 < len(ids) <= bounds.max_tokens:
+    if len(ids) != len(logprobs) or not 0 < len(ids) <= max_tokens:
         raise TransientServerError(
-            f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {bounds.max_tokens}"
+            f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {max_tokens}"
         )
-    if not all(type(one) is int and 0 <= one < bounds.vocab_size for one in ids):
-        raise TransientServerError(
-            f"a token id outside of 0 to {bounds.vocab_size - 1}: {_shown(ids)}"
-        )
+    if not all(type(one) is int and 0 <= one < vocab_size for one in ids):
+        raise TransientServerError(f"a token id outside of 0 to {vocab_size - 1}: {_shown(ids)}")
     return Sampled(ids, [_logprob(one) for one in logprobs])
 
 

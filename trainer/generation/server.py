@@ -12,15 +12,15 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from trainer.config.run import GenerationConfig
 from trainer.generation.responses import (
-    Bounds,
     GenerationStopped,
     Sampled,
     TransientServerError,
@@ -36,9 +36,6 @@ CONTROL_S = 60.0
 BROKEN_OFF = "broken off"
 """Name of weights whose transfer was not finished."""
 MAX_GROUPS_IN_FLIGHT = 256
-MAX_ANSWER_BYTES = 256 << 20
-"""Largest response in bytes; a group of 64 completions of 32,768 tokens takes about 100 MiB."""
-
 REQUEST_SETTING = " (generation.request_timeout_s)"
 
 OnGroup = Callable[[int, list[Sampled]], None]
@@ -59,7 +56,8 @@ class VllmServer:
     def await_ready(self, within_s: float, say: Callable[[str], None]) -> None:
         """Returns once it is healthy, and says when that takes waiting. Raises GenerationStopped
         after `within_s`."""
-        give_up_at, said = time.monotonic() + within_s, False
+        give_up_at = time.monotonic() + within_s
+        said = False
         while True:
             try:
                 self._ask("GET", "/health", timeout_s=CONNECT_S)
@@ -110,30 +108,14 @@ class VllmServer:
         version = said.get("weight_version") if isinstance(said, dict) else None
         return str(version) if version not in (None, "", "default") else None
 
-    def checksums(self) -> dict[str, str]:
-        """SHA-256 of each parameter by its name; empty where several processes of the server share
-        the model."""
-        answer = self._ask(
-            "POST", "/weight_checker", {"action": "checksum"}, timeout_s=self._request_s
-        )
-        said = field_of(answer, "checksums", dict)
-        shards = {
-            key.rpartition(":")[0].partition(":")[2] for key in said
-        }  # behind the data-parallel replica
-        return (
-            {key.rpartition(":")[2]: str(digest) for key, digest in said.items()}
-            if len(shards) == 1
-            else {}
-        )
-
     # ------------------------------------------------------------------------------------- weights
 
     def begin_updates(self) -> None:
         """Once for every server, and again for one that was started anew."""
         self._ask("POST", "/init_weight_transfer_engine", {"init_info": {}})
 
-    def update(self, info: Mapping[str, str], version: str, within_s: float) -> None:
-        """Replace all weights by those that `info` says where to find.
+    def update(self, file: Path, version: str, within_s: float) -> None:
+        """Replace all weights by those of a file that the server can read.
 
         Where that breaks off the server stays paused: half of its layers have no weights, and going
         on would kill it.
@@ -156,7 +138,7 @@ class VllmServer:
             ):  # an update that was broken off, by whomever, has to be ended first
                 step("/finish_weight_update", {"weight_version": BROKEN_OFF})
             step("/start_weight_update", {})
-        step("/update_weights", {"update_info": dict(info)})
+        step("/update_weights", {"update_info": {"path": str(file)}})
         step("/finish_weight_update", {"weight_version": version})
         step("/reset_prefix_cache")
         step("/resume")
@@ -176,7 +158,7 @@ class VllmServer:
         prompts: Mapping[int, Sequence[int]],
         n: int,
         how: Mapping[str, Any],
-        bounds: Bounds,
+        vocab_size: int,
         done: OnGroup,
     ) -> None:
         """`n` completions for each prompt; `done` gets the prompt's key and its group as soon as
@@ -192,11 +174,9 @@ class VllmServer:
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
-        body, path, slots = (
-            {**how, **fixed},
-            "/v1/completions",
-            asyncio.Semaphore(MAX_GROUPS_IN_FLIGHT),
-        )
+        body = {**how, **fixed}
+        path = "/v1/completions"
+        slots = asyncio.Semaphore(MAX_GROUPS_IN_FLIGHT)
 
         async def one(http: httpx.AsyncClient, key: int, prompt: Sequence[int]) -> None:
             async with slots:
@@ -204,8 +184,7 @@ class VllmServer:
                 said = await self._asked(
                     http, "POST", path, asked, timeout_s=self._request_s, setting=REQUEST_SETTING
                 )
-            with self._named(path):
-                done(key, group_of(said, prompt, n, bounds))
+            done(key, group_of(said, prompt, n, how["max_tokens"], vocab_size))
 
         async def all_of_them() -> list[BaseException | None]:
             async with self._client() as http:
@@ -227,8 +206,7 @@ class VllmServer:
             "prompt_logprobs": 0,
         }
         said = self._ask("POST", "/v1/completions", body, timeout_s=self._request_s)
-        with self._named("/v1/completions"):
-            return logprobs_of(said, ids_T)
+        return logprobs_of(said, ids_T)
 
     # ---------------------------------------------------------------------------------------- HTTP
 
@@ -261,18 +239,10 @@ class VllmServer:
     ) -> Any:
         """The JSON of an answer, or its text; `setting` is where a person sets the time that it may
         take."""
-        timeout, whole = httpx.Timeout(None, connect=min(CONNECT_S, timeout_s)), bytearray()
+        timeout = httpx.Timeout(None, connect=min(CONNECT_S, timeout_s))
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                http.stream(method, path, json=body, params=params, timeout=timeout) as got,
-            ):
-                async for part in got.aiter_bytes():
-                    whole += part
-                    if len(whole) > MAX_ANSWER_BYTES:
-                        raise TransientServerError(
-                            f"an answer of more than {MAX_ANSWER_BYTES} bytes"
-                        )
+            async with asyncio.timeout(timeout_s):
+                got = await http.request(method, path, json=body, params=params, timeout=timeout)
         except TimeoutError:
             raise TransientServerError(
                 f"{self.url}{path}: no answer after {timeout_s:g} s{setting}"
@@ -280,7 +250,7 @@ class VllmServer:
         except httpx.HTTPError as error:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise TransientServerError(f"{self.url}{path}: {text}") from None
-        text = whole.decode("utf-8", "replace")
+        text = got.content.decode("utf-8", "replace")
         if got.status_code == 200:
             if not is_json:
                 return text
@@ -300,11 +270,3 @@ class VllmServer:
                 said
             )  # 404: a server that was started again knows no adapter any more
         raise GenerationStopped(said)
-
-    @contextmanager
-    def _named(self, path: str) -> Iterator[None]:
-        """Trouble with an answer names who gave it."""
-        try:
-            yield
-        except TransientServerError as trouble:
-            raise TransientServerError(f"{self.url}{path}: {trouble}") from None

@@ -1,97 +1,21 @@
-"""Places from which a server fetches new weights: a folder that it can read, or a small web server
-of this run.
+"""Weights for a server: files and adapters in a folder that it can read.
 
 Files are written under new names and renamed into place, so that no reader sees half of one.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-from gradus.errors import Misuse
-
 KEPT = 2
 """Versions that stay: the one in use and the one before."""
-SILENT_S = 60.0
-"""After which a connection that asks for nothing is closed."""
-EVERYWHERE = ("", "0.0.0.0", "::", "[::]")
-
-
-class SharedFolder:
-    """How a file of weights gets to the server: it reads the file itself, under the same path."""
-
-    def info(self, file: Path) -> dict[str, str]:
-        """Address of the file for the server."""
-        return {"path": str(file.resolve())}
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class HttpWeightServer(SharedFolder):
-    """The server fetches the file from `host:port` at a path with a random secret that only the
-    server gets."""
-
-    def __init__(self, address: str, folder: Path) -> None:
-        host, _, port = address.rpartition(":")
-        if host in EVERYWHERE:
-            raise Misuse(
-                f"generation.serve_weights_at: {address!r}: write the host as the vLLM server"
-                " reaches it"
-            )
-        self._secret = secrets.token_urlsafe(16)
-        handler = partial(_Weights, folder=folder, secret=self._secret)
-        try:
-            self._server = ThreadingHTTPServer((host, int(port)), handler)
-        except (OSError, ValueError, OverflowError) as error:
-            raise Misuse(
-                f"generation.serve_weights_at: {address!r}: {error}; write host:port"
-            ) from None
-        self.address = f"{host}:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, name="weights", daemon=True).start()
-
-    def info(self, file: Path) -> dict[str, str]:
-        return {"url": f"http://{self.address}/{self._secret}/{file.name}"}
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Weights(SimpleHTTPRequestHandler):
-    """Files of weights of one folder, by their bare names, for those who know the secret. No lists
-    of them."""
-
-    timeout = SILENT_S
-
-    def __init__(self, *arguments: Any, folder: Path, secret: str) -> None:
-        self._secret = secret
-        super().__init__(*arguments, directory=str(folder))
-
-    def send_head(self) -> Any:
-        _, _, rest = self.path.partition("/")
-        secret, _, name = rest.partition("/")
-        known = secrets.compare_digest(secret.encode(), self._secret.encode())
-        if not known or not re.fullmatch(r"[A-Za-z0-9_-]+\.safetensors", name):
-            self.send_error(404)
-            return None
-        self.path = f"/{name}"
-        return super().send_head()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: the trainer says itself what it sends."""
 
 
 class WeightsFolder:
@@ -123,7 +47,8 @@ class WeightsFolder:
 
     def _written(self, name: str, save: Callable[[Path], None]) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
-        half, target = self.path / f"{Path(name).stem}.partial", self.path / name
+        half = self.path / f"{Path(name).stem}.partial"
+        target = self.path / name
         save(half)
         half.rename(target)
         self._forget(KEPT)

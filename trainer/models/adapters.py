@@ -23,7 +23,8 @@ def lora_config(settings: LoraSettings, model: Any, scores: bool = False) -> Any
     from peft import LoraConfig
     from transformers.pytorch_utils import Conv1D
 
-    modules, parameters = settings.targets, []
+    modules = settings.targets
+    parameters = []
     if not isinstance(modules, str):
         names = [name for name, _ in model.named_parameters()]
         parameters = [target for target in modules if "." in target and _fits_any(target, names)]
@@ -117,11 +118,8 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
 def _experts(model: Any) -> set[str]:
     """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a
     layer."""
-    return {
-        place
-        for name, weight in model.named_parameters()
-        if _dimensions(weight) > 1 and (place := _place(name))
-    }
+    places = (_place(name) for name, weight in model.named_parameters() if _dimensions(weight) > 1)
+    return {place for place in places if place is not None}
 
 
 def _dimensions(weight: Any) -> int:
@@ -136,21 +134,14 @@ def _place(name: str) -> str | None:
 
 
 def _about_frozen(frozen: list[str], model: Any) -> str:
-    weights = sorted(
-        {
-            f"{'.'.join(place.split('.')[-2:])}.{rest}"
-            for name, parameter in model.named_parameters()
-            if _dimensions(parameter) > 2 and (place := _place(name)) == frozen[0]
-            for rest in [name.replace(".base_layer", "").split(".experts.", 1)[1]]
-        }
-    )
-    how = (
-        f"add {' and '.join(weights)} to lora.targets"
-        if weights
-        else "add their linear layers to lora.targets"
-    )
+    weights = set()
+    for name, parameter in model.named_parameters():
+        if _dimensions(parameter) > 2 and _place(name) == frozen[0]:
+            rest = name.replace(".base_layer", "").split(".experts.", 1)[1]
+            weights.add(f"{'.'.join(frozen[0].split('.')[-2:])}.{rest}")
+    what = " and ".join(sorted(weights)) or "their linear layers"
     return (
         f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]}"
-        f" ...), so most of the model would never change. To train them, {how}; to leave them as"
-        " they are, set lora.allow_frozen_experts: true"
+        f" ...), so most of the model would never change. To train them, add {what} to"
+        " lora.targets; to leave them as they are, set lora.allow_frozen_experts: true"
     )

@@ -3,9 +3,8 @@ of `gradus model`.
 
 A run makes a small Qwen3 or Qwen2 on the spot (`fresh:qwen3`); it knows nothing, so give it a warm
 start. `gradus model` makes any architecture that transformers has, from a file that names it, its
-sizes by transformers' own names, and where the tokenizer comes from. Unknown sizes are refused:
-transformers would keep them and use its defaults. Nothing is trained but a tokenizer, if that is
-asked for.
+sizes by transformers' own names, and a tokenizer. Unknown sizes are refused: transformers would
+keep them and use its defaults.
 """
 
 from __future__ import annotations
@@ -16,11 +15,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gradus.errors import Misuse
 from trainer.config.files import beside, read_section
-from trainer.config.run import Count, FreshModel, ModelConfig, Section, nearest
+from trainer.config.run import FreshModel, ModelConfig, Section, nearest
+from trainer.models.loading import load_tokenizer
+from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import written_whole
 
 CHAT_TEMPLATE = (
@@ -29,6 +30,18 @@ CHAT_TEMPLATE = (
 )
 """ChatML, as Qwen's models have it."""
 PAD, EOS = "<|endoftext|>", "<|im_end|>"
+
+
+def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
+    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`,
+    once."""
+    if not config.is_fresh:
+        return config.name
+    if is_leader() and not folder.exists():
+        with written_whole(folder) as made:
+            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)
+    wait_for_all()
+    return str(folder)
 
 
 def make_fresh_model(
@@ -108,23 +121,6 @@ def untrained(config: Any, dtype: str, seed: int) -> Any:
 # ---------------------------------------------------------------------- gradus model
 
 
-class TokenizerSource(Section):
-    """A tokenizer that is there, or one that is trained on texts."""
-
-    name: str | None = None
-    """A folder, or a model's name on the hub."""
-    train_on: str | None = None
-    """A file: .txt, or .jsonl, .json or .csv with a column `text`."""
-    vocab_size: Annotated[int, Field(ge=260)] = 32_000
-    """Tokens of a tokenizer that is trained."""
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> TokenizerSource:
-        if (self.name is None) == (self.train_on is None):
-            raise ValueError("give either name or train_on")
-        return self
-
-
 class Architecture(Section):
     """What `gradus model` makes."""
 
@@ -132,9 +128,8 @@ class Architecture(Section):
     """transformers' name of it, `model_type`: llama, qwen3, mixtral ..."""
     sizes: dict[str, Any] = {}
     """Fields of its configuration class, by their own names."""
-    tokenizer: TokenizerSource
-    max_length: Count = 4096
-    """Tokens of a text, for the tokenizer; at most what the architecture can."""
+    tokenizer: str
+    """A folder with one, or the name of a model on the hub."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
 
@@ -162,7 +157,8 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
     asked = read_architecture(path)
     if not dry_run and out.exists() and any(out.iterdir()):
         raise Misuse(f"{out}: is there already; name another folder with --out")
-    tokenizer = _tokenizer(asked, path)
+    name = beside(asked.tokenizer, path)
+    tokenizer = load_tokenizer(name, ModelConfig(name=name))
     config = _configuration(asked, tokenizer, path)
     try:
         with torch.device("meta"):
@@ -179,21 +175,6 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     return count
-
-
-def _tokenizer(asked: Architecture, path: Path) -> Any:
-    from trainer.config.stages import Phase, TokenSource
-    from trainer.data.tokens import texts_of
-    from trainer.models.loading import load_tokenizer
-
-    if asked.tokenizer.name is not None:
-        name = beside(asked.tokenizer.name, path)
-        return load_tokenizer(name, ModelConfig(name=name))
-    source = TokenSource(
-        dataset=[beside(str(asked.tokenizer.train_on), path)], curriculum=[Phase(length=2, steps=1)]
-    )
-    sizes = FreshModel(vocab_size=asked.tokenizer.vocab_size, max_length=asked.max_length)
-    return train_tokenizer(texts_of(source, source.dataset), sizes)
 
 
 def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:

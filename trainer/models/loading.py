@@ -1,9 +1,8 @@
-"""Models and tokenizers: loaded, quantized, made fresh. Trains nothing; adapters are
+"""Models and tokenizers: loaded, quantized. Trains nothing; adapters are
 `trainer.models.adapters`'."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,7 @@ from gradus.reward_model.model_files import base_of
 from trainer.config.device import choose_device
 from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import ModelConfig
-from trainer.runs.distributed import is_leader, local_rank, wait_for_all
-from trainer.runs.folder import written_whole
-
-
-def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
-    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`,
-    once."""
-    if not config.is_fresh:
-        return config.name
-    if is_leader() and not folder.exists():
-        from trainer.models.fresh import make_fresh_model
-
-        with written_whole(folder) as made:
-            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)
-    wait_for_all()
-    return str(folder)
+from trainer.runs.distributed import local_rank
 
 
 def load_tokenizer(name: str, config: ModelConfig) -> Any:

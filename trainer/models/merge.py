@@ -1,14 +1,13 @@
 """`gradus merge`: an adapter becomes part of its base model, and the result is shown to be the same
 model.
 
-The merged model is compared with base and adapter on the same tokens, read back from the disk, and
-only then given its name. GGUF is written by llama.cpp's own converter, where there is one. Trains
-nothing and quantizes nothing itself.
+What was written is read back, compared with base and adapter on the same tokens, and only then
+given its name. GGUF is written by llama.cpp's own converter, where there is one. Trains nothing and
+quantizes nothing itself.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.reward_model.model_files import base_of
+from gradus.reward_model.model_files import ADAPTER, base_of, first_line, read_json_object
 from trainer.config.run import ModelConfig
 from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.folder import written_whole
@@ -27,7 +26,7 @@ TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
 """Largest allowed difference of two logits, as a share of the largest logit, by type of the
 weights."""
 PROBES, PROBE_LENGTH = 4, 16
-CONVERTERS = ("convert_hf_to_gguf.py", "convert-hf-to-gguf.py", "convert-hf-to-gguf")
+CONVERTER = "convert_hf_to_gguf.py"
 LLAMA_CPP = "LLAMA_CPP_DIR"
 
 Say = Callable[[str], None]
@@ -40,42 +39,36 @@ def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say
     `adapter` is a folder with an adapter, or a run folder with one in `final`. Raises Misuse.
     """
     folder = next(
-        (one for one in (adapter, adapter / "final") if (one / "adapter_config.json").is_file()),
+        (one for one in (adapter, adapter / "final") if (one / ADAPTER).is_file()),
         None,
     )
     if folder is None:
-        raise Misuse(
-            f"{adapter}: holds no adapter (adapter_config.json), neither there nor in final/"
-        )
+        raise Misuse(f"{adapter}: holds no adapter ({ADAPTER}), neither there nor in final/")
     target = out if out is not None else folder.with_name("merged")
     if target.exists() and any(target.iterdir()):
         raise Misuse(f"{target}: is there already; name another folder with --out")
-    converter = converter_of_llama_cpp() if gguf else None
-    merged, difference = merge(folder, dtype)
+    converter = converter_of_llama_cpp() if gguf else []
+    with written_whole(target) as half:
+        difference = merge(folder, half, dtype)
     say(
         f"logits of the merged model differ from the adapter's by {difference:.1e} of the largest"
         " at most"
     )
-    save(merged, folder, target)
     say(f"the merged model is in {target}")
-    if gguf and converter is not None:
+    if gguf:
         say(f"its GGUF is {to_gguf(converter, target, gguf)}")
     return target
 
 
-def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
-    """The model with the adapter merged in, and how far its logits are from the adapter's, as a
-    share.
+def merge(folder: Path, target: Path, dtype: str = "auto") -> float:
+    """Write the model with the adapter merged in, and its tokenizer; how far the logits of what was
+    written are from the adapter's, as a share.
 
     Raises Misuse where they are further apart than rounding explains.
     """
     from peft import PeftModel
 
-    try:
-        asked = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        asked["base_model_name_or_path"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Misuse(f"{folder}: adapter_config.json cannot be read: {error}") from None
+    asked = read_json_object(folder / ADAPTER)
     scores = asked.get("task_type") == "SEQ_CLS"
     base = base_of(folder)
     kind = _dtype_of(base) if dtype == "auto" else dtype
@@ -84,32 +77,18 @@ def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
             load_model(base, ModelConfig(name=base), kind, scores), str(folder)
         ).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise Misuse(
-            f"{folder}: the adapter does not fit {base}: {str(error).strip().splitlines()[0]}"
-        ) from None
+        raise Misuse(f"{folder}: the adapter does not fit {base}: {first_line(error)}") from None
     wanted = logits_of(model)
-    merged = model.merge_and_unload(safe_merge=True)
-    difference = apart(wanted, logits_of(merged))
+    model.merge_and_unload(safe_merge=True).save_pretrained(target)
+    load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(target)
+    written = load_model(str(target), ModelConfig(name=str(target)), kind, scores).eval()
+    difference = apart(wanted, logits_of(written))
     if not difference <= TOLERANCES[kind]:
         raise Misuse(
             f"{folder}: merged in {kind}, logits differ by {difference:.1e} of the largest, and"
             f" rounding explains {TOLERANCES[kind]:.0e}; try --dtype float32"
         )
-    return merged, difference
-
-
-def save(merged: Any, folder: Path, target: Path) -> None:
-    """Model and tokenizer in `target`, whole or not at all. Raises Misuse if what is on the disk is
-    another model."""
-    dtype = str(merged.dtype).removeprefix("torch.")
-    with written_whole(target) as saved:
-        merged.save_pretrained(saved)
-        load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(saved)
-        again = load_model(
-            str(saved), ModelConfig(name=str(saved)), dtype, hasattr(merged, "score")
-        ).eval()
-        if apart(logits_of(merged), logits_of(again)) > TOLERANCES["float32"]:
-            raise Misuse(f"{saved}: what was read back is not the model that was written")
+    return difference
 
 
 def logits_of(model: Any) -> Any:
@@ -136,19 +115,16 @@ def _dtype_of(base: str) -> str:
     try:
         found = str(AutoConfig.from_pretrained(base).dtype).removeprefix("torch.")
     except (OSError, ValueError) as error:
-        raise Misuse(
-            f"{base}: the adapter's base cannot be loaded: {str(error).strip().splitlines()[0]}"
-        ) from None
+        raise Misuse(f"{base}: the adapter's base cannot be loaded: {first_line(error)}") from None
     return found if found in TOLERANCES else "float32"
 
 
 def converter_of_llama_cpp() -> list[str]:
     """The command that converts. Raises Misuse, saying how to get one."""
-    for name in CONVERTERS:
-        if (folder := os.environ.get(LLAMA_CPP)) and (script := Path(folder) / name).is_file():
-            return [sys.executable, str(script)]
-        if found := shutil.which(name):
-            return [sys.executable, found] if name.endswith(".py") else [found]
+    places = [os.environ.get(LLAMA_CPP), os.environ.get("PATH")]
+    script = shutil.which(CONVERTER, os.F_OK, os.pathsep.join(filter(None, places)))
+    if script is not None:
+        return [sys.executable, script]
     raise Misuse(
         "--gguf needs llama.cpp's converter, and there is none on PATH or in $LLAMA_CPP_DIR: git"
         " clone https://github.com/ggml-org/llama.cpp, pip install gguf, and set LLAMA_CPP_DIR to"

@@ -11,21 +11,19 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from gradus.errors import Misuse
 from trainer.pipeline.stages import Stage, references
 
 Seen = dict[str, tuple[int, int, str]]
 Inputs = dict[str, str | None]
-SKIPPED = (".lock",)
 
 
 class Digests:
     """Remembers what it has read; `seen` can be kept and given again."""
 
     def __init__(self, seen: Seen | None = None) -> None:
-        self.seen: Seen = dict(seen or {})
+        self.seen: Seen = {} if seen is None else seen
 
     def of(self, path: Path) -> str:
         """Hash of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse if
@@ -68,7 +66,7 @@ class Digests:
         return {name: (self.shallow if name in runs else self.named)(name) for name in names}
 
     def _of_files(self, folder: Path, paths: Iterable[Path]) -> dict[str, str]:
-        files = sorted(path for path in paths if path.is_file() and path.name not in SKIPPED)
+        files = sorted(path for path in paths if path.is_file() and path.name != ".lock")
         return {str(path.relative_to(folder)): self._file(path) for path in files}
 
     def _file(self, path: Path) -> str:
@@ -88,13 +86,8 @@ class Digests:
 def fingerprint(written: Stage, inputs: Inputs) -> str:
     """A stage's settings and what it reads, as one hash. Only contents count: files that were moved
     are no change."""
-    return sha256_of_json(
-        {"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())}
-    )
-
-
-def sha256_of_json(value: Any) -> str:
-    return _sha256(json.dumps(value, sort_keys=True))
+    counted = {"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())}
+    return _sha256(json.dumps(counted, sort_keys=True))
 
 
 def _of_all(files: Mapping[str, str]) -> str:

@@ -40,8 +40,11 @@ TOLD = (
     "graders",
     "rubrics",
     "toolchains",
+    "model_name",
+    "task_hashes",
+    "lm_eval_version",
 )
-"""What an evaluation or a perplexity says of itself and the record repeats."""
+"""What a file of figures says of itself and the record repeats; the last three are lm-eval's."""
 
 
 class GatesFile(Section):
@@ -127,7 +130,8 @@ def implied(asked: GatesFile) -> Iterator[Judged]:
         said = f"figures come from {'; '.join(mixed)}" if mixed else "one"
         yield Judged("one revision of each grader", not mixed, False, "one", said)
     told = [part for tree in trees for part in (tree, tree.get("after")) if isinstance(part, dict)]
-    measured = {str(part["model"]) for part in told if part.get("model") is not None}
+    names = [part.get("model") or part.get("model_name") for part in told]
+    measured = {str(name) for name in names if name is not None}
     if asked.model is not None and measured:
         same = any(Path(name).resolve() == Path(asked.model).resolve() for name in measured)
         said = "this one" if same else f"figures are of {', '.join(sorted(measured))}"
@@ -136,7 +140,7 @@ def implied(asked: GatesFile) -> Iterator[Judged]:
 
 def _tree(file: Path) -> dict[str, Any]:
     """A file of figures, or nothing where there is none: the gate that reads it says so."""
-    if file.suffix != ".json":
+    if file.suffix == ".jsonl":
         return {}
     try:
         tree = read_json(file)
@@ -149,18 +153,11 @@ def table_of(judged: Sequence[Judged]) -> Table:
     """Every gate with what it wanted, what there was, and its verdict."""
     table = Table("gate", "figure", "wants", "why", "")
     for found in judged:
-        mark = (
-            "[green]passed[/]"
-            if found.passed
-            else "[yellow]warning[/]"
-            if found.soft
-            else "[bold red]FAILED[/]"
-        )
-        ends = (
-            f" ({found.low:.4g} to {found.high:.4g})"
-            if found.low is not None and found.high is not None
-            else ""
-        )
-        figure = "-" if found.value is None else f"{found.value:.4g}{ends}"
+        mark = "[green]passed[/]"
+        if not found.passed:
+            mark = "[yellow]warning[/]" if found.soft else "[bold red]FAILED[/]"
+        figure = "-" if found.value is None else f"{found.value:.4g}"
+        if found.low is not None and found.high is not None:
+            figure += f" ({found.low:.4g} to {found.high:.4g})"
         table.add_row(found.name, figure, found.wants, found.why, mark)
     return table

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -22,6 +22,9 @@ from trainer.pipeline.metrics import Figure, NoFigure, Take, at, finite, read_fi
 
 Level = Annotated[float, Field(gt=0, lt=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+DATA = ("data_sha256", "task_hashes", "versions", "n-shot", "n-samples")
+"""Where files say what was measured on; all but the first are lm-eval's, and `task_hashes` is empty
+without its --log_samples."""
 
 
 class Gate(Section):
@@ -29,16 +32,13 @@ class Gate(Section):
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     of: str
-    """The file: what `gradus eval`, `gradus compare` or a run left."""
+    """The file: what `gradus eval`, `gradus compare` or a run left; or lm-eval's folder."""
     metric: str
-    """Where in it, as `trainer.pipeline.metrics` says."""
     at_least: Finite | None = None
     at_most: Finite | None = None
     bound: Literal["confidence", "value"] = "confidence"
     """confidence: the lower end of the interval has to be at least so much, or the upper end at
     most so much."""
-    interval: str | None = None
-    """Where the pair of ends stands, for a figure that is a bare number."""
     take: Take = "last"
     """Line to take of a metric with many lines."""
     against: str | None = None
@@ -120,30 +120,39 @@ def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
 
 def _threshold(gate: Gate) -> Judged:
     try:
-        figure = read_figure(Path(gate.of), gate.metric, gate.interval, gate.take)
-        baseline = None
-        if gate.against is not None:
-            baseline = read_figure(Path(gate.against), gate.metric, gate.interval, gate.take).value
-            if _data_of(gate.of) != _data_of(gate.against):
-                raise NoFigure("the baseline was measured on other data")
+        figure = read_figure(Path(gate.of), gate.metric, gate.take)
+        baseline = _baseline(gate)
     except NoFigure as trouble:
         return _judged(gate, False, str(trouble))
-    low, high = gate.at_least, gate.at_most
-    end = figure.value if gate.bound == "value" else figure.low if low is not None else figure.high
+    end: float | None = figure.value
+    which = ""
+    if gate.bound == "confidence":
+        end = figure.high if gate.at_least is None else figure.low
+        which = "upper end " if gate.at_least is None else "lower end "
     if end is None:
         no_interval = f"{gate.metric} has no confidence interval in {Path(gate.of).name}"
         return _judged(gate, False, f"{no_interval}; say bound: value to do without")
     held = end - (baseline or 0.0)
-    passed = held >= low if low is not None else held <= (high or 0.0)
-    which = "" if gate.bound == "value" else "lower end " if low is not None else "upper end "
-    said = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
-    return _judged(gate, passed, said, figure, baseline=baseline)
+    passed = held <= (gate.at_most or 0.0) if gate.at_least is None else held >= gate.at_least
+    why = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
+    return _judged(gate, passed, why, figure, baseline=baseline)
 
 
-def _data_of(file: str) -> str | None:
-    """Hash of what was measured on, where the file has it: evaluations without a grader do."""
+def _baseline(gate: Gate) -> float | None:
+    """The figure of the file that the gate is `against`. Raises NoFigure for one of other data."""
+    if gate.against is None:
+        return None
+    baseline = read_figure(Path(gate.against), gate.metric, gate.take)
+    if _data_of(gate.of) != _data_of(gate.against):
+        raise NoFigure("the baseline was measured on other data")
+    return baseline.value
+
+
+def _data_of(file: str) -> Any:
+    """What identifies the data that was measured on, where the file has it: evaluations without a
+    grader and lm-eval do."""
     tree = None if file.endswith(".jsonl") else read_json(Path(file))
-    return tree.get("data_sha256") if isinstance(tree, dict) else None
+    return [tree.get(name) for name in DATA] if isinstance(tree, dict) else None
 
 
 def _tested(gate: Gate) -> tuple[Figure, float] | str:
@@ -153,7 +162,7 @@ def _tested(gate: Gate) -> tuple[Figure, float] | str:
         p_value = finite(at(tree, str(gate.p_value)), str(gate.p_value))
         if not 0 <= p_value <= 1:
             return f"{gate.p_value} is {p_value:g}, which is no p-value"
-        return read_figure(Path(gate.of), gate.metric, gate.interval), p_value
+        return read_figure(Path(gate.of), gate.metric), p_value
     except NoFigure as trouble:
         return str(trouble)
 

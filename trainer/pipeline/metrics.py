@@ -3,8 +3,9 @@ ends it lies.
 
 A path is `measurements[mode=greedy].pass_at.1`: keys with dots between, `[key=value]` or `[0]` for
 one of a list. A file of JSON lines is read as a run's metrics: of the lines that have the metric
-the last, or what `take` says. Nothing is made up: what is missing or no finite number raises, with
-words for a table. Decides nothing.
+the last, or what `take` says. A folder is that of lm-eval, whose newest results are read:
+`results.mmlu.acc,none`. Nothing is made up: what is missing or no finite number raises, with words
+for a table. Decides nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any, Literal
 from trainer.runs.folder import record_of
 
 Take = Literal["last", "max", "min", "mean"]
-MAX_FILE_MB = 256
+NORMAL_95 = 1.96
+"""Standard errors on each side of an interval of 95%."""
 
 _KEY, _PICK = r"[^.\[\]]+", r"\[[^\[\]]+\]"
 PATH = re.compile(rf"{_KEY}(?:\.{_KEY}|{_PICK})*")
@@ -49,42 +51,39 @@ class Figure:
     high: float | None = None
 
 
-def read_figure(
-    file: Path, metric: str, interval: str | None = None, take: Take = "last"
-) -> Figure:
-    """The metric in a file; `interval` is the path of a pair of ends where they do not stand beside
-    the value.
-
-    Raises NoFigure when anything on the way is missing, no number, or not finite.
-    """
+def read_figure(file: Path, metric: str, take: Take = "last") -> Figure:
+    """The metric in a file. Raises NoFigure when anything on the way is missing, no number, or not
+    finite."""
     if file.suffix == ".jsonl":
         return Figure(_TAKEN[take]([finite(line[metric], metric) for line in _lines(file, metric)]))
     tree = read_json(file)
     found = at(tree, metric)
     if isinstance(found, Mapping):
-        value = finite(found.get("value"), metric)
-        low, high = (
-            finite(found[name], name) if name in found else None for name in ("low", "high")
-        )
+        ends = (found.get("low"), found.get("high"))
+        found = found.get("value")
     else:
-        ends = at(tree, interval) if interval is not None else (None, None)
-        if not isinstance(ends, list | tuple) or len(ends) != 2:
-            raise NoFigure(f"{interval} is no pair of numbers")
-        low, high = (None if end is None else finite(end, str(interval)) for end in ends)
-        value = finite(found, metric)
-    slack = 1e-9 * max(1.0, abs(value))
-    if low is not None and high is not None and not low - slack <= value <= high + slack:
-        raise NoFigure(
-            f"{metric} is {value:g}, which its interval {low:g} to {high:g} does not hold"
-        )
-    return Figure(value, low, high)
+        ends = _ends_by_standard_error(tree, metric, found)
+    low, high = (None if end is None else finite(end, f"an end of {metric}") for end in ends)
+    return Figure(finite(found, metric), low, high)
+
+
+def _ends_by_standard_error(
+    tree: Any, metric: str, value: Any
+) -> tuple[float, float] | tuple[None, None]:
+    """The ends of a metric of lm-eval, which leaves `acc_stderr,none` beside `acc,none`."""
+    name, _, metric_filter = metric.rpartition(",")
+    try:
+        error = finite(at(tree, f"{name}_stderr,{metric_filter}"), metric)
+        return finite(value, metric) - NORMAL_95 * error, value + NORMAL_95 * error
+    except NoFigure:
+        return None, None
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds. Raises NoFigure."""
+    """What a JSON file holds, or in a folder the newest results of lm-eval. Raises NoFigure."""
+    if file.is_dir():  # their names end with the time
+        file = max(file.rglob("results_*.json"), key=lambda found: found.name, default=file)
     try:
-        if file.stat().st_size > MAX_FILE_MB * 2**20:
-            raise NoFigure(f"{file} is larger than {MAX_FILE_MB} MiB")
         return json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise NoFigure(f"{file} cannot be read: {error.strerror}") from None
@@ -103,7 +102,9 @@ def at(tree: Any, path: str, inside: Callable[[Any, re.Match[str]], Any] | None 
 
 
 def _inside(tree: Any, step: re.Match[str]) -> Any:
-    key, name, index = step["key"], step["name"], step["index"]
+    key = step["key"]
+    name = step["name"]
+    index = step["index"]
     if key is not None and isinstance(tree, Mapping) and key in tree:
         return tree[key]
     if index is not None and isinstance(tree, list) and int(index) < len(tree):
@@ -134,9 +135,8 @@ def _lines(file: Path, metric: str) -> list[dict[str, Any]]:
         texts = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         raise NoFigure(f"{file} cannot be read") from None
-    found = [
-        record for text in texts if (record := record_of(text)) is not None and metric in record
-    ]
+    records = map(record_of, texts)
+    found = [record for record in records if record is not None and metric in record]
     if not found:
         raise NoFigure(f"{metric} is missing: no line of {file.name} has it")
     return found

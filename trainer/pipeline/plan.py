@@ -4,25 +4,23 @@ checked. Runs nothing."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
+from gradus.validation import explain
 from gradus.yaml_reader import read_mapping, read_scalar
-from trainer.config.run import Count, Section, nearest
-from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, flat, references, resolved
+from trainer.config.run import Section, nearest
+from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, references, resolved
 
 EMBEDDED = "embedded"
 RESERVED = ("logs", "earlier")
 SUFFIXES = (".jsonl", ".json", ".csv", ".yaml", ".yml", ".txt", ".npy")
 """A name with one of them is a file's and not one on a hub."""
-KINDS = tuple(
-    get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(AnyStage)[0])
-)
 
 
 def _service(value: str) -> str:
@@ -43,8 +41,6 @@ class Pipeline(Section):
     evaluations grade in their own process, and training asks where its config says."""
     graders: list[GraderName] = []
     """Graders of an embedded service; empty: all that start on this machine."""
-    slots: Count | None = None
-    """Slots of each grader of an embedded service."""
     stages: Annotated[dict[str, AnyStage], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -57,14 +53,10 @@ class Pipeline(Section):
                 )
             for other, output in references(stage.model_dump()):
                 if output not in left.get(other, ()):
-                    why = f"there is no stage {other}{nearest(other, list(self.stages))}"
+                    why = f"there is no earlier stage {other}{nearest(other, list(left))}"
                     if other in left:
-                        why = (
-                            f"{other} leaves no {output}; it leaves"
-                            f" {', '.join(sorted(left[other]))}"
-                        )
-                    elif other in self.stages:
-                        why = f"{other} comes later"
+                        leaves = ", ".join(sorted(left[other]))
+                        why = f"{other} leaves no {output}; it leaves {leaves}"
                     raise ValueError(f"stages.{name}: {{{other}.{output}}}: {why}")
             left[name] = {*stage.outputs(Path(name))}
         return self
@@ -93,16 +85,12 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     Raises Misuse with one line per mistake, naming the file or the override and the key.
     """
     tree = read_mapping(path)
-    written = tree.get("stages")
-    for stage in written.values() if isinstance(written, dict) else ():
-        if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
-            stage["set"] = flat(stage["set"], str(path))
     for override in overrides:
         _put(tree, override)
     try:
         pipeline = Pipeline.model_validate(tree)
     except ValidationError as error:
-        raise Misuse("\n".join(dict.fromkeys(_mistakes(error, path)))) from None
+        raise Misuse(f"{path}: {explain(error)}") from None
     stages = {name: stage.with_files_beside(path) for name, stage in pipeline.stages.items()}
     for name, found in stages.items():
         for text in found.files():
@@ -122,26 +110,10 @@ def _put(tree: dict[str, Any], override: str) -> None:
     value = read_scalar(text, where)
     keys = dotted.split(".")
     if keys[0] == "stages" and len(keys) > 3 and keys[2] == "set":
-        keys = [
-            *keys[:3],
-            ".".join(keys[3:]),
-        ]  # the settings of a training have dots in their names
+        keys = [*keys[:3], ".".join(keys[3:])]  # settings of a training have dots in their names
     at: Any = tree
     for key in keys[:-1]:
         at = at.setdefault(key, {}) if isinstance(at, dict) else None
         if not isinstance(at, dict):
             raise Misuse(f"{where}: {key} is no section")
     at[keys[-1]] = value
-
-
-def _mistakes(error: ValidationError, path: Path) -> Iterator[str]:
-    for item in error.errors(include_url=False, include_context=False):
-        loc = [str(part) for part in item["loc"]]
-        if len(loc) > 2 and loc[0] == "stages" and loc[2] in KINDS:
-            del loc[2]  # the kind stands there as pydantic's name of the case
-        said = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            said = "unknown key"
-        elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            said = f"kind: must be one of {', '.join(KINDS)}"
-        yield ": ".join([str(path), *([".".join(loc)] if loc else []), said])

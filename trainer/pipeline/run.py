@@ -7,31 +7,24 @@ settings or inputs have changed runs anew with all after it. The options are the
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from enum import StrEnum
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from gradus.console import log_line
 from gradus.errors import Misuse
-from gradus.local import open_local
-from trainer.config.run import DataConfig, nearest
+from trainer.config.run import nearest
 from trainer.config.stages import load_stage
-from trainer.data.tasks import read_examples
-from trainer.pipeline.console import Screen
-from trainer.pipeline.digests import Digests, Inputs, fingerprint, sha256_of_json
-from trainer.pipeline.paths import mistakes_in
+from trainer.pipeline.digests import Digests, Inputs, fingerprint
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
-from trainer.pipeline.stages import CommandStage, GateStage, Stage, TrainStage
-from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
+from trainer.pipeline.stages import GateStage, TrainStage
+from trainer.pipeline.state import Entry, PipelineFolder, write_json
 from trainer.pipeline.subprocesses import GRADUS, Child, Embedded, Signals
-from trainer.rewards.requirements import lacking
 from trainer.runs.signals import StopRequested
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
@@ -52,12 +45,8 @@ CheckCommand = Callable[[Sequence[str]], None]
 """Raises Misuse when the command line does not understand these words."""
 
 
-class Todo(StrEnum):
-    """What is to be done about a stage."""
-
-    NOTHING = "done before"
-    GO_ON = "resumes"
-    RUN = "runs"
+Todo = Literal["done before", "resumes", "runs"]
+"""What is to be done about a stage."""
 
 
 class StageEnded(Exception):
@@ -87,30 +76,29 @@ def main(
         raise Misuse(
             f"--from {start}: there is no such stage{nearest(start, list(pipeline.stages))}"
         )
-    screen, folder = Screen(pipeline.name, len(pipeline.stages)), PipelineFolder(pipeline.folder)
-    signals = Signals(screen.say)
+    folder = PipelineFolder(pipeline.folder)
+    signals = Signals(log_line)
     if dry_run:
-        Run(pipeline, path, start, screen, signals, folder).describe(check_command)
+        Run(pipeline, path, start, signals, folder).describe(check_command)
         return EXIT_DONE
-    with signals.listening(), folder.locked(screen.say) as lock:
-        run = Run(pipeline, path, start, screen, signals, folder)
+    with folder.locked(log_line) as lock, signals.listening():
+        run = Run(pipeline, path, start, signals, folder)
         try:
-            with closing(
-                Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots)
-            ) as service:
+            with closing(Embedded(folder.log("service"), lock, pipeline.graders)) as service:
                 run.check(overrides, check_command, lock)
                 for name, todo, inputs in run.todo():
-                    if todo is Todo.NOTHING:
-                        screen.line(name, todo)
+                    if todo == "done before":
+                        log_line(stage_line(name, todo))
                     else:
                         run.stage(name, todo, inputs, service, lock)
         except StageEnded as ended:
-            screen.say(str(ended))
+            log_line(f"{pipeline.name}: {ended}")
             return ended.exit_status
         except StopRequested as stopped:
-            screen.say(f"{stopped}. The same command resumes from here.")
+            log_line(f"{pipeline.name}: {stopped}. The same command resumes from here.")
             return stopped.exit_status
-    screen.say(f"all {len(pipeline.stages)} stages are done; everything is in {pipeline.folder}")
+    stages = len(pipeline.stages)
+    log_line(f"{pipeline.name}: all {stages} stages are done; everything is in {pipeline.folder}")
     return EXIT_DONE
 
 
@@ -123,12 +111,8 @@ class Run:
     """The pipeline's file."""
     start: str | None
     """The stage that runs anew, with all after it."""
-    screen: Screen
     signals: Signals
     folder: PipelineFolder
-
-    looked_at: set[str] = field(default_factory=set)
-    """Files of tasks whose requirements were checked."""
 
     def __post_init__(self) -> None:
         self.ready = self.pipeline.ready()
@@ -141,16 +125,17 @@ class Run:
         anew = False
         for name, stage in self.ready.items():
             self.signals.raise_if_made()
-            written, entry = self.pipeline.stages[name], self.state.stages.get(name)
+            written = self.pipeline.stages[name]
+            entry = self.state.stages.get(name)
             inputs = self.digests.inputs(written, stage, self.pipeline.places())
             anew = anew or name == self.start
-            todo = Todo.RUN
+            todo: Todo = "runs"
             if not anew and entry is not None and entry.fingerprint == fingerprint(written, inputs):
-                if entry.status is Status.DONE and not self.missing(name):
-                    todo = Todo.NOTHING
-                elif entry.status in (Status.RUNNING, Status.FAILED) and stage.GOES_ON:
-                    todo = Todo.GO_ON
-            anew = anew or todo is not Todo.NOTHING
+                if entry.status == "done" and not self.missing(name):
+                    todo = "done before"
+                elif entry.status != "done" and stage.GOES_ON:
+                    todo = "resumes"
+            anew = anew or todo != "done before"
             yield name, todo, inputs
 
     def missing(self, name: str) -> list[str]:
@@ -166,94 +151,76 @@ class Run:
     def words(self, name: str, embedded: Callable[[], str]) -> list[str]:
         """The whole command of a stage; `embedded` tells the address of the pipeline's own
         service."""
-        stage, url = self.ready[name], self.pipeline.service
-        url = (
-            None
-            if url is None or not stage.wants_service
-            else embedded()
-            if url == EMBEDDED
-            else url
-        )
+        stage = self.ready[name]
+        url = self.pipeline.service if stage.wants_service else None
+        if url == EMBEDDED:
+            url = embedded()
         words = stage.command(self.folder.of(name), url)
-        if isinstance(stage, CommandStage) and words[0] != "gradus":
-            return words
-        return [*GRADUS, *(words[1:] if isinstance(stage, CommandStage) else words)]
-
-    def save(self) -> None:
-        self.state.digests = self.digests.seen
-        self.folder.write(self.state)
+        return words if words[0] != "gradus" else [*GRADUS, *words[1:]]
 
     # ----------------------------------------------------------------------------------- one stage
 
     def stage(self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
         """Run a stage, and keep what came of it. Raises StageEnded unless it is done, StopRequested
         after a signal."""
-        stage, folder, log = self.ready[name], self.folder.of(name), self.folder.log(name)
-        if todo is Todo.RUN:
+        stage = self.ready[name]
+        folder = self.folder.of(name)
+        log = self.folder.log(name)
+        if todo == "runs":
             self.folder.set_aside(name)
         folder.mkdir(parents=True, exist_ok=True)
-        entry = self._begun(name, todo, inputs)
+        entry = self._begun(name, inputs)
         if isinstance(stage, GateStage):
             gates = stage.model_dump(mode="json", exclude={"kind"})
             wish = {"name": f"{self.pipeline.name}/{name}", **gates, "lineage": self._lineage()}
             write_json(stage.wish(folder), wish)
-        command = self.words(name, lambda: service.url(self.signals, self.screen.note))
-        began = time.monotonic()
+        command = self.words(name, lambda: service.url(self.signals, log_line))
+        log_line(stage_line(name, f"{stage.kind} {todo}"))
+        started = time.monotonic()
         try:
-            with self.screen.stage(
-                name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}"
-            ) as on_line:
-                try:
-                    child = Child(command, log, lock)
-                except OSError as error:
-                    raise Misuse(
-                        f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
-                    ) from None
-                status = child.wait(self.signals, on_line)
-                refused = isinstance(stage, GateStage) and status == EXIT_REFUSED
-                done = status == 0 and not self.missing(name)
-                entry.status = Status.DONE if done else Status.REFUSED if refused else Status.FAILED
-                entry.exit_status, entry.ended = status, _now()
-        finally:  # a stage that a signal stopped stays as one that was running
-            entry.took_s = round(entry.took_s + time.monotonic() - began, 3)
-            self.save()
+            child = Child(command, log, lock)
+        except OSError as error:
+            raise Misuse(
+                f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
+            ) from None
+        status = child.wait(self.signals)  # a stage that a signal stops stays as one that runs
+        missing = self.missing(name)
+        entry.status = "done" if status == 0 and not missing else "failed"
+        self.folder.write(self.state)
+        log_line(stage_line("", str(timedelta(seconds=round(time.monotonic() - started)))))
         if isinstance(stage, GateStage):
-            print(child.said().rstrip(), file=sys.stderr)
-        if refused:
-            raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
-        if status == 0 and not done:
-            left_out = ", ".join(self.missing(name))
-            raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
-        if not done:
+            log_line(child.said().rstrip())
+            if status == EXIT_REFUSED:
+                raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
+        if status != 0:
             known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
             raise StageEnded(
                 f"{name} ended with status {status}; the end of {log}:\n{child.tail(TAIL_LINES)}",
                 known,
             )
+        if missing:
+            left_out = ", ".join(missing)
+            raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
 
-    def _begun(self, name: str, todo: Todo, inputs: Inputs) -> Entry:
+    def _begun(self, name: str, inputs: Inputs) -> Entry:
         """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
-        before = self.state.stages.get(name) if todo is Todo.GO_ON else None
         names = list(self.ready)
         earlier = names[: names.index(name)]
         entry = Entry(
-            status=Status.RUNNING,
+            status="running",
             fingerprint=fingerprint(self.pipeline.stages[name], inputs),
             inputs=inputs,
-            began=before.began if before else _now(),
-            took_s=before.took_s if before else 0.0,
-            attempts=before.attempts + 1 if before else 1,
         )
         kept = {one: known for one, known in self.state.stages.items() if one in earlier}
         self.state.stages = {**kept, name: entry}
-        self.save()
+        self.folder.write(self.state)
         return entry
 
     def _lineage(self) -> dict[str, Any]:
         """How a model came about, for the record of its promotion."""
         stages = {}
         for name, entry in self.state.stages.items():
-            if entry.status is Status.DONE:
+            if entry.status == "done":
                 stages[name] = {
                     "settings": self.pipeline.stages[name].model_dump(mode="json"),
                     "inputs": entry.inputs,
@@ -280,22 +247,8 @@ class Run:
 
         Raises Misuse, or StageEnded with what that process said.
         """
-        configs = {
-            name: Path(stage.config)
-            for name, stage in self.ready.items()
-            if isinstance(stage, TrainStage)
-        }
-        if not configs:
+        if not any(isinstance(stage, TrainStage) for stage in self.ready.values()):
             self._refuse_mistakes(check_command)
-            return
-        settings = sha256_of_json(
-            {name: fingerprint(stage, {}) for name, stage in self.pipeline.stages.items()}
-        )
-        asked = json.dumps(
-            [settings, {name: self.digests.of(file) for name, file in configs.items()}],
-            sort_keys=True,
-        )
-        if self.state.checked == asked:
             return
         command = [
             *GRADUS,
@@ -305,15 +258,13 @@ class Run:
             "--dry-run",
             *(f"--set={text}" for text in overrides),
         ]
-        with self.screen.stage("check", "all settings") as on_line:
-            child = Child(command, self.folder.log("check"), lock)
-            status = child.wait(self.signals, on_line)
+        log_line(stage_line("check", "all settings"))
+        child = Child(command, self.folder.log("check"), lock)
+        status = child.wait(self.signals)
         if status != 0:
             said = child.said()
             mistakes = said[max(0, said.find("gradus: ")) :].rstrip()
             raise StageEnded(mistakes, EXIT_MISUSE if status == EXIT_MISUSE else EXIT_FAILED)
-        self.state.checked = asked
-        self.save()
 
     def describe(self, check_command: CheckCommand) -> None:
         """Say what each stage would do. Raises Misuse with every mistake before it says
@@ -321,52 +272,29 @@ class Run:
         self._refuse_mistakes(check_command)
         for name, todo, _ in self.todo():
             words = self.words(name, lambda: LATER)
-            self.screen.line(name, todo)
-            self.screen.note(
-                shlex.join(["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words)
-            )
+            if _is_ours(words):
+                words = ["gradus", *words[len(GRADUS) :]]
+            log_line(stage_line(name, todo))
+            log_line(f"    {shlex.join(words)}")
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
         for name, stage in self.ready.items():
             try:
-                written = self.pipeline.stages[name]
-                if isinstance(written, GateStage):
-                    mistakes += [
-                        f"stages.{name}: {line}"
-                        for line in mistakes_in(written, self.pipeline.stages)
-                    ]
-                elif _is_ours(words := self.words(name, lambda: LATER)):
+                words = self.words(name, lambda: LATER)
+                if _is_ours(words):
                     check_command(words[len(GRADUS) :])
                 if isinstance(stage, TrainStage):
                     load_stage(Path(stage.config), stage.overrides(self.folder.of(name), None))
-                mistakes += [f"stages.{name}: {line}" for line in self._lacking(stage)]
             except Misuse as misuse:
                 mistakes += [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
         if mistakes:
             raise Misuse("\n".join(mistakes))
 
-    def _lacking(self, stage: Stage) -> Iterator[str]:
-        """What tasks of the files that are there need, and the one grader of the embedded service
-        lacks."""
-        if self.pipeline.service != EMBEDDED or len(self.pipeline.graders) != 1:
-            return
-        [grader] = self.pipeline.graders
-        for file in stage.reads():
-            if file.endswith(".jsonl") and Path(file).is_file() and file not in self.looked_at:
-                self.looked_at.add(file)
-                config = DataConfig(dataset=file, ignore_columns=["*"], unusable="skip")
-                with suppress(Misuse):  # no tasks of this grader
-                    examples, _ = read_examples(config, file, grader)
-                    found = lacking(
-                        examples, grader, lambda asked: open_local(grader, slots=1).grade(asked)
-                    )
-                    yield from (f"{file}: {text}" for text in found)
+
+def stage_line(name: str, text: str) -> str:
+    return f"  {name:<14} {text}"
 
 
 def _is_ours(words: Sequence[str]) -> bool:
     return tuple(words[: len(GRADUS)]) == GRADUS
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

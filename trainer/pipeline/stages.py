@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from gradus.errors import Misuse
 from gradus.yaml_reader import read_mapping
 from trainer.config.files import PLACES, beside
 from trainer.config.run import Section, TrainConfig
@@ -47,8 +46,7 @@ class Stage(Section):
         return {name: folder / path for name, path in self.LEAVES.items()}
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        """The command's words, without the program's; `service` is where grading is done, None:
-        there."""
+        """The command's words; `service` is where grading is done, None: there."""
         raise NotImplementedError
 
     @property
@@ -105,7 +103,7 @@ class TrainStage(Stage):
         return value
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["train", self.config, *self.overrides(folder, service)]
+        return ["gradus", "train", self.config, *self.overrides(folder, service)]
 
     def overrides(self, folder: Path, service: str | None) -> list[str]:
         """The options that change the config."""
@@ -115,41 +113,33 @@ class TrainStage(Stage):
         # JSON is YAML, and what is a text in the one is never a number in the other.
         return [f"--{name}={json.dumps(value)}" for name, value in given.items()]
 
-    def settings(self) -> dict[str, Any]:
-        """The config with the stage's changes, as it is written: flat, by dotted names. Raises
-        Misuse."""
-        found = flat(read_mapping(Path(self.config)), self.config)
-        if "model" in found:
-            found["model.name"] = found.pop("model")
-        for name, value in self.set.items():
-            known = "model.name" if name == "model" else name
-            # what is set as a whole replaces what stood below it, a section that is switched off
-            # for one
-            found = {key: item for key, item in found.items() if not key.startswith(known + ".")}
-            found[known] = value
-        return found
+    def setting(self, name: str) -> Any:
+        """A setting of the config with the stage's changes, as it is written. Raises Misuse."""
+        if name in self.set:
+            return self.set[name]
+        section, _, key = name.rpartition(".")
+        tree = {**read_mapping(Path(self.config)), **self.set}
+        if not section:
+            return tree.get(key)
+        found = tree.get(section)
+        return found.get(key) if isinstance(found, Mapping) else found  # `model: NAME`
 
     @property
     def wants_service(self) -> bool:
-        settings = self.settings()
-        asks = settings.get("reward.grader") is not None or bool(settings.get("reward.services"))
-        return STAGES.get(settings.get("stage", "grpo")) is TrainConfig and asks
+        learns_from_rewards = STAGES.get(self.setting("stage") or "grpo") is TrainConfig
+        has_grader = self.setting("reward.grader") or self.setting("reward.services")
+        return learns_from_rewards and bool(has_grader)
 
     def reads(self) -> list[str]:
-        settings = self.settings()
-        values = [settings[name] for name in DATASETS if settings.get(name) is not None]
-        named = [
-            text for value in values for text in (value if isinstance(value, list) else [value])
-        ]
-        models = settings.get("reward.models")
-        named += (
-            [model.get("path") for model in models if isinstance(model, dict)]
-            if isinstance(models, list)
-            else []
-        )
+        named = []
+        for name in DATASETS:
+            value = self.setting(name)
+            named += value if isinstance(value, list) else [value]
+        named += [model.get("path") for model in self.setting("reward.models") or ()]
+        config = Path(self.config)
         return [
             *self.files(),
-            *(_beside(text, Path(self.config)) for text in named if isinstance(text, str)),
+            *(_beside(text, config) for text in named if isinstance(text, str)),
         ]
 
     def with_files_beside(self, path: Path) -> Self:
@@ -161,38 +151,44 @@ class TrainStage(Stage):
         return super().with_files_beside(path).model_copy(update={"set": {**self.set, **data}})
 
 
-class OptionStage(Stage):
-    """A stage whose command takes options from the pipeline's file."""
+class EvalStage(Stage):
+    """`gradus eval MODEL TASKS`."""
 
-    WORDS: ClassVar[tuple[str, ...]] = ()
-    """The command: `<name>` stands for the field or the output of that name."""
-    TAKEN: ClassVar[tuple[str, ...]] = ()
-    """Options of its command that the pipeline sets."""
+    GOES_ON = True
+    FILES = ("model", "tasks")
+    LEAVES = {
+        "folder": "",
+        "results": "results.json",
+        "completions": "completions.jsonl",
+        "report": "report.html",
+    }
 
+    kind: Literal["eval"]
+    model: str
+    tasks: str
+    grader: str = "ocaml"
     options: dict[str, Scalar | list[Scalar]] = {}
     """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
 
-    @model_validator(mode="after")
-    def _leaves_what_is_the_pipelines(self) -> Self:
-        for name in self.options:
-            if name.replace("_", "-") in self.TAKEN:
-                raise ValueError(f"options.{name}: is the pipeline's to say")
-        return self
+    @field_validator("options")
+    @classmethod
+    def _leaves_what_is_the_pipelines(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if name in ("out", "url", "model", "grader", "fresh"):
+                raise ValueError(f"{name}: is the pipeline's to say")
+        return value
+
+    @property
+    def wants_service(self) -> bool:
+        return True
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        meant = {
-            f"<{name}>": value for name, value in {**dict(self), **self.outputs(folder)}.items()
-        }
-        found = [meant.get(word, word) for word in self.WORDS]
-        words = [
-            str(word) for value in found for word in (value if isinstance(value, list) else [value])
-        ]
-        return [*words, *self.further()]
-
-    def further(self) -> list[str]:
-        """`samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the option
-        again and again."""
-        words = []
+        """With `samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the
+        option again and again."""
+        words = ["gradus", "eval", self.model, self.tasks]
+        words += ["--grader", self.grader, "--out", str(folder)]
+        if service is not None:
+            words += ["--url", service]
         for name, value in self.options.items():
             option = name.replace("_", "-")
             for item in value if isinstance(value, list) else [value]:
@@ -201,121 +197,6 @@ class OptionStage(Stage):
                 elif item is not None:
                     words.append(f"--{option}={item}")
         return words
-
-
-class EvalStage(OptionStage):
-    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity` or one of its
-    sisters."""
-
-    GOES_ON = True
-    FILES = ("model", "tasks", "perplexity", "choices", "calls", "declines")
-    LEAVES = {
-        "folder": "",
-        "results": "results.json",
-        "completions": "completions.jsonl",
-        "report": "report.html",
-    }
-    UNGRADED: ClassVar = {
-        "perplexity": "eval-perplexity",
-        "choices": "eval-choices",
-        "calls": "eval-tools",
-        "declines": "eval-refusals",
-    }
-    """Commands that measure without a grader, by the field with their data."""
-    TAKEN = ("out", "url", "model", "grader", "fresh")
-
-    kind: Literal["eval"]
-    model: str
-    tasks: str | None = None
-    perplexity: str | None = None
-    choices: str | None = None
-    """Multiple-choice questions."""
-    calls: str | None = None
-    """Trajectories, whose turns the model is asked for."""
-    declines: str | None = None
-    """Asks of which some cannot be done."""
-    grader: str = "ocaml"
-
-    @model_validator(mode="after")
-    def _measures_one_thing(self) -> EvalStage:
-        if sum(getattr(self, name) is not None for name in ("tasks", *self.UNGRADED)) != 1:
-            raise ValueError(f"give one of tasks, {', '.join(self.UNGRADED)}")
-        return self
-
-    @property
-    def ungraded(self) -> str | None:
-        """What is measured without a grader; None for tasks."""
-        return next((name for name in self.UNGRADED if getattr(self, name) is not None), None)
-
-    @property
-    def wants_service(self) -> bool:
-        return self.tasks is not None
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return (
-            {"results": folder / f"{self.ungraded}.json"}
-            if self.ungraded
-            else super().outputs(folder)
-        )
-
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        to = ["--out", str(folder), *self.further()]
-        if self.ungraded:
-            return [self.UNGRADED[self.ungraded], self.model, getattr(self, self.ungraded), *to]
-        graded = ["--url", service] if service is not None else []
-        return ["eval", self.model, str(self.tasks), "--grader", self.grader, *graded, *to]
-
-
-class SampleStage(OptionStage):
-    """`gradus sample MODEL PROMPTS`: completions without grades."""
-
-    GOES_ON = True
-    FILES = ("model", "prompts")
-    LEAVES = {"completions": "completions.jsonl"}
-    WORDS = ("sample", "<model>", "<prompts>", "--out", "<completions>")
-    TAKEN = ("out", "model", "fresh")
-
-    kind: Literal["sample"]
-    model: str
-    prompts: str
-
-
-class PairsStage(OptionStage):
-    """`gradus pairs`: preference pairs from graded completions."""
-
-    FILES = ("graded",)
-    LEAVES = {"file": "pairs.jsonl"}
-    WORDS = ("pairs", "<graded>", "--out", "<file>")
-    TAKEN = ("out",)
-
-    kind: Literal["pairs"]
-    graded: Annotated[list[str], Field(min_length=1)]
-    """Folders of evaluations or runs, or files of graded completions."""
-
-
-class CompareStage(OptionStage):
-    """`gradus compare BEFORE AFTER`."""
-
-    FILES = ("before", "after")
-    LEAVES = {"results": "comparison.json", "report": "comparison.html"}
-    WORDS = ("compare", "<before>", "<after>", "--json", "<results>", "--html", "<report>")
-    TAKEN = ("json", "html")
-
-    kind: Literal["compare"]
-    before: str
-    after: str
-
-
-class MergeStage(OptionStage):
-    """`gradus merge ADAPTER`."""
-
-    FILES = ("adapter",)
-    LEAVES = {"model": "merged"}
-    WORDS = ("merge", "<adapter>", "--out", "<model>")
-    TAKEN = ("out",)
-
-    kind: Literal["merge"]
-    adapter: str
 
 
 class GateStage(Stage):
@@ -331,7 +212,13 @@ class GateStage(Stage):
     gates: Gates
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["gate", str(self.wish(folder)), "--out", str(self.outputs(folder)["record"])]
+        return [
+            "gradus",
+            "gate",
+            str(self.wish(folder)),
+            "--out",
+            str(self.outputs(folder)["record"]),
+        ]
 
     def wish(self, folder: Path) -> Path:
         """Where the pipeline writes what the command reads."""
@@ -356,18 +243,13 @@ class CommandStage(Stage):
     inputs: list[str] = []
     """Files and folders that it reads: when one changes, it runs again. A word of `run` that is the
     same as one of them is looked for in the same places."""
-    leaves: dict[str, str] = {}
+    leaves: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], str] = {}
     """What it leaves, by name; paths in the stage's folder."""
 
     @field_validator("leaves")
     @classmethod
     def _stays_in_its_folder(cls, value: dict[str, str]) -> dict[str, str]:
         for name, path in value.items():
-            if not re.fullmatch(r"[a-z0-9_]+", name):
-                raise ValueError(
-                    f"{name!r} is no name for what a stage leaves; write it in small letters,"
-                    " digits and _"
-                )
             if Path(path).is_absolute() or ".." in Path(path).parts:
                 raise ValueError(f"{name}: {path!r} is not in the stage's folder")
         return value
@@ -392,17 +274,7 @@ class CommandStage(Stage):
         return found.model_copy(update={"run": [places.get(word, word) for word in self.run]})
 
 
-AnyStage = Annotated[
-    TrainStage
-    | EvalStage
-    | SampleStage
-    | PairsStage
-    | CompareStage
-    | MergeStage
-    | GateStage
-    | CommandStage,
-    Field(discriminator="kind"),
-]
+AnyStage = Annotated[TrainStage | EvalStage | GateStage | CommandStage, Field(discriminator="kind")]
 
 
 def references(value: Any) -> Iterator[tuple[str, str]]:
@@ -423,21 +295,6 @@ def resolved(value: Any, places: Mapping[tuple[str, str], Path]) -> Any:
     if isinstance(value, list | tuple):
         return [resolved(item, places) for item in value]
     return value
-
-
-def flat(tree: Mapping[str, Any], where: str, before: str = "") -> dict[str, Any]:
-    """`{grpo: {max_steps: 5}}` as `grpo.max_steps: 5`, the way the command line has it. Raises
-    Misuse for twins."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{before}{key}"
-        for dotted, item in (
-            flat(value, where, f"{name}.") if isinstance(value, dict) and value else {name: value}
-        ).items():
-            if dotted in found:
-                raise Misuse(f"{where}: set: {dotted} is given twice")
-            found[dotted] = item
-    return found
 
 
 def _beside(name: Any, path: Path) -> Any:

@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,19 +26,9 @@ from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.runs.folder import free_name
 
-SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0
 """How long a run waits for what an earlier one, which is gone, has started: a training that is
 being stopped saves."""
-
-
-class Status(StrEnum):
-    RUNNING = "running"
-    """Or killed while it was."""
-    DONE = "done"
-    FAILED = "failed"
-    REFUSED = "refused"
-    """By a gate."""
 
 
 class Entry(BaseModel):
@@ -47,26 +36,19 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    status: Status
+    status: Literal["running", "done", "failed"]
+    """Running: or killed while it was. Failed: or refused, for a gate."""
     fingerprint: str
     """Hash of the stage's settings and of all its inputs."""
     inputs: dict[str, str | None] = {}
     """What it reads, with its hash; None for names on a hub."""
-    began: str
-    ended: str | None = None
-    exit_status: int | None = None
-    took_s: float = 0.0
-    """Seconds of all attempts together."""
-    attempts: int = 1
 
 
 class State(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    schema_: Literal["gradus/pipeline@1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["gradus/pipeline@1"] = Field("gradus/pipeline@1", alias="schema")
     name: str
-    checked: str | None = None
-    """The fingerprint of the settings that were checked as a whole."""
     stages: dict[str, Entry] = {}
     digests: dict[str, tuple[int, int, str]] = {}
 
@@ -109,28 +91,19 @@ class PipelineFolder:
     def locked(self, say: Callable[[str], None], leftover_s: float = LEFTOVER_S) -> Iterator[int]:
         """Keep other runs out; yields the lock's descriptor, for children to hold as well.
 
-        Raises Misuse if a run is in the folder, or if what a killed one has started does not end in
-        time.
+        Raises Misuse if another run, or what a killed one has started, does not end in time.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        give_up_at = None
         try:
-            give_up_at, told = time.monotonic() + leftover_s, False
             while not _is_taken(descriptor):
-                holder = os.pread(descriptor, 20, 0).decode(errors="replace")
-                if _is_alive(holder):
-                    raise Misuse(f"{self.path}: another run (process {holder}) is in this folder")
+                if give_up_at is None:
+                    say("waiting for another run in this folder, or what one has started, to end")
+                    give_up_at = time.monotonic() + leftover_s
                 if time.monotonic() > give_up_at:
-                    raise Misuse(
-                        f"{self.path}: something that an earlier run started is still running; end"
-                        " it first"
-                    )
-                if not told:
-                    say("waiting for what an earlier run has started to end")
-                    told = True
+                    raise Misuse(f"{self.path}: another run, or what one has started, is in there")
                 time.sleep(0.2)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -141,16 +114,6 @@ def _is_taken(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return True
-
-
-def _is_alive(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
     return True
 
 

@@ -75,9 +75,8 @@ class Child:
                 preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
 
-    def wait(self, signals: Signals, on_line: Callable[[str], None]) -> int:
-        """Its exit status; `on_line` gets its last line of log now and then. Raises StopRequested
-        after a signal."""
+    def wait(self, signals: Signals) -> int:
+        """Its exit status. Raises StopRequested after a signal."""
         passed_on = False
         try:
             while self.process.poll() is None:
@@ -86,7 +85,6 @@ class Child:
                     passed_on = True
                 if signals.kills:
                     break
-                on_line(self.last_line())
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(LOOK_EVERY_S)
         finally:
@@ -123,11 +121,6 @@ class Child:
         """The last lines of that, indented for a message."""
         return "\n".join(f"  {line}" for line in self.said().splitlines()[-lines:])
 
-    def last_line(self) -> str:
-        """Last line of the log; of a progress bar its current state."""
-        lines = [line.rpartition("\r")[2] for line in self.said().split("\n") if line.strip()]
-        return lines[-1].strip() if lines else ""
-
 
 def _end_with_parent() -> None:
     """In the child: be told to end when the pipeline is killed without a chance to do so."""
@@ -137,11 +130,10 @@ def _end_with_parent() -> None:
 class Embedded:
     """A service of the pipeline's own."""
 
-    def __init__(self, log: Path, holding: int, graders: Sequence[str], slots: int | None) -> None:
+    def __init__(self, log: Path, holding: int, graders: Sequence[str]) -> None:
         self._log = log
         self._holding = holding
         self._options = ["--graders", ",".join(graders)] if graders else []
-        self._options += ["--slots", str(slots)] if slots is not None else []
         self._child: Child | None = None
         self._url = ""
 
@@ -160,17 +152,11 @@ class Embedded:
         give_up_at = time.monotonic() + READY_S
         while (found := _SERVING.search(child.said())) is None:
             signals.raise_if_made()
-            trouble = ""
-            if child.process.poll() is not None:
-                trouble = f"ended with status {child.process.returncode}"
-            elif time.monotonic() > give_up_at:
-                trouble = f"was not ready within {READY_S:.0f} s"
-            if trouble:
-                end = (
-                    f"the end of {child.log}:\n{child.tail(5)}\n`gradus doctor` says what is"
-                    " missing"
+            if child.process.poll() is not None or time.monotonic() > give_up_at:
+                raise QueueFault(
+                    f"the grading service did not come up; the end of {child.log}:\n"
+                    f"{child.tail(5)}\n`gradus doctor` says what is missing"
                 )
-                raise QueueFault(f"the grading service {trouble}; {end}")
             time.sleep(LOOK_EVERY_S)
         self._url = found[1]
         return self._url

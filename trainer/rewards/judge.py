@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gradus.client import RewardClient
@@ -21,7 +22,7 @@ from gradus.errors import GradusError
 from gradus.tasks.base import cleaned
 from trainer.config.run import TRLS_NAME_OF_THE_GRADER, RewardConfig
 from trainer.data.tasks import Example
-from trainer.rewards.advice import advice
+from trainer.runs.folder import append_lines
 
 Record = dict[str, Any]
 Result = Graded | Faulted
@@ -57,16 +58,6 @@ class Judge:
     """A context that is entered while a step waits for verdicts."""
     _steps_over_budget: int = field(default=0, init=False)
     _early: dict[SamplingOptions, asyncio.Task[Result]] = field(default_factory=dict, init=False)
-
-    @property
-    def function(self) -> Callable[..., Awaitable[list[float | None]]]:
-        """The async reward function for TRL, which names its metrics after the function."""
-
-        async def rewards(**columns: Any) -> list[float | None]:
-            return await self.rewards(**columns)
-
-        rewards.__name__ = self.name
-        return rewards
 
     async def rewards(
         self,
@@ -192,11 +183,11 @@ def task_submissions(
     them."""
 
     def submission(prompt_id: str, text: str, submission_id: str) -> Submission:
-        example, completion = examples[prompt_id], cleaned(with_opening(opening, text))
+        example = examples[prompt_id]
         given = {
             "id": submission_id,
             "prompt": example.prompt,
-            "completion": completion,
+            "completion": cleaned(with_opening(opening, text)),
             "task": example.task,
         }
         return submission_class(config.judge).model_validate(given)
@@ -272,3 +263,63 @@ def metrics_of(
             for name, count in sorted(counted.items())
         }
     return found
+
+
+class CompletionsFile:
+    """completions.jsonl. It holds the lines of one round of generation until `settle`: rewards are
+    known one call before advantages, which are TRL's. Nothing that was taken is lost on the way."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._held: list[dict[str, Any]] = []
+        self._further: dict[str, list[dict[str, Any]]] = {}
+
+    def take(self, records: Iterable[dict[str, Any]]) -> None:
+        self._held.extend(records)
+
+    def add_extra_results(self, name: str, records: Sequence[dict[str, Any]]) -> None:
+        """What another grader said of the same completions, in the same order, before or after they
+        were taken."""
+        self._further.setdefault(name, []).extend(records)
+
+    def settle(self, advantages_B: Sequence[float]) -> None:
+        """Write what is held with its advantages, in the order in which it was taken; None where
+        the counts differ."""
+        held = self._held
+        further = self._further
+        self._held = []
+        self._further = {}
+        lines = []
+        for place, record in enumerate(held):
+            line = {**record}
+            services = {
+                name: found[place] for name, found in further.items() if len(found) == len(held)
+            }
+            if services:
+                line["services"] = services
+            line["advantage"] = advantages_B[place] if len(advantages_B) == len(held) else None
+            lines.append(line)
+        if lines:
+            append_lines(self._file, lines)
+
+
+# ------------------------------------------------------------------------------------------ advice
+
+
+def advice(config: RewardConfig, faults: Sequence[Mapping[str, Any]]) -> str:
+    """Numbers of faults by kind, the last message, `start_hint`. `faults`: one or more, with `kind`
+    and `message`."""
+    kinds = Counter(fault["kind"] for fault in faults)
+    counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+    return f"Faults: {counts}; the last: {faults[-1]['message']}\n{start_hint(config)}"
+
+
+def start_hint(config: RewardConfig) -> str:
+    if not config.urls:
+        return "The reward model runs in this process. Train another one with: gradus train reward"
+    return (
+        f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus"
+        f" serve`; if it runs without workers of its own, start `gradus worker {config.judge}"
+        " --redis redis://HOST:6379` on its Redis; if it is only slow, raise reward.deadline_s"
+        f" ({config.deadline_s:g} s) or start more workers."
+    )

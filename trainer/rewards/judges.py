@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,14 @@ from gradus.tasks.base import cleaned
 from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
 from trainer.data.prompts import Prompt, render
 from trainer.data.tasks import Example
-from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import Judge, Record, Result, over_http, task_submissions
+from trainer.rewards.judge import (
+    CompletionsFile,
+    Judge,
+    Record,
+    Result,
+    over_http,
+    task_submissions,
+)
 
 if TYPE_CHECKING:
     from trainer.config.device import Device
@@ -50,27 +56,24 @@ class Judges:
     """Maker of the judges of one run, which share its tasks, its prompts and its files."""
 
     config: RewardConfig
-    examples: InitVar[Iterable[Example]]
+    tasks: Mapping[str, Example]
+    """By the ids of their prompts."""
     prompt: PromptConfig
     file: CompletionsFile | None = None
     """File that takes what each judge said."""
     grading: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context that is entered while samples are with the graders."""
-    tasks: dict[str, Example] = field(init=False)
-
-    def __post_init__(self, examples: Iterable[Example]) -> None:
-        self.tasks = {example.id: example for example in examples}
 
     def all(self, models: Sequence[LocalGrader]) -> list[Judge]:
         """The judges in the order of `weights_of`; `models` are those of `reward.models`,
         opened."""
         config = self.config
-        own = [self.of_tasks(client_of(config))] if config.grader is not None else []
-        further = [
-            self.of_service(one, client_of(config.for_service(one))) for one in config.services
-        ]
-        opened = zip(config.models, models, strict=True)
-        return [*own, *further, *(self.of_model(asked, model) for asked, model in opened)]
+        judges = [self.of_tasks(client_of(config))] if config.grader is not None else []
+        for service in config.services:
+            judges.append(self.of_service(service, client_of(config.for_service(service))))
+        for asked, model in zip(config.models, models, strict=True):
+            judges.append(self.of_model(asked, model))
+        return judges
 
     def of_tasks(self, client: RewardClient) -> Judge:
         submission = task_submissions(self.config, self.tasks, self.prompt.opening)
@@ -112,13 +115,13 @@ class Judges:
     def _named(self, name: str) -> dict[str, Any]:
         """Arguments of a judge beside the first: the completion's line holds a part of what it
         says."""
-        file = self.file
 
         def record(records: Sequence[Record]) -> None:
-            if file is not None:
-                file.add_extra_results(
-                    name, [{field: one[field] for field in TOLD} for one in records]
-                )
+            told = []
+            for one in records:
+                told.append({field: one[field] for field in TOLD})
+            if self.file is not None:
+                self.file.add_extra_results(name, told)
 
         return {"name": name, "record": record, "grading": self.grading}
 

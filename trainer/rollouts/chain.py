@@ -1,14 +1,23 @@
-"""A chain: what one sample of several turns is made of. Tokens, masks and verdicts; generates and
-grades nothing."""
+"""A chain: what one sample of several turns is made of, the advantages of its turns, and its lines
+in completions.jsonl and turns.jsonl. Generates and grades nothing.
+
+An answer's advantage compares it with the answers of the same turn in its group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+import torch
+from trl.trainer.utils import nanstd
 
 from gradus.contract import Faulted, Graded
 from trainer.data.prompts import Prompt
+from trainer.rewards.judge import Record, outcome_of
 
 
 class StopReason(StrEnum):
@@ -78,14 +87,121 @@ class Chain:
         self.logprobs_T += logprobs if logprobs is not None else [0.0] * len(ids)
         return start, len(self.ids_T)
 
-    def reward(self, discount: float) -> float | None:
-        """The last answer's reward, times `discount` for each turn before it; None for a fault."""
-        return discounted(self.turns[-1].reward, len(self.turns) - 1, discount)
-
     @property
     def passed(self) -> bool:
         return self.turns[-1].passed
 
+    @property
+    def is_judged(self) -> bool:
+        """Each answer has a verdict."""
+        return all(isinstance(turn.result, Graded) for turn in self.turns)
 
-def discounted(reward: float | None, turns_before: int, discount: float) -> float | None:
-    return None if reward is None else reward * discount**turns_before
+    def passed_by(self, turn: int) -> bool:
+        """Whether one of the first `turn` answers passed."""
+        return any(one.passed for one in self.turns[:turn])
+
+
+# ------------------------------------------------------------------------------------- advantages
+
+
+def rewards_of_turns(chains: Sequence[Chain], turns: int, weight: float) -> Any:
+    """Rewards of shape (chains, turns), float32; NaN where a chain has no such turn, and in chains
+    with a fault."""
+    rewards_BK = torch.full((len(chains), turns), torch.nan)
+    for row, chain in enumerate(chains):
+        rewards = [one.reward for one in chain.turns]
+        if None not in rewards:
+            rewards_BK[row, : len(rewards)] = torch.tensor(rewards)
+    return rewards_BK * weight
+
+
+def advantages_of_turns(rewards_BK: Any, group: int, scale: str) -> Any:
+    """Advantages of the same shape, 0 where there is no reward.
+
+    `scale` is TRL's `scale_rewards`: `group`, `batch` or `none`. A turn that one chain of a group
+    has reached alone has the advantage 0.
+    """
+    advantages_BK = torch.zeros_like(rewards_BK)
+    for turn in range(rewards_BK.shape[1]):
+        rewards = rewards_BK[:, turn]
+        # In the operations and the order of TRL's GRPOTrainer, so that a single turn is bit for bit
+        # the same.
+        means = torch.nanmean(rewards.view(-1, group), dim=1).repeat_interleave(group, dim=0)
+        advantages = rewards - means
+        if scale == "group":
+            advantages = advantages / (
+                nanstd(rewards.view(-1, group), dim=1).repeat_interleave(group, dim=0) + 1e-4
+            )
+        elif scale == "batch":
+            advantages = advantages / (nanstd(rewards).expand_as(rewards) + 1e-4)
+        advantages_BK[:, turn] = torch.nan_to_num(advantages, nan=0.0)
+    return advantages_BK
+
+
+def advantages_of_tokens(chains: Sequence[Chain], advantages_BK: Any, width: int) -> Any:
+    """Advantages of shape (chains, `width`): each token of an answer has its turn's, all others
+    have 0."""
+    advantages_BT = torch.zeros(len(chains), width, device=advantages_BK.device)
+    for row, chain in enumerate(chains):
+        for turn, one in enumerate(chain.turns):
+            advantages_BT[row, one.start : one.end] = advantages_BK[row, turn]
+    return advantages_BT
+
+
+# ------------------------------------------------------------------------------------------ lines
+
+
+def records_of_turns(
+    step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
+) -> list[Record]:
+    """A line per answer, in the order of the chains; `sample` counts within the group of one task.
+
+    `said` is the user's message before the answer, null for the first. `stopped` stands in the last
+    line of a chain.
+    """
+    return [
+        {
+            **where,
+            "turn": number,
+            "said": turn.said,
+            "completion": turn.text,
+            "tokens": turn.end - turn.start,
+            **outcome_of(turn.result),
+            "advantage": advantages[number - 1],
+            "stopped": chain.stopped if number == len(chain.turns) else None,
+        }
+        for where, chain, advantages in _placed(step, chains, advantages_BK)
+        for number, turn in enumerate(chain.turns, start=1)
+    ]
+
+
+def records_of_chains(
+    step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
+) -> list[Record]:
+    """A line per chain with its last answer, in the form of a run of single turns, and the number
+    of its turns."""
+    return [
+        {
+            **where,
+            "prompt": chain.prompt,
+            "completion": chain.turns[-1].text,
+            **outcome_of(chain.turns[-1].result),
+            "turns": len(chain.turns),
+            "stopped": chain.stopped,
+            "advantage": advantages[len(chain.turns) - 1],
+        }
+        for where, chain, advantages in _placed(step, chains, advantages_BK)
+    ]
+
+
+def _placed(
+    step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
+) -> Iterator[tuple[Record, Chain, Sequence[float]]]:
+    counts: Counter[str] = Counter()
+    for chain, advantages in zip(chains, advantages_BK, strict=True):
+        yield (
+            {"step": step, "prompt_id": chain.task, "sample": counts[chain.task]},
+            chain,
+            advantages,
+        )
+        counts[chain.task] += 1

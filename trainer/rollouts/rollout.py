@@ -9,20 +9,21 @@ same turn are still being written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from accelerate.utils import gather_object
+from trl.chat_template_utils import get_training_chat_template
 
-from gradus.contract import Faulted, Graded
+from gradus.contract import Faulted
+from gradus.errors import Misuse
 from gradus.feedback import next_turn
 from gradus.tasks.base import cleaned
 from trainer.config.run import TurnsConfig
 from trainer.rewards.judge import Judge, Result, metrics_of, with_opening
 from trainer.rollouts.chain import Chain, StopReason, Turn
-from trainer.rollouts.template import usable_template, user_ids
 
 Watch = Callable[[Sequence[str]], AbstractContextManager[None]]
 """Takes the prompts' ids of what is generated inside the block; an empty id marks a row that is not
@@ -37,8 +38,8 @@ class Rollout:
     judge: Judge
     opening: str
     """What the prompt has already written of each answer."""
-    watch: Watch | None = None
-    """Sends answers to the judge as they end. None: all answers of a turn are graded together."""
+    watch: Watch = nullcontext  # type: ignore[assignment]
+    """Sends answers to the judge as they end, where they are not graded together."""
     tasks: Sequence[str] = ()
     """The prompts' ids of the rows, in their order."""
     chains: list[Chain] = field(default_factory=list)
@@ -65,7 +66,9 @@ class Rollout:
         chains = [
             Chain(*row) for row in zip(self.tasks, prompts, map(list, prompt_ids_B), strict=True)
         ]
-        self.chains, open_chains, has_logprobs = chains, chains, False
+        self.chains = chains
+        open_chains = chains
+        has_logprobs = False
         said: list[str | None] = [None] * len(chains)
         for turn in range(1, self.config.max + 1):
             # All processes generate equally often and for as many prompts: TRL 1.16 gives the
@@ -118,8 +121,6 @@ class Rollout:
         self, trainer: Any, rows: list[list[int]], names: list[str], group: int
     ) -> tuple[Any, Any]:
         """Completions and their log-probabilities, None where the backend reports none."""
-        if self.watch is None:
-            return tuple(trainer._generate_single_turn(rows, None, {}, group))
         with self.watch(names):
             return tuple(trainer._generate_single_turn(rows, None, {}, group))
 
@@ -159,16 +160,6 @@ class Rollout:
 
     # ------------------------------------------------------------------------------------- rewards
 
-    @property
-    def function(self) -> Callable[..., Awaitable[list[float | None]]]:
-        """The async reward function for TRL, which names its metrics after the function."""
-
-        async def rewards(**columns: Any) -> list[float | None]:
-            return await self.rewards(**columns)
-
-        rewards.__name__ = self.judge.name
-        return rewards
-
     async def rewards(
         self,
         *,
@@ -186,7 +177,7 @@ class Rollout:
             log_metric(name, value)
         results = [turn.result for one in chain for turn in one.turns]
         self.judge.stop_past_budget(trainer_state.global_step + 1, results)
-        return [one.reward(self.config.discount) for one in chain]
+        return [one.turns[-1].reward for one in chain]
 
 
 def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
@@ -198,13 +189,12 @@ def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
     share of chains that ended so.
     """
     found: dict[str, float] = {}
-    judged = [one for one in chains if all(isinstance(turn.result, Graded) for turn in one.turns)]
+    judged = [one for one in chains if one.is_judged]
     again = [one for one in judged if len(one.turns) > 1]
     for turn in range(1, turns + 1):
         if judged:
-            found[f"pass_by_{turn}"] = sum(
-                any(one.passed for one in one.turns[:turn]) for one in judged
-            ) / len(judged)
+            passed = sum(one.passed_by(turn) for one in judged)
+            found[f"pass_by_{turn}"] = passed / len(judged)
         lengths = [
             one.turns[turn - 1].end - one.turns[turn - 1].start
             for one in chains
@@ -221,3 +211,65 @@ def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
             len(chains), 1
         )
     return {f"turns/{name}": value for name, value in found.items()}
+
+
+# ---------------------------------------------------------------------- the chat template
+
+_BEFORE = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
+def usable_template(
+    tokenizer: Any, end_ids: Collection[int], kwargs: Mapping[str, Any]
+) -> str | None:
+    """A chat template that leaves earlier turns as they were; None for the tokenizer's own.
+
+    TRL has such versions of the templates of known models: Qwen3's own rewrites earlier answers.
+    Raises Misuse where there is none.
+    """
+    if _user_ids(tokenizer, None, "c", end_ids, kwargs) is not None:
+        return None
+    try:
+        template = get_training_chat_template(tokenizer)
+    except ValueError:
+        template = None
+    if template is None or _user_ids(tokenizer, template, "c", end_ids, kwargs) is None:
+        raise Misuse(
+            "turns: the chat template of this tokenizer writes an earlier answer differently once a"
+            " turn follows, or does not end it with an end-of-sequence token. Use a model with"
+            " another template"
+        )
+    return str(template)
+
+
+def user_ids(
+    tokenizer: Any,
+    template: str | None,
+    message: str,
+    end_ids: Collection[int],
+    kwargs: Mapping[str, Any],
+) -> list[int]:
+    """The tokens between an answer's end-of-sequence token and the next answer."""
+    ids = _user_ids(tokenizer, template, message, end_ids, kwargs)
+    assert ids is not None, "`usable_template` has accepted this template"
+    return ids
+
+
+def _user_ids(
+    tokenizer: Any,
+    template: str | None,
+    message: str,
+    end_ids: Collection[int],
+    kwargs: Mapping[str, Any],
+) -> list[int] | None:
+    how = {
+        "return_dict": True,
+        **kwargs,
+        **({} if template is None else {"chat_template": template}),
+    }
+    after = [*_BEFORE, {"role": "user", "content": message}]
+    ids = list(tokenizer.apply_chat_template(_BEFORE, **how)["input_ids"])
+    whole = list(
+        tokenizer.apply_chat_template(after, add_generation_prompt=True, **how)["input_ids"]
+    )
+    end = max((place for place, token in enumerate(ids, start=1) if token in end_ids), default=0)
+    return whole[end:] if end and whole[:end] == ids[:end] else None

@@ -46,7 +46,9 @@ class Resumable:
     def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
         """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states
         transformers would skip."""
-        here = DEEPSPEED if self.is_deepspeed_enabled else FSDP if self.is_fsdp_enabled else PLAIN
+        here = FSDP if self.is_fsdp_enabled else PLAIN
+        if self.is_deepspeed_enabled:
+            here = DEEPSPEED
         if checkpoint is not None and (found := layout_of(Path(checkpoint))) != here:
             raise Misuse(
                 f"{checkpoint} was written with {found}, and this run is launched with {here}: its"

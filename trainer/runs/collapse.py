@@ -26,8 +26,11 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         """`pass_rates`: of the held-out tasks, in the order of measurement; it grows in the first
         process."""
         self._rules = StopWhen(**rules.model_dump())
-        self._pass_rates, self._say = pass_rates, say
-        self._recent: dict[str, deque[float]] = {}
+        self._pass_rates = pass_rates
+        self._say = say
+        self._recent: dict[str, deque[float]] = {
+            name: deque(maxlen=rules.steps) for name in ("kl", "frac_reward_zero_std")
+        }
         self._earned: list[float] = []
         self._mean_earned: list[float] = []
         """Mean reward of the steps before each measurement, since the one before it."""
@@ -38,14 +41,13 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if not logs or "learning_rate" not in logs:
             return
-        for name in ("kl", "frac_reward_zero_std"):
+        for name, recent in self._recent.items():
             if name in logs:
-                self._recent.setdefault(name, deque(maxlen=self._rules.steps)).append(
-                    float(logs[name])
-                )
+                recent.append(float(logs[name]))
         if "reward" in logs:
             self._earned.append(float(logs["reward"]))
-        level, limit = self._level("kl"), self._rules.kl_warning
+        level = self._level("kl")
+        limit = self._rules.kl_warning
         is_high = level is not None and limit is not None and level > limit
         if is_high and not self._warned:
             self._say(
@@ -73,7 +75,8 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         flat = rules.held_out_flat
         if flat is not None and len(self._mean_earned) > flat + 1:
             before, *since = self._pass_rates[-flat - 1 :]
-            earned, earns = self._mean_earned[-flat - 1], self._mean_earned[-1]
+            earned = self._mean_earned[-flat - 1]
+            earns = self._mean_earned[-1]
             if max(since) <= before and earns > earned + RISE:
                 return (
                     f"the reward rose from {earned:.3f} to {earns:.3f}, and pass@1 of the held-out"
@@ -83,5 +86,5 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
 
     def _level(self, name: str) -> float | None:
         """The mean of the last `steps` values; None before there are so many."""
-        found = self._recent.get(name, ())
+        found = self._recent[name]
         return fmean(found) if len(found) == self._rules.steps else None

@@ -171,16 +171,16 @@ def _number_of(checkpoint: Path) -> int:
 
 def step_of(checkpoint: Path | None) -> int:
     """Steps done when it was written; 0 where there is none."""
-    return (
-        int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"])
-        if checkpoint
-        else 0
-    )
+    return int(_state_of(checkpoint)["global_step"]) if checkpoint else 0
 
 
 def epochs_of(checkpoint: Path) -> int:
     """Whole passes over the data done when it was written."""
-    return int(json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] or 0)
+    return int(_state_of(checkpoint)["epoch"] or 0)
+
+
+def _state_of(checkpoint: Path) -> Any:
+    return json.loads((checkpoint / "trainer_state.json").read_text())
 
 
 def why_incomplete(checkpoint: Path) -> str | None:
@@ -191,7 +191,7 @@ def why_incomplete(checkpoint: Path) -> str | None:
     if not checkpoint.is_dir():
         return "there is no such folder"
     try:
-        json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]
+        step_of(checkpoint)
     except (OSError, ValueError, KeyError) as error:
         return f"trainer_state.json is missing or torn ({type(error).__name__})"
     for file in _state_files(checkpoint):
@@ -221,24 +221,19 @@ def layout_of(checkpoint: Path) -> str:
 def _state_files(checkpoint: Path) -> list[Path]:
     """Files without which a checkpoint is not whole, beside safetensors: optimizer, schedule,
     sharded weights."""
-    layout, schedule = layout_of(checkpoint), checkpoint / "scheduler.pt"
-    if (
-        layout == DEEPSPEED
-    ):  # its file `latest` is written after all processes' shards, and names their folder
+    layout = layout_of(checkpoint)
+    if layout == DEEPSPEED:
+        # `latest` is written after all processes' shards, and names their folder; a schedule of
+        # DeepSpeed's own is in the shards.
         shards = checkpoint / (checkpoint / "latest").read_text().strip()
-        states = sorted(shards.glob("*_states.pt")) or [shards]
-        return (
-            [*states, schedule] if schedule.exists() else states
-        )  # a schedule of DeepSpeed's own is in the shards
-    if layout == FSDP and (checkpoint / "pytorch_model_fsdp_0").is_dir():
-        folders = ("pytorch_model_fsdp_0", "optimizer_0")
-        return [
-            *(checkpoint / name / ".metadata" for name in folders),
-            schedule,
-        ]  # written after the shards
+        return [*(sorted(shards.glob("*_states.pt")) or [shards]), *checkpoint.glob("scheduler.pt")]
+    names = ["optimizer.pt"]
     if layout == FSDP:
-        return [checkpoint / "pytorch_model_fsdp.bin", checkpoint / "optimizer.bin", schedule]
-    return [checkpoint / "optimizer.pt", schedule]
+        names = ["pytorch_model_fsdp.bin", "optimizer.bin"]
+        if (checkpoint / "pytorch_model_fsdp_0").is_dir():
+            # written after the shards
+            names = ["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata"]
+    return [checkpoint / name for name in (*names, "scheduler.pt")]
 
 
 # ---------------------------------------------------------------------- JSON lines
@@ -260,11 +255,8 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     empty."""
     if not file.exists():
         return []
-    return [
-        record
-        for line in file.read_text(encoding="utf-8").split("\n")
-        if (record := record_of(line)) is not None
-    ]
+    records = map(record_of, file.read_text(encoding="utf-8").split("\n"))
+    return [record for record in records if record is not None]
 
 
 def keep_lines_until(file: Path, step: int) -> None:
@@ -272,13 +264,12 @@ def keep_lines_until(file: Path, step: int) -> None:
     there."""
     if not file.exists():
         return
-    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
-    kept = [
-        line
-        for line in lines
-        if (record := record_of(line)) is not None and record.get("step", 0) <= step
-    ]
-    write_text(file, "".join(line + "\n" for line in kept))
+    kept = []
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+        record = record_of(line)
+        if record is not None and record.get("step", 0) <= step:
+            kept.append(line + "\n")
+    write_text(file, "".join(kept))
 
 
 def record_of(line: str) -> dict[str, Any] | None:

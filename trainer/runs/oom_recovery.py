@@ -101,7 +101,8 @@ def retry_with_smaller_batches(
             attempt(run)
             return
         except OutOfMemory as ran_out:
-            options, done = smaller(run.options, ran_out), ran_out.step
+            options = smaller(run.options, ran_out)
+            done = ran_out.step
             said = (
                 f"out of memory after step {done} with {ran_out.batch} samples at a time"
                 f" ({ran_out}); continuing with {options[BATCHES[0]]} at a time,"

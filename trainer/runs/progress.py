@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from transformers import TrainerCallback
+from tqdm.auto import tqdm
+from transformers import ProgressCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
 from trainer.runs.distributed import is_leader
@@ -25,16 +24,12 @@ from trainer.runs.folder import append_lines
 LOGGER = logging.getLogger("gradus.train")
 
 
-class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is at the moment: a bar puts itself in between, so that lines
-    go above it."""
+class _StandardError(logging.Handler):
+    """Writes lines above a bar that is drawn. Lines of single steps are left to the bar."""
 
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        return sys.stderr
+    def emit(self, record: logging.LogRecord) -> None:
+        if not (hasattr(record, "is_step") and sys.stderr.isatty()):
+            tqdm.write(self.format(record), file=sys.stderr)
 
 
 @contextmanager
@@ -88,8 +83,10 @@ class StepClock(TrainerCallback):  # type: ignore[misc]
 
     def take(self) -> dict[str, float]:
         """Mean seconds per step since the last call, by part."""
-        spent, steps = self._spent, max(self._steps, 1)
-        self._spent, self._steps = {}, 0
+        spent = self._spent
+        steps = max(self._steps, 1)
+        self._spent = {}
+        self._steps = 0
         return {f"time/{part}_s": round(seconds / steps, 4) for part, seconds in spent.items()}
 
     def _lap(self, part: str) -> None:
@@ -129,45 +126,28 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         append_lines(self._file, [line])
         summary = measured_summary(line) if measured else self._summary(line)
         text = f"step {state.global_step}/{state.max_steps}  {summary}"
-        record = LOGGER.makeRecord(LOGGER.name, logging.INFO, "", 0, text, (), None)
-        for handler in LOGGER.handlers:  # to standard error only where no bar is drawn over it
-            if isinstance(handler, logging.FileHandler) or not sys.stderr.isatty():
-                handler.handle(record)
+        LOGGER.info(text, extra={"is_step": True})
 
 
-class ProgressBar(TrainerCallback):  # type: ignore[misc]
-    """A bar on a terminal; nothing where standard error is a file, which has the lines of
-    training.log instead."""
+class ProgressBar(ProgressCallback):  # type: ignore[misc]
+    """transformers' bar with a summary of the last step beside it, in place of all that is logged.
+    Where standard error is a file, that has the lines of training.log instead."""
 
     def __init__(self, title: str, summary: Callable[[Mapping[str, Any]], str]) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(
-            *columns, TextColumn("{task.fields[summary]}"), console=Console(stderr=True)
-        )
-        self._task = self._bar.add_task(title, total=None, summary="")
+        super().__init__()
+        self._title = title
         self._summary = summary
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.is_world_process_zero and sys.stderr.isatty():
-            self._bar.update(self._task, total=state.max_steps, completed=state.global_step)
-            self._bar.start()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._bar.update(self._task, completed=state.global_step)
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        super().on_train_begin(args, state, control, **more)
+        if self.training_bar is not None:
+            self.training_bar.set_description(self._title)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
-        if logs and "learning_rate" in logs:
-            self._bar.update(self._task, summary=self._summary(logs))
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._bar.stop()
+        if self.training_bar is not None and logs and "learning_rate" in logs:
+            self.training_bar.set_postfix_str(self._summary(logs))
 
 
 def grpo_summary(logs: Mapping[str, Any]) -> str:
@@ -188,20 +168,18 @@ def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
     """A summary of logged numbers: each part is a form and the names that its number may have."""
 
     def summary(logs: Mapping[str, Any]) -> str:
-        said = (
-            _number(form, next((logs[name] for name in names if name in logs), None))
-            for form, *names in parts
-        )
+        said = []
+        for form, *names in parts:
+            logged = [logs[name] for name in names if name in logs]
+            said.append(_number(form, logged[0] if logged else None))
         return "  ".join(part for part in said if part)
 
     return summary
 
 
-_LOSS, _LENGTH, _RATE = (
-    ("loss {:.4f}", "loss"),
-    ("length {:.0f}", "length"),
-    ("lr {:.2e}", "learning_rate"),
-)
+_LOSS = ("loss {:.4f}", "loss")
+_LENGTH = ("length {:.0f}", "length")
+_RATE = ("lr {:.2e}", "learning_rate")
 _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
 sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)

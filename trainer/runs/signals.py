@@ -64,7 +64,8 @@ class StopWish:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal_number is None:
-            self.signal_number, self._signalled_at = number, time.monotonic()
+            self.signal_number = number
+            self._signalled_at = time.monotonic()
             self.say(f"{signal.Signals(number).name}: {self.SAYS}")
         elif time.monotonic() - self._signalled_at >= DUPLICATE_S:
             self.stop_at_once()

@@ -7,11 +7,12 @@ one from its config to its final model, linear on purpose.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import importlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -21,11 +22,10 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device, choose_device, weights_dtype, with_device_defaults
 from trainer.config.packages import refuse_absent_packages
-from trainer.config.run import RunConfig, TrainConfig
-from trainer.config.stages import RowStage
-from trainer.data.rows import Sample, Split, load_rows, repeated
+from trainer.config.run import RunConfig
 from trainer.models.adapters import lora_config, settle, validate_lora_targets
-from trainer.models.loading import load_model, load_tokenizer, starting_point
+from trainer.models.fresh import starting_point
+from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
 from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
@@ -36,14 +36,13 @@ from trainer.runs.provenance import write_settings
 from trainer.runs.signals import StopWish
 
 Say = Callable[[str], None]
-R = TypeVar("R", bound=RowStage)
 T = TypeVar("T")
 
 MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
 """Defaults that apply when there is something to measure the loss on."""
 
 
-class Stage(Generic[C, D]):
+class Stage(ABC, Generic[C, D]):
     """One stage of training, for one config."""
 
     OPTIONS_CLASS: ClassVar[Any]
@@ -66,13 +65,14 @@ class Stage(Generic[C, D]):
 
     # ---------------------------------------------------------------------------------------- data
 
+    @abstractmethod
     def read(self) -> D:
         """The data, as far as it can be read without a model. Raises Misuse naming file and
         line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def described(self, data: D) -> str:
-        raise NotImplementedError
+        """The data in words, for training.log."""
 
     def data_found(self) -> str:
         """The data in words, for a dry run. Raises Misuse naming file and line."""
@@ -86,9 +86,9 @@ class Stage(Generic[C, D]):
         """
         return []
 
+    @abstractmethod
     def texts(self, data: D) -> Iterable[str]:
         """What a fresh model's tokenizer is trained on."""
-        raise NotImplementedError
 
     def completed(self, run: RunContext[C, D], start: str) -> D:
         """The data, with what only the model in `start` can make of it."""
@@ -112,20 +112,10 @@ class Stage(Generic[C, D]):
         return bool(data.eval_dataset) or data.held_out > 0
 
     def options(self, device: Device, say: Say) -> dict[str, Any]:
-        """Options for TRL, defaults and the device's needs included. Raises Misuse where it could
-        not measure."""
-        asked, measures = self.config.options, self.measures()
-        strategy = str(
-            getattr(asked.get("eval_strategy"), "value", asked.get("eval_strategy") or "no")
-        )
-        if strategy != "no" and not measures:
-            raise Misuse(
-                f"{self.config.options_name}.eval_strategy: there is nothing to measure on; give"
-                " data.held_out a share"
-            )
-        return with_device_defaults(
-            {**self.DEFAULTS, **(MEASURING if measures else {}), **asked}, device, say
-        )
+        """Options for TRL, defaults and the device's needs included."""
+        measuring = MEASURING if self.measures() else {}
+        asked = {**self.DEFAULTS, **measuring, **self.config.options}
+        return with_device_defaults(asked, device, say)
 
     def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
         """The object of TRL's or transformers'. Raises Misuse for combinations that it refuses."""
@@ -152,8 +142,9 @@ class Stage(Generic[C, D]):
         """What comes before the training: where the weights lie that it starts from."""
         return start
 
+    @abstractmethod
     def make_trainer(self, run: RunContext[C, D], start: str, tokenizer: Any) -> Any:
-        raise NotImplementedError
+        """TRL's or transformers' trainer of the model in `start`, by `made`."""
 
     def made(
         self,
@@ -176,9 +167,10 @@ class Stage(Generic[C, D]):
         ours = [
             *callbacks,
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
-            ProgressBar(self.title, self.SUMMARY),
             StopAtStepEnd(run.wish),
         ]
+        if sys.stderr.isatty():
+            ours.append(ProgressBar(self.title, self.SUMMARY))
         try:
             trainer = build(model=model, callbacks=ours, **peft, **parts)
         except (ValueError, NotImplementedError, ImportError) as error:
@@ -205,22 +197,18 @@ class Stage(Generic[C, D]):
         Raises OutOfMemory, and StopRequested after a signal, with a checkpoint saved.
         """
         if run.checkpoint is not None:  # the start was measured before
-            run = replace(
-                run,
-                options={
-                    name: run.options[name] for name in run.options if name != "eval_on_start"
-                },
-            )
-        trainer, watch = self.make_trainer(run, start, tokenizer), UpdateWatch()
+            options = {**run.options}
+            options.pop("eval_on_start", None)
+            run = replace(run, options=options)
+        trainer = self.make_trainer(run, start, tokenizer)
+        watch = UpdateWatch()
         trainer.add_callback(watch)
         self.before_steps(run, trainer)
         done = run.checkpoint if is_done(trainer, run.checkpoint, run.say) else None
         if done is None:
             with detect_oom(trainer, watch, run.config):
                 try:
-                    trainer.train(
-                        resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None
-                    )
+                    trainer.train(resume_from_checkpoint=run.checkpoint and str(run.checkpoint))
                 except GradusError:
                     # Raised while a step's samples were with the graders: the weights are those of
                     # the last whole step.
@@ -236,79 +224,6 @@ class Stage(Generic[C, D]):
         retry_with_smaller_batches(run, lambda again: self.train_once(again, start, tokenizer))
 
 
-class RowsStage(Stage[R, Split]):
-    """A stage that learns from rows, by one of TRL's trainers."""
-
-    TRAINER: ClassVar[Any]
-
-    def read(self) -> Split:
-        return load_rows(self.config)
-
-    def described(self, data: Split) -> str:
-        said = f"{len(data.train)} rows to train on, {len(data.held_out)} held out"
-        if again := repeated(data.train):
-            said += f" ({again} say the same as an earlier one)"
-        if data.skipped:
-            said += (
-                f"; {len(data.skipped)} rows cannot be used and are left out, the first:"
-                f" {data.skipped[0]}"
-            )
-        return said
-
-    def texts(self, data: Split) -> Iterable[str]:
-        return (text for sample in data.train for text in _strings(sample.values))
-
-    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
-        most = self.config.options.get("max_length", self.OPTIONS_CLASS.max_length)
-        if window is None or (most is not None and most <= window):
-            return []
-        longest = max(
-            len(tokenizer(text)["input_ids"]) for text in longest_of(self.texts(self.read()), len)
-        )
-        if longest > window:
-            raise Misuse(
-                f"data: a text has {longest} tokens, and the model takes {window}: set "
-                f"{self.config.options_name}.max_length to {window} at most, it is {most}"
-            )
-        return []
-
-    def told(self, data: Split) -> dict[str, Any]:
-        parts = {"train": data.train, "held_out": data.held_out}
-        keys = {name: "".join(sample.whole_key for sample in part) for name, part in parts.items()}
-        hashes = {
-            f"{name}_sha256": hashlib.sha256(text.encode()).hexdigest()
-            for name, text in keys.items()
-        }
-        return {
-            **super().told(data),
-            **hashes,
-            "held_out": [sample.where for sample in data.held_out],
-        }
-
-    def make_trainer(self, run: RunContext[R, Split], start: str, tokenizer: Any) -> Any:
-        held_out = run.data.held_out
-        return self.made(
-            run,
-            self.TRAINER,
-            start,
-            args=self.arguments(run.options, run.folder.path),
-            train_dataset=_dataset_of(run.data.train),
-            eval_dataset=_dataset_of(held_out) if held_out else None,
-            processing_class=tokenizer,
-        )
-
-    def before_steps(self, run: RunContext[R, Split], trainer: Any) -> None:
-        """TRL leaves out rows that are too long without a message; with packing, several rows are
-        one."""
-        lost = len(run.data.train) - len(trainer.train_dataset)
-        if lost > 0 and not getattr(trainer.args, "packing", False):
-            limit = trainer.args.max_length
-            run.say(
-                f"{lost} of {len(run.data.train)} rows are left out: longer than max_length"
-                f" ({limit} tokens)"
-            )
-
-
 LONGEST = 1000
 """Texts that a dry run counts the tokens of, the longest by characters: 10,000 would take several
 seconds."""
@@ -318,30 +233,15 @@ def longest_of(texts: Iterable[T], length: Callable[[T], int]) -> list[T]:
     return heapq.nlargest(LONGEST, texts, key=length)
 
 
-def _strings(value: Any) -> Sequence[str]:
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for item in inner for text in _strings(item)]
-
-
-def _dataset_of(samples: Iterable[Sample]) -> Any:
-    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to
-    one."""
-    from datasets import Dataset
-
-    return Dataset.from_list([sample.values for sample in samples], on_mixed_types="use_json")
-
-
 # ----------------------------------------------------------------------------------------- one run
 
 
 def stage_for(config: RunConfig) -> Stage[Any, Any]:
-    """The stage that a config is for: the class of `trainer.stages.<stage>`, which loads its part
-    of TRL."""
-    name: str = "rl" if isinstance(config, TrainConfig) else config.stage  # type: ignore[attr-defined]
-    module = importlib.import_module(f"trainer.stages.{name}")
-    made: Stage[Any, Any] = module.STAGE(config)
+    """The stage that a config is for, from a module that loads its part of TRL."""
+    stage: str = config.stage  # type: ignore[attr-defined]
+    module = {"grpo": "rl", "rloo": "rl", "pretrain": "pretrain"}.get(stage, "rows")
+    stages = importlib.import_module(f"trainer.stages.{module}").STAGES
+    made: Stage[Any, Any] = stages[stage](config)
     return made
 
 

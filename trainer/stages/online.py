@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,19 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from transformers import StoppingCriteria, StoppingCriteriaList
-from trl import GRPOTrainer, RLOOTrainer
+from trl import RLOOTrainer
 
 from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
-from trainer.rewards.completion_log import AdvantageLoggingMixin
-from trainer.rewards.judge import GradingStopped, Judge
-from trainer.rollouts.rollout import Rollout
+from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.folder import epochs_of, step_of
-from trainer.stages.task_sampling import Refilling, TaskRates, WeightedTasks, means_of_groups
 
 BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 """Losses that are divided by a number of tokens, and not of completions."""
 
 
-class OnRewards(AdvantageLoggingMixin, Resumable):
+class OnRewards(Resumable):
     """Goes before one of TRL's online trainers in the list of bases.
 
     Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so
@@ -62,13 +59,11 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     """Mask over all processes' completions of a round: those that a judge could not judge."""
 
     passes_done = 0
-    rates: TaskRates | None = None
-    """Mean rewards by which tasks are drawn; None: TRL's sampler draws them."""
+    completions_file: CompletionsFile | None = None
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
     stops: Sequence[str] = ()
     """Messages of judges that this run cannot go on, see `noting`."""
-    refills = False
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by
     itself."""
@@ -76,29 +71,15 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     def steps_in_round(self) -> int:
         """How many optimizer steps one batch of completions serves; 1 where each step has a batch
         of its own."""
-        micro_steps, accumulated = (
-            self.args.steps_per_generation,
-            self.args.gradient_accumulation_steps,
-        )
-        return math.lcm(micro_steps * self.args.num_iterations, accumulated) // int(accumulated)
+        micro_steps = self.args.steps_per_generation * self.args.num_iterations
+        accumulated = int(self.args.gradient_accumulation_steps)
+        return math.lcm(micro_steps, accumulated) // accumulated
 
     def resume_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)
         self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
-        if self.rates is not None:
-            self.rates.load(checkpoint)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
-        if self.rates is not None:
-            return WeightedTasks(
-                self.train_dataset["prompt_id"],
-                self.rates,
-                groups=self.args.generation_batch_size // self.num_generations,
-                group=self.num_generations,
-                repeats=self.args.steps_per_generation * self.num_iterations,
-                seed=self.args.seed,
-                passes=self.passes_done,
-            )
         sampler = super()._get_train_sampler(dataset)  # type: ignore[misc]
         if sampler.shuffle:
             for _ in range(self.passes_done):
@@ -106,33 +87,51 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         return sampler
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        prompt_ids = [row["prompt_id"] for row in inputs]
-        if self.served is not None:
-            all_ids = gather_object(prompt_ids)
+        advantages: Sequence[float] = ()  # none where the round ends before it has them
+        try:
+            with self._watched([row["prompt_id"] for row in inputs]):
+                output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+            advantages = output["advantages"].tolist()
+        finally:
+            if self.completions_file is not None:
+                self.completions_file.settle(advantages)
+        self._log_generation()
+        return self._without_faulted(output)
 
-            def send(group: int, sampled: list[Sampled]) -> None:
+    @contextmanager
+    def _watched(self, tasks: Sequence[str]) -> Iterator[None]:
+        """Inside the block, completions for these tasks go to the judges as they end; those of a
+        task without a name go nowhere."""
+        if not self.asked_early or (self.use_vllm and self.served is None):
+            yield
+        elif self.served is not None:
+            all_tasks = gather_object(list(tasks))
+
+            def send_group(group: int, sampled: list[Sampled]) -> None:
                 texts = self.processing_class.batch_decode(
                     [one.ids_T for one in sampled], skip_special_tokens=True
                 )
-                self._send_ahead([(all_ids[group * len(sampled)], text) for text in texts])
+                self._send_ahead([(all_tasks[group * len(sampled)], text) for text in texts])
 
-            self.served.on_group = send
-            output = super()._generate_and_score_completions(inputs)
+            self.served.on_group = send_group
+            yield
+        else:
+            model = self.accelerator.unwrap_model(self.model_wrapped)
+            with sent_as_they_end(
+                model, self.processing_class, self.eos_token_ids, tasks, self._send_ahead
+            ):
+                yield
+
+    def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
+        named = [one for one in ended if one[0]]
+        for judge in self.asked_early:
+            self.async_loop.call_soon_threadsafe(judge.send_ahead, named)
+
+    def _log_generation(self) -> None:
+        if self.served is not None:
             for name, value in self.served.metrics.items():
                 self._metrics["train"][f"generation/{name}"].append(value)
             self.served.metrics.clear()
-            return self._without_faulted(output)
-        if not self.asked_early or self.use_vllm:
-            return self._without_faulted(super()._generate_and_score_completions(inputs))
-        model = self.accelerator.unwrap_model(self.model_wrapped)
-        with sent_as_they_end(
-            model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead
-        ):
-            return self._without_faulted(super()._generate_and_score_completions(inputs))
-
-    def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
-        for judge in self.asked_early:
-            self.async_loop.call_soon_threadsafe(judge.send_ahead, ended)
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any
@@ -144,21 +143,13 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         leave thoughts out. Raises GradingStopped in all processes where it ends one, after the last
         thing that they do together.
         """
-        texts = self._texts(completions, completion_ids)
+        texts = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
         rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)  # type: ignore[misc]
         if stops := gather_object([*self.stops]):
             raise GradingStopped(stops[0])
         self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
         rewards_BF[self._faulted_B] = torch.nan
-        if self.rates is not None:
-            names = gather_object([row["prompt_id"] for row in inputs])
-            means = means_of_groups(names, rewards_BF[:, 0], self.num_generations)
-            (self.rates.add if self.refills else self.rates.see)(means)
         return rewards_BF
-
-    def _texts(self, completions: Any, completion_ids: Any) -> list[str]:
-        """What judges read."""
-        return self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
     def _without_faulted(self, output: dict[str, Any]) -> dict[str, Any]:
         """The round with the tokens of faulted completions masked, and counts of what is left of
@@ -198,32 +189,28 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
             self.beta = beta
 
 
-class GradusTrainer(Refilling, OnRewards, GRPOTrainer):  # type: ignore[misc]
-    """GRPO."""
-
-
 class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
     """REINFORCE with the mean of a group's other completions as the baseline."""
 
 
-def noting(judge: Judge | Rollout, stops: list[str]) -> Callable[..., Any]:
-    """The judge's reward function, with GradingStopped as a message in `stops` and no rewards.
+def noting(
+    rewards: Callable[..., Awaitable[list[float | None]]], name: str, stops: list[str]
+) -> Callable[..., Any]:
+    """The reward function for TRL, which names its metrics after it, with GradingStopped as a
+    message in `stops` and no rewards.
 
     Raised in one process, it would leave the others waiting for that one's rewards.
     """
 
-    @functools.wraps(judge.function)
-    async def rewards(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    async def noted(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         try:
-            return await judge.rewards(completions=completions, **columns)
+            return await rewards(completions=completions, **columns)
         except GradingStopped as stopped:
             stops.append(str(stopped))
             return [None] * len(completions)
 
-    return rewards
-
-
-TRAINERS: dict[str, Any] = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}
+    noted.__name__ = name
+    return noted
 
 
 Send = Callable[[list[tuple[str, str]]], None]

@@ -150,13 +150,13 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
     def make_trainer(
         self, run: RunContext[PretrainStage, Tokens | None], start: str, tokenizer: Any
     ) -> Any:
-        data, config = self.config.data, self.config
+        data = self.config.data
         assert run.data is not None
         args = self.arguments(run.options, run.folder.path)
         samples_per_step = (
             args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         )
-        curriculum = Curriculum(run.data, data.curriculum, samples_per_step, config.seed)
+        curriculum = Curriculum(run.data, data.curriculum, samples_per_step, self.config.seed)
         for phase, passes in zip(data.curriculum, curriculum.passes(), strict=True):
             if passes > 1:
                 run.say(
@@ -187,4 +187,4 @@ def _trainer(model: Any, peft_config: Any = None, **parts: Any) -> Any:
     return OurPretrainer(model=model, **parts)
 
 
-STAGE = Pretrain
+STAGES = {"pretrain": Pretrain}

@@ -10,8 +10,7 @@ import asyncio
 import logging
 import math
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
 from trainer.config.run import RewardConfig, SplitSource, StopWhen, TrainConfig
 from trainer.config.stages import SftStage
-from trainer.data.prompts import render, token_ids
+from trainer.data.prompts import Prompt, render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
@@ -31,12 +30,8 @@ from trainer.evaluate.results import figures_path
 from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
-from trainer.rewards.advice import start_hint
-from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import GradingStopped
+from trainer.rewards.judge import CompletionsFile, GradingStopped, start_hint
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
-from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
-from trainer.rollouts.refusals import refuse_wrong_combinations
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.collapse import CollapseWatch
@@ -51,12 +46,13 @@ from trainer.runs.folder import (
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
-from trainer.stages.online import TRAINERS, noting
-from trainer.stages.sft import Sft
-from trainer.stages.task_sampling import TaskRates, refuse_wrong_sampling
-from trainer.stages.turns import ToolTrainer, TurnsTrainer
+from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
+from trainer.stages.online import GradusRlooTrainer, noting
+from trainer.stages.rows import Sft
+from trainer.stages.turns import TurnsTrainer, refuse_wrong_turns
 
 RlRun = RunContext[TrainConfig, Tasks]
+TRAINERS = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}
 
 
 class Rl(Stage[TrainConfig, Tasks]):
@@ -90,36 +86,19 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
         self._refuse_without_template(tokenizer, self.config.model.name)
-        limit = self.config.data.max_prompt_tokens
-        rendered = [render(self.config.prompt, one) for one in self.read().train]
-        template = self.config.prompt.chat_template_kwargs
-        longest = longest_of(rendered, lambda one: len(str(one)))
-        lengths = [len(token_ids(tokenizer, prompt, None, template)) for prompt in longest]
-        kept = [length for length in lengths if limit is None or length <= limit]
-        if not kept:
-            raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
+        longest = longest_of(self.read().train, lambda one: len(str(self._rendered(one))))
+        kept, left_out = self._fitting(longest, tokenizer)
         options = self.config.options
         completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
-        room = min(
-            size
-            for size in (window, options.get("vllm_max_model_length"), math.inf)
-            if size is not None
-        )
-        if too_long := sum(length + completion > room for length in kept):
+        room = min(window or math.inf, options.get("vllm_max_model_length") or math.inf)
+        most = max(kept.values())
+        if too_long := sum(length + completion > room for length in kept.values()):
             raise Misuse(
-                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens,"
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {most} tokens,"
                 f" leave no room for max_completion_length {completion} in the {room} tokens that"
                 f" the model takes; set it to {room - completion} at most"
             )
-        left_out = len(lengths) - len(kept)
-        said = f"prompts of at most {max(kept)} tokens"
-        return (
-            [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
-        )
-
-    def completed(self, run: RlRun, start: str) -> Tasks:
-        refuse_headless(self.config.reward.models)
-        return run.data
+        return [f"prompts of at most {most} tokens", *left_out]
 
     def texts(self, data: Tasks) -> Iterable[str]:
         stage = self.warm_start_stage(self.config.output_dir)
@@ -130,14 +109,14 @@ class Rl(Stage[TrainConfig, Tasks]):
             (run.folder.train_tasks, run.data.train),
             (run.folder.held_out_tasks, run.data.held_out),
         ):
-            file.unlink(missing_ok=True)
-            rows: list[dict[str, Any]] = []
+            rows = []
             for one in examples:
-                rows.append(
-                    {"id": one.id, "kind": one.kind, "prompt": one.prompt, "solution": one.solution}
-                )
+                row: dict[str, Any] = {"id": one.id, "kind": one.kind}
+                row |= {"prompt": one.prompt, "solution": one.solution}
                 if one.task is not None:
-                    rows[-1]["task"] = one.task.model_dump(mode="json", exclude_defaults=True)
+                    row["task"] = one.task.model_dump(mode="json", exclude_defaults=True)
+                rows.append(row)
+            file.unlink(missing_ok=True)
             append_lines(file, rows)
 
     # ------------------------------------------------------------------------------------- options
@@ -160,13 +139,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         batch."""
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
-        refuse_wrong_combinations(self.config, made)
-        refuse_wrong_sampling(self.config, made)
-        if made.sync_ref_model and made.beta == 0:
-            raise Misuse(
-                f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no"
-                " reference"
-            )
+        refuse_wrong_turns(self.config, made)
+        refuse_wrong_refill(self.config, made)
         rules = self.config.stop_when
         if made.beta == 0 and (rules.kl or rules.kl_warning):
             raise Misuse(
@@ -185,14 +159,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
         template = self.config.prompt.chat_template_kwargs or None
         weights = weights_of(self.config.reward)
-        turns = self.config.turns
-        calls = (
-            {"max_tool_calling_iterations": turns.max}
-            if turns is not None and turns.as_tool
-            else {}
-        )
         made = self.arguments(
-            options, output_dir, reward_weights=weights, chat_template_kwargs=template, **calls
+            options, output_dir, reward_weights=weights, chat_template_kwargs=template
         )
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
@@ -209,6 +177,7 @@ class Rl(Stage[TrainConfig, Tasks]):
     def begin(self, run: RlRun, start: str) -> str:
         """Waits for the graders and trains the warm start."""
         reward = self.config.reward
+        refuse_headless(reward.models)
         if reward.grader is not None:
             _await_grader(reward, run.say)
         for service in reward.services:
@@ -224,10 +193,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         next run resumes from its last checkpoint if `save_strategy` made any, else from its
         beginning.
         """
-        target, folder = (
-            run.folder.warm_start,
-            RunFolder(run.folder.path / "warm_start.checkpoints"),
-        )
+        target = run.folder.warm_start
+        folder = RunFolder(run.folder.path / "warm_start.checkpoints")
         stage = self.warm_start_stage(folder.path)
         if stage is None:
             return start
@@ -239,9 +206,16 @@ class Rl(Stage[TrainConfig, Tasks]):
                 folder.forget_after(step_of(checkpoint))
             wait_for_all()
             run.say(f"warm start: supervised training from {start}")
-            options, rows = stage.options(run.device, run.say), stage.read()
+            options = stage.options(run.device, run.say)
             inner = RunContext(
-                stage.config, options, rows, run.device, folder, run.wish, run.say, checkpoint
+                stage.config,
+                options,
+                stage.read(),
+                run.device,
+                folder,
+                run.wish,
+                run.say,
+                checkpoint,
             )
             stage.fit(inner, start)
             if is_leader():
@@ -253,7 +227,8 @@ class Rl(Stage[TrainConfig, Tasks]):
     def warm_start_stage(self, folder: Path) -> Sft | None:
         """The stage `sft` on the run's worked answers: its prompts are rendered as those of the
         tasks."""
-        config, asked = self.config, self.config.warm_start
+        config = self.config
+        asked = config.warm_start
         if asked is None:
             return None
         rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
@@ -262,7 +237,6 @@ class Rl(Stage[TrainConfig, Tasks]):
                 model=config.model,
                 lora=config.lora,
                 on_out_of_memory=config.on_out_of_memory,
-                logging=config.logging,
                 seed=config.seed,
                 output_dir=folder,
                 data=rows,
@@ -309,35 +283,40 @@ class Rl(Stage[TrainConfig, Tasks]):
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
         from datasets import Dataset
 
-        config, clock = self.config, StepClock()
+        config = self.config
+        clock = StepClock()
         # TRL prints a whole row for every fault; we count faults and record them.
         logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(
             lambda record: "All reward functions returned None" not in record.getMessage()
         )
-        file = CompletionsFile(run.folder.completions) if config.logging.completions else None
-        examples = self._fitting(run, tokenizer)
+        file = CompletionsFile(run.folder.completions)
+        kept, left_out = self._fitting(run.data.train, tokenizer)
+        examples = [one for one in run.data.train if one.id in kept]
+        for line in left_out:
+            run.say(line)
         self._models = self._models or [
             open_reward_model(model, run.device) for model in config.reward.models
         ]
         judges = Judges(
-            config.reward, examples, config.prompt, file=file, grading=clock.grading
+            config.reward,
+            {one.id: one for one in examples},
+            config.prompt,
+            file=file,
+            grading=clock.grading,
         ).all(self._models)
         stops: list[str] = []
-        rollout, calls = None, Counter[str]()
-        if config.turns is not None and config.turns.as_tool:
-            refuse_without_calls(tokenizer)
-            check = partial(CheckEnvironment, judges[0], calls)
-            build = partial(
-                ToolTrainer, reward_funcs=[noting(judges[0], stops)], environment_factory=check
-            )
-        elif config.turns is not None:
+        rollout = None
+        if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
-            build = partial(
-                TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout
+            build: Callable[..., Any] = partial(
+                TurnsTrainer,
+                reward_funcs=[noting(rollout.rewards, judges[0].name, stops)],
+                rollout_func=rollout,
             )
         else:
             build = partial(
-                TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]
+                TRAINERS[config.stage],
+                reward_funcs=[noting(one.rewards, one.name, stops) for one in judges],
             )
         trainer = self.made(
             run,
@@ -348,26 +327,20 @@ class Rl(Stage[TrainConfig, Tasks]):
             args=self.rl_arguments(run.options, run.folder.path, len(examples)),
             # Only prompts and ids: tests stay out of TRL's tables and warnings.
             train_dataset=Dataset.from_list(
-                [{"prompt": render(config.prompt, one), "prompt_id": one.id} for one in examples]
+                [{"prompt": self._rendered(one), "prompt_id": one.id} for one in examples]
             ),
             processing_class=tokenizer,
         )
         graders = len(judges) - len(config.reward.models)
-        as_tool = config.turns is not None and config.turns.as_tool  # several calls of `generate`
-        trainer.asked_early = judges[:graders] if config.reward.early and not as_tool else ()
-        trainer.stops, trainer.completions_file = stops, file
+        trainer.asked_early = judges[:graders] if config.reward.early else ()
+        trainer.stops = stops
+        trainer.completions_file = file
         trainer.served = self._served
-        trainer.calls = calls
         trainer.refill_rounds = config.task_sampling.refill
-        if config.task_sampling.by_difficulty:
-            trainer.rates = TaskRates()
-            trainer.add_callback(trainer.rates)
         if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
-            trainer.files = (
-                (run.folder.completions, run.folder.turns) if config.logging.completions else None
-            )
+            trainer.files = (run.folder.completions, run.folder.turns)
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         if config.stop_when != StopWhen():
             trainer.add_callback(
@@ -390,34 +363,32 @@ class Rl(Stage[TrainConfig, Tasks]):
             before, after = (figures_path(run.folder.path, name) for name in (BEFORE, AFTER))
             write_comparisons(before, after, run.folder.comparison)
 
-    def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
-        """The tasks whose prompts are short enough. Raises Misuse if none is."""
-        limit, examples = self.config.data.max_prompt_tokens, run.data.train
-        if limit is None:
-            return examples
+    def _rendered(self, example: Example) -> Prompt:
+        return render(self.config.prompt, example)
+
+    def _fitting(
+        self, examples: Sequence[Example], tokenizer: Any
+    ) -> tuple[dict[str, int], list[str]]:
+        """Tokens of the prompts that are short enough, by task, and a line about those that are
+        not. Raises Misuse if none is."""
+        limit = self.config.data.max_prompt_tokens
         template = self.config.prompt.chat_template_kwargs
-        lengths = {
-            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template))
-            for one in examples
-        }
-        fits = {name: length <= limit for name, length in lengths.items()}
-        kept = [one for one in examples if fits[one.id]]
+        lengths = {}
+        for one in examples:
+            lengths[one.id] = len(token_ids(tokenizer, self._rendered(one), None, template))
+        if limit is None:
+            return lengths, []
+        kept = {name: length for name, length in lengths.items() if length <= limit}
         if not kept:
-            raise Misuse(
-                f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than"
-                f" {limit} tokens"
-            )
-        if len(kept) < len(examples):
-            left_out = [name for name, is_short in fits.items() if not is_short]
-            more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-            run.say(
-                f"{len(left_out)} tasks left out, longer than {limit} tokens:"
-                f" {', '.join(left_out[:5])}{more}"
-            )
-        return kept
+            raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
+        left_out = [name for name in lengths if name not in kept]
+        if not left_out:
+            return kept, []
+        named = ", ".join([*left_out[:5], "..."] if len(left_out) > 5 else left_out)
+        return kept, [f"{len(left_out)} tasks left out, longer than {limit} tokens: {named}"]
 
 
-STAGE = Rl
+STAGES = {"grpo": Rl, "rloo": Rl}
 
 
 def _await_grader(reward: RewardConfig, say: Say, place: str = "reward") -> None:

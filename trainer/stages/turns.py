@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from trainer.generation.responses import Sampled
-from trainer.rollouts.check_tool import last_answer
-from trainer.rollouts.credit import advantages_of_tokens, advantages_of_turns, rewards_of_turns
-from trainer.rollouts.files import records_of_chains, records_of_turns
+from gradus.errors import Misuse
+from trainer.config.run import TrainConfig
+from trainer.rollouts.chain import (
+    advantages_of_tokens,
+    advantages_of_turns,
+    records_of_chains,
+    records_of_turns,
+    rewards_of_turns,
+)
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.folder import append_lines
-from trainer.stages.online import GradusTrainer, sent_as_they_end
+from trainer.stages.grpo import GradusTrainer
 
-for interface in ("rollout_func", "environment_factory"):
-    # TRL warns that they are experimental. `trainer.rollouts` holds all that depends on them.
-    warnings.filterwarnings("ignore", message=f"You are using '{interface}'")
-
-
-class ToolTrainer(GradusTrainer):
-    """GRPO of a model that calls `check(code)`. TRL runs the tool; the reward is that of the last
-    message."""
-
-    calls: Counter[str]
-    """Calls of this process since the last step, by outcome."""
-
-    def _texts(self, completions: Any, completion_ids: Any) -> list[str]:
-        return [last_answer(one) for one in completions]
-
-    def _generate_and_score_completions(self, inputs: Any) -> Any:
-        output = super()._generate_and_score_completions(inputs)
-        counts = sum((Counter(one) for one in gather_object([dict(self.calls)])), Counter[str]())
-        for outcome in ("passed", "failed", "faulted"):
-            self._metrics["train"][f"turns/checks/{outcome}"].append(float(counts[outcome]))
-        self.calls.clear()
-        return output
+# TRL warns that `rollout_func` is experimental. `trainer.rollouts` holds all that depends on it.
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
 class TurnsTrainer(GradusTrainer):
@@ -50,15 +31,13 @@ class TurnsTrainer(GradusTrainer):
     rollout_func: Rollout
     weight = 1.0
     """Weight of the grader's reward."""
-    files: tuple[Path, Path] | None = None
-    """completions.jsonl and turns.jsonl, if they are written."""
+    files: tuple[Path, Path]
+    """completions.jsonl and turns.jsonl."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         rollout = self.rollout_func
         rollout.tasks = [row["prompt_id"] for row in inputs]
-        rollout.watch = (
-            self._watched if self.asked_early and (self.served or not self.use_vllm) else None
-        )
+        rollout.watch = self._watched
         # Not GradusTrainer's: it watches one call of `generate` and writes one completion per
         # sample.
         output = GRPOTrainer._generate_and_score_completions(self, inputs)
@@ -67,48 +46,96 @@ class TurnsTrainer(GradusTrainer):
         if rollout.config.credit == "turn":
             width = output["completion_ids"].shape[1]
             output["advantages"] = advantages_of_tokens(rollout.chains, advantages_BK, width)
-        if self.files is not None:
-            step, told = self.state.global_step + 1, advantages_BK.tolist()
-            append_lines(self.files[0], records_of_chains(step, rollout.chains, told))
-            append_lines(self.files[1], records_of_turns(step, rollout.chains, told))
-        if self.served is not None:
-            for name, value in self.served.metrics.items():
-                self._metrics["train"][f"generation/{name}"].append(value)
-            self.served.metrics.clear()
+        step = self.state.global_step + 1
+        told = advantages_BK.tolist()
+        append_lines(self.files[0], records_of_chains(step, rollout.chains, told))
+        append_lines(self.files[1], records_of_turns(step, rollout.chains, told))
+        self._log_generation()
         return output
 
     def _advantages_of_turns(self, advantages_B: Any) -> Any:
         """Advantages of this process's chains by turn, of shape (B, turns); `advantages_B` are
         TRL's, per chain."""
         rollout = self.rollout_func
-        config, chains = rollout.config, rollout.chains
-        if config.credit == "chain":
-            return advantages_B.unsqueeze(1).expand(-1, config.max)
-        rewards_BK = rewards_of_turns(chains, config.max, config.discount, self.weight)
+        if rollout.config.credit == "chain":
+            return advantages_B.unsqueeze(1).expand(-1, rollout.config.max)
+        rewards_BK = rewards_of_turns(rollout.chains, rollout.config.max, self.weight)
         everyone_BK = self.accelerator.gather(rewards_BK.to(self.accelerator.device))
         advantages_BK = advantages_of_turns(everyone_BK, self.num_generations, self.scale_rewards)
-        own = self.accelerator.process_index * len(chains)
-        return advantages_BK[own : own + len(chains)]
+        own = self.accelerator.process_index * len(rollout.chains)
+        return advantages_BK[own : own + len(rollout.chains)]
 
-    @contextmanager
-    def _watched(self, tasks: Sequence[str]) -> Iterator[None]:
-        """Inside the block, completions of these tasks go to the judges as they end."""
 
-        def send(ended: list[tuple[str, str]]) -> None:
-            self._send_ahead([one for one in ended if one[0]])
-
-        if self.served is None:
-            model = self.accelerator.unwrap_model(self.model_wrapped)
-            with sent_as_they_end(model, self.processing_class, self.eos_token_ids, tasks, send):
-                yield
-            return
-        all_tasks = gather_object(list(tasks))
-
-        def send_group(group: int, sampled: list[Sampled]) -> None:
-            texts = self.processing_class.batch_decode(
-                [one.ids_T for one in sampled], skip_special_tokens=True
-            )
-            send([(all_tasks[group * len(sampled)], text) for text in texts])
-
-        self.served.on_group = send_group
-        yield
+def refuse_wrong_turns(config: TrainConfig, options: Any) -> None:
+    """Raises Misuse for settings that exclude `turns`. `options` is TRL's GRPOConfig."""
+    turns = config.turns
+    if turns is None:
+        return
+    by_turn = turns.credit == "turn"
+    tokens = options.max_completion_length
+    wrong = (
+        (
+            config.stage != "grpo",
+            "stage",
+            "TRL's RLOOTrainer takes no rollout function; use stage: grpo",
+        ),
+        (
+            config.reward.grader is None,
+            "reward.grader",
+            "repair turns need the verdict of a grader",
+        ),
+        (
+            config.reward.grader == "preference",
+            "reward.grader",
+            "a score does not say what to repair",
+        ),
+        (
+            bool(config.reward.services or config.reward.models),
+            "reward.services and reward.models",
+            "they would judge all turns as one text",
+        ),
+        (
+            config.prompt.style != "chat",
+            "prompt.style",
+            "a plain text has no turns; use style: chat",
+        ),
+        (
+            options.loss_type == "dr_grpo",
+            "loss_type: dr_grpo",
+            (
+                "it divides by max_completion_length, which bounds one answer and not a chain; use"
+                " dapo"
+            ),
+        ),
+        (
+            by_turn and options.loss_type in ("luspo", "vespo"),
+            f"loss_type: {options.loss_type}",
+            (
+                "it weighs whole samples, and turns have advantages of their own; use dapo, or"
+                " credit: chain"
+            ),
+        ),
+        (
+            by_turn and options.importance_sampling_level == "sequence",
+            "importance_sampling_level: sequence",
+            "one ratio for all turns would meet an advantage per turn; use token, or credit: chain",
+        ),
+        (
+            by_turn and options.off_policy_mask_threshold is not None,
+            "off_policy_mask_threshold",
+            "it masks whole samples by one advantage; use credit: chain",
+        ),
+        (
+            by_turn and options.multi_objective_aggregation != "sum_then_normalize",
+            f"multi_objective_aggregation: {options.multi_objective_aggregation}",
+            "turns have one reward; leave it out",
+        ),
+        (
+            turns.window is not None and turns.window <= tokens,
+            f"turns.window: {turns.window}",
+            f"no prompt fits beside an answer of max_completion_length {tokens}",
+        ),
+    )
+    for holds, name, why in wrong:
+        if holds:
+            raise Misuse(f"turns cannot be used with {name}: {why}")

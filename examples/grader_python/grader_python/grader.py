@@ -84,7 +84,8 @@ class PythonGrader(BaseGrader[PythonTask, PythonFacts]):
         return _stopped(Stage.COMPILE, **json.loads(report))
 
     def _tested(self, code: str, cases: tuple[Case, ...], cpu_s: list[float]) -> PythonFacts:
-        values, limit = [], None
+        values = []
+        limit = None
         for case in cases:
             if (
                 limit is None

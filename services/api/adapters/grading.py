@@ -20,7 +20,7 @@ from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch
 from services.api.grade_request import parse_fair_share
 from services.api.grading import run_while_connected
-from services.api.problems import Refused, problem, refused_model
+from services.api.problems import Refused, refused_model, unavailable
 from services.api.request_body import Body, read_body
 from services.api.routing import check_limits, check_scope
 from services.api.state import Api
@@ -59,7 +59,8 @@ async def begin(
     api: Api = app.state.api
     known = await api.registry.find_known(grader)
     check_scope(key, grader)
-    rows, reads_prompt = app.state.tasks.by_id(grader), known.description.reads_prompt
+    rows = app.state.tasks.by_id(grader)
+    reads_prompt = known.description.reads_prompt
     submissions = [
         {
             "id": str(number),
@@ -97,13 +98,11 @@ async def grade(
     return [found[one] for one in batch.submission_ids]
 
 
-def refused_faults(request: Request, results: Results) -> Response | None:
+def refused_faults(results: Results) -> Response | None:
     """The response 503 for results that hold a fault, so that no client reads a number; None where
     there is none."""
-    api: Api = request.app.state.api
     faults = [result.fault.message for result in results if isinstance(result, Faulted)]
-    headers = {"retry-after": str(api.settings.retry_after_s)}
-    return problem(503, faults[0], headers=headers) if faults else None
+    return unavailable(faults[0]) if faults else None
 
 
 def listed(body: dict[str, Any], name: str) -> list[Any]:

@@ -70,7 +70,7 @@ async def verify(grader: str, request: Request) -> Response:
             "_ng_failure_judge_error": result.fault.message,
         }
         return JSONResponse(row | {"reward": 0.0} | failure)
-    return refused_faults(request, [result]) or Response(status_code=503)
+    return refused_faults([result]) or Response(status_code=503)
 
 
 @router.post("/aggregate_metrics")
@@ -110,7 +110,8 @@ def _described(responses: list[dict[str, Any]]) -> dict[str, float]:
     found = {}
     for name, values in columns.items():
         found[f"mean/{name}"] = statistics.fmean(values)
-        found[f"max/{name}"], found[f"min/{name}"] = max(values), min(values)
+        found[f"max/{name}"] = max(values)
+        found[f"min/{name}"] = min(values)
         found[f"median/{name}"] = statistics.median(values)
         found[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
     return found

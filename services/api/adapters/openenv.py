@@ -3,9 +3,7 @@ headers={...})`.
 
 `reset` takes `task` (and `prompt`), or `split` and `index` into the service's files of tasks, or
 `seed` in place of `index`. `step` takes `completion`. A fault is an error frame, which is an
-exception in the client; the session stays open. Tasks are listed over HTTP
-(`/openenv/GRADER/GRADER/splits`, `tasks`, `num_tasks`, `task`, `task_range`) by id, index and
-prompt.
+exception in the client; the session stays open.
 """
 
 from __future__ import annotations
@@ -14,35 +12,24 @@ import json
 import uuid
 from typing import Any
 
-from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
-from starlette.responses import JSONResponse, Response
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
 from gradus.feedback import reply
 from gradus.integrations.core import Completion
-from services.api.adapters.grading import begin, field, read_json
+from services.api.adapters.grading import begin
 from services.api.adapters.task_files import StoredTask, TaskFiles
 from services.api.api_keys import ApiKey
 from services.api.problems import Refused
 from services.api.request_body import Body
-from services.api.routing import KeyedRoute, LeanRoute, authenticate, check_host
+from services.api.routing import authenticate, check_host
 from services.api.state import Api
 from services.broker import QueueFull
 
 DEADLINE_S = 55.0
 MAX_SESSIONS = 256
-keyed = APIRouter(prefix="/openenv/{grader}", route_class=KeyedRoute, include_in_schema=False)
-keyless = APIRouter(prefix="/openenv/{grader}", route_class=LeanRoute, include_in_schema=False)
 router = APIRouter(include_in_schema=False)
-
-
-@keyless.get("/health")
-async def health(grader: str, request: Request) -> Response:
-    return JSONResponse({"status": "healthy"})
-
-
-# ---------------------------------------------------------------------- task discovery
 
 
 def _split(tasks: TaskFiles, grader: str, name: Any) -> list[StoredTask]:
@@ -55,53 +42,11 @@ def _split(tasks: TaskFiles, grader: str, name: Any) -> list[StoredTask]:
     return splits[name]
 
 
-def _shown(split: str, number: int, task: StoredTask) -> dict[str, Any]:
-    return {"id": task.id, "index": number, "split": split, "prompt": task.prompt}
-
-
-@keyless.get("/list_environments")
-async def list_environments(grader: str, request: Request) -> Response:
-    return JSONResponse([grader])
-
-
-@keyed.get("/{env}/splits")
-async def splits(grader: str, env: str, request: Request) -> Response:
-    found = request.app.state.tasks.splits.get(grader, {})
-    kinds = {name: name if name in ("train", "validation", "test") else "train" for name in found}
-    return JSONResponse([{"name": name, "type": kind} for name, kind in kinds.items()])
-
-
-@keyed.post("/{env}/{what}")
-async def tasks(grader: str, env: str, what: str, request: Request) -> Response:
-    """The tasks of a split: all, their number, one, or a range. Shows ids and prompts, never
-    tests."""
-    asked, _ = await read_json(request)
-    split = field(asked, "split")
-    found = [
-        _shown(split, *one) for one in enumerate(_split(request.app.state.tasks, grader, split))
-    ]
-    if what == "tasks":
-        return JSONResponse({"tasks": found, "env_name": env})
-    if what == "num_tasks":
-        return JSONResponse({"num_tasks": len(found)})
-    if what == "task_range":
-        return JSONResponse({"tasks": found[_index(asked, "start") : _index(asked, "stop")]})
-    index = _index(asked, "index")
-    if what != "task":
-        raise Refused(404, "there is no such list of tasks")
-    if index is None or not 0 <= index < len(found):
-        raise Refused(400, "Invalid task index")
-    return JSONResponse({"task": found[index]})
-
-
 def _index(asked: dict[str, Any], name: str) -> int | None:
     value = asked.get(name)
     if value is not None and not isinstance(value, int):
         raise Misuse(f"{name}: must be an integer")
     return value
-
-
-# ---------------------------------------------------------------------------------------- sessions
 
 
 class _Session:
@@ -127,7 +72,9 @@ class _Session:
 
     def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
         if data.get("task") is not None:
-            self._task, self._prompt, shown = data["task"], str(data.get("prompt") or ""), {}
+            self._task = data["task"]
+            self._prompt = str(data.get("prompt") or "")
+            shown = {}
         else:
             files: TaskFiles = self._socket.app.state.tasks
             names = list(files.splits.get(self._grader, {}))
@@ -239,6 +186,3 @@ def _open_sessions(app: Any) -> set[WebSocket]:
     if found is None:
         found = app.state.openenv_sessions = set()
     return found
-
-
-router.routes.extend([*keyless.routes, *keyed.routes])

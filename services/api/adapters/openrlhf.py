@@ -39,8 +39,11 @@ async def get_reward(grader: str, request: Request) -> Response:
     results = await grade(
         request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, body
     )
-    if refusal := refused_faults(request, results):
+    if refusal := refused_faults(results):
         return refusal
     rewards = [reward_or_raise(result) for result in results]
-    logs = {name: [numbers(result)[name] for result in results] for name in ("passed", "cached")}
+    logs = {
+        "passed": [numbers(result)["passed"] for result in results],
+        "cached": [numbers(result)["cached"] for result in results],
+    }
     return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})

@@ -40,7 +40,7 @@ async def submit(request: Request) -> Response:
         body,
     )
     if not isinstance(result, Graded):
-        return refused_faults(request, [result]) or Response(status_code=503)
+        return refused_faults([result]) or Response(status_code=503)
     n_passed = result.tests.passed if result.tests else 0
     ran = {"status": "Success" if result.tests else "Failed", "message": result.stage.value}
     tests = [{"passed": number < n_passed, "exec_info": ran} for number in range(len(cases))]

@@ -26,4 +26,4 @@ async def remote_rm(grader: str, request: Request) -> Response:
         field(asked, "label"), text_field(asked, "response"), asked.get("prompt") or ""
     )
     [result] = await grade(request, grader, [given], DEADLINE_S, body)
-    return refused_faults(request, [result]) or JSONResponse(reward_or_raise(result))
+    return refused_faults([result]) or JSONResponse(reward_or_raise(result))

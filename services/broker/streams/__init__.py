@@ -105,7 +105,6 @@ class StreamsBroker(StreamOperations):
         *,
         prefix: str = "gradus:",
         patience_s: float = 5.0,
-        waiters: ResultWaiters | None = None,
     ) -> None:
         """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its
         own timeout.
@@ -118,8 +117,8 @@ class StreamsBroker(StreamOperations):
         self.memory = RedisMemory(self._redis)
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
-        self.pending: dict[str, _Pending] = {}
-        self._waiters = waiters or ResultWaiters()
+        self._pending: dict[str, _Pending] = {}
+        self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._consumers: dict[tuple[str, str], _Consumer] = {}
@@ -144,28 +143,24 @@ class StreamsBroker(StreamOperations):
         """
         if not jobs:
             return {}
-        grader, bound = (
-            grader_of(jobs),
-            0 if await self.memory.is_full() else self._settings.max_depth,
-        )
+        grader = grader_of(jobs)
+        bound = 0 if await self.memory.is_full() else self._settings.max_depth
         wanted = {job.id: job for job in jobs}
         parts = list(chunks(wanted.values()))
         await self._open()
         for job in wanted.values():  # before Redis knows them: the result may come before the reply
-            self.pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
+            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
-                keys, limits = (
-                    self._redis.keys(layout.QUEUE, grader),
-                    self._limits(grader, fair_share, bound),
-                )
-                if await self._redis.run(scripts.ADMIT, keys, *limits, *wanted) == "full":
+                keys = self._redis.keys(layout.QUEUE, grader)
+                args = (*self._limits(grader, fair_share, bound), *wanted)
+                if await self._redis.run(scripts.ADMIT, keys, *args) == "full":
                     raise QueueFull(grader, self._settings.retry_after_s)
                 bound = -1
             for part in parts:
                 answered.update(await self._queue(part, fair_share, bound))
-                for pending in filter(None, (self.pending.get(job.id) for job in part)):
+                for pending in filter(None, (self._pending.get(job.id) for job in part)):
                     pending.queued = True
         except QueueFull:
             await self.cancel(grader, wanted)
@@ -188,7 +183,8 @@ class StreamsBroker(StreamOperations):
         try:
             answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
         except NoMemory:
-            answered, self.memory.next_look = "full", 0.0
+            answered = "full"
+            self.memory.next_look = 0.0
         if answered == "full":
             raise QueueFull(grader, self._settings.retry_after_s)
         return fields(answered)
@@ -206,10 +202,10 @@ class StreamsBroker(StreamOperations):
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; returns the ids without wishes left in this process."""
         unwanted = []
-        for pending in filter(None, map(self.pending.get, dict.fromkeys(job_ids))):
+        for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
             pending.wishes -= 1
             if pending.wishes <= 0:
-                del self.pending[pending.job.id]
+                del self._pending[pending.job.id]
                 unwanted.append(pending.job.id)
         return unwanted
 
@@ -221,11 +217,11 @@ class StreamsBroker(StreamOperations):
             )
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        return self._waiters.wait(job_ids, timeout_s, self.deliver_stored)
+        return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
 
-    async def deliver_stored(self, job_ids: list[str]) -> None:
+    async def _deliver_stored(self, job_ids: list[str]) -> None:
         await self._open()
-        await self._look_up([job_id for job_id in job_ids if job_id not in self.pending])
+        await self._look_up([job_id for job_id in job_ids if job_id not in self._pending])
 
     async def _open(self) -> None:
         """Create the inbox before a job can name it."""
@@ -235,7 +231,8 @@ class StreamsBroker(StreamOperations):
                 self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
 
     async def _listen(self) -> None:
-        sweep_at, n_read = 0.0, 0
+        sweep_at = 0.0
+        n_read = 0
         while True:
             try:
                 if time.monotonic() >= sweep_at:
@@ -259,7 +256,7 @@ class StreamsBroker(StreamOperations):
                     n_read += len(entries)
                 # A read takes 0.1 ms: the waiting coroutines run first, and of many results some
                 # come together.
-                await asyncio.sleep(0.01 if len(self.pending) > 16 else 0)
+                await asyncio.sleep(0.01 if len(self._pending) > 16 else 0)
                 if n_read >= READ_RESULTS:
                     await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
                     n_read = 0
@@ -280,13 +277,13 @@ class StreamsBroker(StreamOperations):
                 scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS
             )
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
-        self.pending = {
-            job_id: pending for job_id, pending in self.pending.items() if pending.since > too_old
+        self._pending = {
+            job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old
         }
-        queued = [job_id for job_id, pending in self.pending.items() if pending.queued]
+        queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
         lost: dict[tuple[str, FairShare], list[Job]] = {}
-        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self.pending.keys()]):
-            if pending := self.pending.get(job_id):
+        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self._pending.keys()]):
+            if pending := self._pending.get(job_id):
                 lost.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
         for (_, fair_share), jobs in lost.items():
             for chunk in chunks(jobs):
@@ -308,7 +305,7 @@ class StreamsBroker(StreamOperations):
         return lost
 
     def _deliver(self, job_id: str, result: str) -> None:
-        self.pending.pop(job_id, None)
+        self._pending.pop(job_id, None)
         self._waiters.deliver(job_id, result)
 
     def _consumer(self, grader: str, worker: str) -> _Consumer:
@@ -334,7 +331,9 @@ class StreamsBroker(StreamOperations):
 
     async def _take(self, consumer: _Consumer, limit: int, until: float) -> list[Any]:
         """Jobs as take.lua replies; may return none before `until`."""
-        held, now, wake_at = consumer.starts_held(), time.monotonic(), until
+        held = consumer.starts_held()
+        now = time.monotonic()
+        wake_at = until
         if MAX_DELIVERIES not in held:
             if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
                 # A sweep looks at every worker: at every call, a thousand workers would use a tenth
@@ -402,12 +401,10 @@ class StreamsBroker(StreamOperations):
                 claim: claim.token.split(" ", 2) for claim in claims if claim.job.grader == grader
             }
             leases = [text for claim, token in mine.items() for text in (claim.job.id, *token)]
-            stream, bounds = (
-                self._redis.key("jobs", grader),
-                (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS),
-            )
+            stream = self._redis.key("jobs", grader)
+            args: list[Argument] = [self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS, *leases]
             try:
-                given_up = await self._redis.run(scripts.RENEW, [stream], *bounds, *leases)
+                given_up = await self._redis.run(scripts.RENEW, [stream], *args)
             except NoGroup:
                 continue  # nothing is left to renew; `claim` creates the group again
             for claim, (entry, _, worker) in mine.items():
@@ -421,20 +418,17 @@ class StreamsBroker(StreamOperations):
     async def finish(
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
     ) -> bool:
-        job, key, settings = claim.job, self._redis.key, self._settings
-        stored, ttl_s = (
-            ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
-        )
+        job = claim.job
+        key = self._redis.key
+        settings = self._settings
         keys = [
             key("jobs", job.grader),
-            key(stored, job.id),
+            key("result" if cache else "uncached", job.id),
             key("dead", job.grader),
             key("job", job.id),
         ]
-        letter = (
-            settings.max_dead_letters if dead_letter else 0,
-            job.payload if dead_letter else "",
-        )
+        ttl_s = settings.result_ttl_s if cache else settings.uncached_ttl_s
+        letter = (settings.max_dead_letters, job.payload) if dead_letter else (0, "")
         args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), *letter)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._finishes.append((keys, args, outcome))
@@ -475,14 +469,10 @@ class StreamsBroker(StreamOperations):
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
-        later, token = (
-            (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM),
-            claim.token.split(" ", 2),
-        )
-        with suppress(
-            NoGroup
-        ):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *token, *bounds, *later)
+        later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
+        args: list[Argument] = [layout.GROUP, *claim.token.split(" ", 2), *bounds, *later]
+        with suppress(NoGroup):  # the producers find that the job is lost and submit it again
+            await self._redis.run(scripts.RELEASE, keys, *args)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:

@@ -74,7 +74,8 @@ class StreamOperations:
             CANCELLED,
             ms(self._settings.uncached_ttl_s),
         )
-        queue, n_ended = [self._redis.key("queue", grader)], 0
+        queue = [self._redis.key("queue", grader)]
+        n_ended = 0
         for chunk in chunks(job_ids):
             n_ended += await self._redis.run(REVOKE, queue, *fixed, layout.MAX_INBOX, run, *chunk)
         return n_ended
@@ -123,7 +124,8 @@ class StreamOperations:
         ]
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
-        key, unwanted = self._redis.key("dead", grader), set(job_ids)
+        key = self._redis.key("dead", grader)
+        unwanted = set(job_ids)
         entries = [
             entry
             for entry, letter in await self._redis.call("XRANGE", key, "-", "+")

@@ -183,7 +183,8 @@ def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
         size = len(item.payload if isinstance(item, Job) else item)
         if chunk and (len(chunk) == CHUNK_ITEMS or n_chars + size > CHUNK_CHARS):
             yield chunk
-            chunk, n_chars = [], 0
+            chunk = []
+            n_chars = 0
         chunk.append(item)
         n_chars += size
     if chunk:

@@ -82,16 +82,9 @@ class Sentinels:
         }
         self._clients = []
         for address in hosts.split(","):
-            host, colon, port = address.rpartition(":")
-            if not colon or port.endswith("]"):
-                host, port = address, str(DEFAULT_PORT)
-            options = {
-                **OPTIONS,
-                **own,
-                "host": host.strip("[]"),
-                "port": int(port),
-                "socket_connect_timeout": ASK_S,
-            }
+            node = urlsplit(f"//{address}")
+            place = {"host": node.hostname, "port": node.port or DEFAULT_PORT}
+            options = {**OPTIONS, **own, **place, "socket_connect_timeout": ASK_S}
             self._clients.append(Redis(**options))
 
     async def master(self) -> tuple[str, int]:

@@ -1,11 +1,4 @@
-// Which page is shown, the colours, and whether the server is there.
-import { el } from "./dom.js";
-import { ChangesView, CompareView } from "./compare.js";
-import { GroupsView } from "./groups.js";
-import { QueuesView } from "./queues.js";
-import { RunView } from "./run.js";
-import { RunsView } from "./runs.js";
-import { inlined, kept, store } from "./store.js";
+// Which page is shown, and whether the server is there.
 
 const VIEWS = {
   "": RunsView,
@@ -22,10 +15,9 @@ function route() {
   let [name, query] = location.hash.replace(/^#\/?/, "").split("?");
   if (inlined && !name) [name, query] = [inlined.start[0], new URLSearchParams({ id: inlined.start[1] })];
   if (!(name in VIEWS)) return;
-  const parameters = new URLSearchParams(query ?? "");
   const isFirst = view === null;
-  view?.close?.();
-  view = new VIEWS[name](parameters);
+  view?.close();
+  view = new VIEWS[name](new URLSearchParams(query ?? ""));
   main.replaceChildren(view.node);
   if (!inlined) document.title = `${view.title}: Gradus`;
   if (!isFirst) {
@@ -34,22 +26,10 @@ function route() {
   }
 }
 
-function showConnection() {
+function showConnection(isThere) {
   const line = document.getElementById("connection");
-  line.textContent = store.connected ? "Live" : "The server does not answer; trying again …";
-  line.classList.toggle("away", !store.connected);
-}
-
-// The style sheet follows the system; a choice is a change of the question it asks.
-function setTheme(choice) {
-  const asked = { auto: "screen and (prefers-color-scheme: dark)", dark: "screen", light: "not all" }[choice];
-  for (const sheet of document.styleSheets)
-    for (const rule of sheet.cssRules)
-      if (rule instanceof CSSMediaRule && (rule.dark || rule.media.mediaText.includes("prefers-color-scheme: dark"))) {
-        rule.dark = true;
-        rule.media.mediaText = asked;
-      }
-  document.documentElement.style.setProperty("color-scheme", choice === "auto" ? "light dark" : choice);
+  line.textContent = isThere ? "Live" : "The server does not answer; trying again …";
+  line.classList.toggle("away", !isThere);
 }
 
 // What is closed on the screen is open on paper, but for the tables of charts.
@@ -59,23 +39,14 @@ function openForPrinting() {
   addEventListener("afterprint", () => closed.forEach((one) => (one.open = false)), { once: true });
 }
 
-const theme = document.getElementById("theme");
-const chosen = kept("gradus-theme");
-theme.value = ["light", "dark"].includes(chosen) ? chosen : "auto";
-if (theme.value !== "auto") setTheme(theme.value);
-theme.addEventListener("change", () => {
-  kept("gradus-theme", theme.value);
-  setTheme(theme.value);
-});
 addEventListener("beforeprint", openForPrinting);
-store.addEventListener("connection", showConnection);
-store.readAll().then(
+store.look().then(
   () => {
     document.getElementById("to-queues").hidden = !store.hasQueues;
     route();
     addEventListener("hashchange", route);
     if (inlined) document.getElementById("connection").textContent = "Made " + inlined.made;
-    else store.listen();
+    else store.follow(showConnection);
   },
   (error) => main.replaceChildren(el("p.empty", { role: "alert" }, "Nothing can be shown: " + error.message)),
 );

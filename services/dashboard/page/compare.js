@@ -1,34 +1,23 @@
 // Chosen runs in the same charts, chosen evaluations beside each other, and what changed between two evaluations.
-import { el, list, Place, section, table } from "./dom.js";
-import { Gallery } from "./chart.js";
-import { CHOICE, comparisonSections, evaluationCard, examples, reading } from "./figures.js";
-import { link } from "./runs.js";
-import { anything, COMPARED, DASHES, PARTS, some } from "./series.js";
-import { ask, store, View } from "./store.js";
-import { count, duration, interval, NOTHING, number, percent } from "./words.js";
 
-const MAX_RUNS = 6;
-
-export class CompareView extends View {
+class CompareView extends View {
   constructor(parameters) {
-    const ids = [...new Set(parameters.getAll("id"))].slice(0, MAX_RUNS);
+    const ids = [...new Set(parameters.getAll("id"))].slice(0, MAX_COMPARED);
     super("Comparison", ids);
-    this.ids = ids;
     this.gallery = new Gallery();
     this.runs = new Map();
     this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
-    this.summary = new Place(el("div"), summaryTable);
     this.settings = new Place(el("div"), differences);
     this.differ = section("differ", "Settings that differ", this.settings.node);
     this.changes = new Place(el("div"), changes);
-    this.keys = ids.map((_, n) => el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }));
+    this.keys = ids.map((_, n) => el("span", { class: "key " + PARTS[n], "aria-hidden": "true" }));
     const legend = ids.map((id, n) => [this.keys[n], link("run", id)]);
     this.node = el(
       "article.first",
       el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
       el("h2", "Comparison"),
       list("ul.legend.compared", legend),
-      [this.trouble, this.changes, this.summary, this.gallery].map((one) => one.node),
+      [this.trouble, this.changes, this.gallery].map((one) => one.node),
       this.differ,
     );
     this.read();
@@ -54,7 +43,7 @@ export class CompareView extends View {
         this.compared = versions;
         this.changes.show(found);
         // What was compared, and how it differs, is then a part of what changed, which has colours of its own.
-        for (const one of [this.summary.node, this.differ, ...this.keys]) one.hidden = found.comparisons.length > 0;
+        for (const one of [this.differ, ...this.keys]) one.hidden = found.comparisons.length > 0;
       } catch (error) {
         missing.push(error.message);
       }
@@ -65,54 +54,31 @@ export class CompareView extends View {
 
   draw() {
     const runs = this.ids.filter((id) => this.runs.has(id)).map((id) => this.runs.get(id));
-    this.summary.show(
-      runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.step_time ?? null, run.held_out]),
-    );
     const evaluated = runs.filter(isMeasured);
     const cards = (run) => evaluationCard(run.measured[0]).map(([name, value]) => [name, String(value || NOTHING)]);
     this.settings.show(runs.map((run) => [run.id, evaluated.includes(run) ? cards(run) : run.settings]));
-    for (const [key, title, show, more, size] of COMPARED) {
-      const drawn = runs.filter((run) => some(run.metrics.values[key]));
+    for (const [title, [[key]], how] of [REWARD, ...CHARTS, HELD_OUT]) {
+      const drawn = runs.filter((run) => anything(run.metrics.values[key]));
       const x = [...new Set(drawn.flatMap((run) => run.metrics.steps))].sort((a, b) => a - b);
       const lines = drawn.map((run) => {
         const n = this.ids.indexOf(run.id);
         const at = new Map(run.metrics.steps.map((step, k) => [step, run.metrics.values[key][k]]));
-        return { name: run.id, style: PARTS[n], dash: DASHES[n], y: joined(x, at) };
+        // The steps of other runs between two of this one's own are no gap.
+        return { name: run.id, colour: PARTS[n], dash: DASHES[n], isJoined: true, y: x.map((step) => at.get(step) ?? null) };
       });
-      this.gallery.draw(title, size, { x, show, ...more, lines: lines.filter((line) => anything(line.y)) });
+      this.gallery.draw(title, title === "Reward" ? "large" : "small", { x, ...how, isNamed: true, lines });
     }
   }
 }
 
 const isMeasured = (run) => run.kind === "evaluation" && run.measured.length > 0;
 const changes = (found) =>
-  [comparisonSections(found.measured, found.comparisons), examples(found, CHOICE), reading()].flat(2).filter(Boolean);
-
-// The steps of other runs between two of this one's own are no gap: they are filled along a straight line.
-function joined(x, at) {
-  const y = x.map((step) => at.get(step) ?? null);
-  let before = -1;
-  y.forEach((value, n) => {
-    if (value === null) return;
-    for (let k = before + 1; before >= 0 && k < n; k += 1)
-      y[k] = y[before] + ((value - y[before]) * (x[k] - x[before])) / (x[n] - x[before]);
-    before = n;
-  });
-  return y;
-}
-
-function summaryTable(rows) {
-  if (rows.length === 0) return null;
-  const head = ["", "state", "step", "reward", "time per step", "held-out pass rate"];
-  const rate = (held) =>
-    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING;
-  const cells = rows.map(([id, state, step, reward, time, held]) => {
-    return [id, state, count(step), number(reward ?? held?.reward), duration(time), rate(held)];
-  });
-  const kept = head.map((_, n) => n).filter((n) => cells.some((row) => row[n] !== NOTHING));
-  const pick = (row) => kept.map((n) => row[n]);
-  return table("Now", pick(head), cells.map(pick));
-}
+  [
+    ...comparisonSections(found.measured, found.comparisons),
+    samplesSection(found.groups),
+    faultsSection(found.faults),
+    reading(),
+  ].filter(Boolean);
 
 function differences(runs) {
   const tables = runs.map(([, settings]) => new Map(settings));
@@ -124,9 +90,9 @@ function differences(runs) {
 }
 
 // A comparison of two evaluations as a file, which gradus compare made.
-export class ChangesView {
+class ChangesView extends View {
   constructor(parameters) {
-    this.title = parameters.get("id") ?? "Comparison";
+    super(parameters.get("id") ?? "Comparison", []);
     this.node = el("article");
     this.read();
   }

@@ -1,11 +1,9 @@
 // Elements made from plain values. Every text becomes a text node: nothing here parses HTML.
-import { NOTHING } from "./words.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 // Characters that hide or move others, U+202E for one, are written out; newlines and tabs stay.
 const HIDING = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
-export function visible(text) {
+function visible(text) {
   return String(text).replace(HIDING, (found) => {
     if (found === "\n" || found === "\t") return found;
     const code = found.codePointAt(0);
@@ -31,16 +29,15 @@ function fill(element, [first, ...rest]) {
 }
 
 // `what` is a tag and classes, as in "p.note"; attributes come first and may be left out.
-export function el(what, ...content) {
+function el(what, ...content) {
   const [tag, ...classes] = what.split(".");
   const element = document.createElement(tag);
   element.classList.add(...classes);
   return fill(element, content);
 }
-export const svg = (tag, ...content) => fill(document.createElementNS(SVG, tag), content);
 
 // A place whose content is made anew when what it shows has changed, and left alone when it has not.
-export class Place {
+class Place {
   constructor(node, render) {
     this.node = node;
     this.render = render;
@@ -63,18 +60,18 @@ export class Place {
 }
 
 // What needs no place of its own is made anew when any of it changed.
-export const section = (id, title, ...children) =>
+const section = (id, title, ...children) =>
   el("section", { "aria-labelledby": id }, el("h2", { id }, title), children);
 
 // A list of texts or of other contents.
-export const list = (what, contents, attributes = {}) => {
+const list = (what, contents, attributes = {}) => {
   const items = contents.map((one) => el("li", ...[one].flat()));
   return el(what, attributes, items);
 };
 
 const LONG_CHARS = 70;
 // Names and values, without those that have none.
-export function facts(items, kind = "") {
+function facts(items, kind = "") {
   const known = items.filter(([, value]) => value && value !== NOTHING).map(([name, value]) => [name, String(value)]);
   const item = ([name, text]) =>
     el("div", { class: text.length > LONG_CHARS && "wide" }, el("dt", name), el("dd", text.slice(0, 200)));
@@ -88,7 +85,7 @@ function framed(caption, head, rows, kind) {
   return el("div.scroll", { role: "region", tabindex: "0", "aria-label": caption }, made);
 }
 
-export function table(caption, head, rows) {
+function table(caption, head, rows) {
   const isLong = (value) => typeof value === "string" && value.length > 40;
   const cell = (value) => el("td", { class: isLong(value) && "long" }, value);
   return framed(
@@ -100,7 +97,7 @@ export function table(caption, head, rows) {
 }
 
 // One row per level, one bar per column; `levels` are {name, shares: [{text, share, style}]}.
-export function bars(caption, first, columns, levels) {
+function bars(caption, first, columns, levels) {
   const bar = ({ text, share, style = "after" }) => {
     const width = 100 * Math.min(1, Math.max(0, share ?? 0)) + "%";
     const fill = el("span", { class: "fill " + style, style: { width } });

@@ -1,21 +1,4 @@
 // What evaluations found: headline, rates with their intervals, changes, tables. For one evaluation, or two of the same tasks.
-import { bars, el, facts, section, table, list } from "./dom.js";
-import { exampleGroups, faultsTable } from "./samples.js";
-import {
-  count,
-  counted,
-  duration,
-  finite,
-  interval,
-  NOTHING,
-  number,
-  percent,
-  points,
-  rateText,
-  shareText,
-  signed,
-  spread,
-} from "./words.js";
 
 const MODES = ["sampled", "greedy"];
 const STAGE_WORDS = { extract: "an answer was found", types: "it type-checks", compile: "it compiles" };
@@ -28,13 +11,13 @@ const measuredIn = (evaluation, mode) => evaluation.measurements.find((one) => o
 const entries = (given) => Object.entries(given ?? {});
 const keys = (columns, of) => [...new Set(columns.flatMap((one) => Object.keys(of(one) ?? {})))];
 
-export function described(measurement) {
+function described(measurement) {
   if (measurement.mode === "greedy") return "Greedy, one completion per task";
   return `${counted(measurement.samples, "completion")} per task at temperature ${number(measurement.temperature)}`;
 }
 
 // The ways of sampling of one evaluation, or the first that two both have: {name, style, m, evaluation}.
-export function columnsOf(measured) {
+function columnsOf(measured) {
   if (measured.length === 1)
     return measured[0].measurements.map((m) => ({ name: described(m), style: "after", m, evaluation: measured[0] }));
   const mode = MODES.find((one) => measured.every((evaluation) => measuredIn(evaluation, one)));
@@ -77,7 +60,7 @@ function headline(measured, comparisons, tasks) {
   return [`What the model can do on ${tasks}s was not measured.`, "", "none"];
 }
 
-export function hero(measured, comparisons, { tasks = "task", cards = [] } = {}) {
+function hero(measured, comparisons, { tasks = "task", cards = [] } = {}) {
   const [text, lead, how, told] = headline(measured, comparisons, tasks);
   const panels = MODES.map((mode) => panel(measured, comparisons, mode, mode === told)).filter(Boolean);
   return el(
@@ -193,7 +176,7 @@ function matrix(caption, columns, rows) {
 }
 const isText = (value) => typeof value === "string";
 
-export function levels(caption, first, columns, rows) {
+function levels(caption, first, columns, rows) {
   const shares = (cell) => columns.map((column) => ({ style: column.style, ...cell(column) }));
   const named = (name, note) => (note ? [name, el("span.note", " " + note)] : name);
   const made = rows
@@ -203,9 +186,9 @@ export function levels(caption, first, columns, rows) {
   return made.length > 0 && bars(caption, first, names, made);
 }
 
-export const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
+const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
 
-export function funnel(columns) {
+function funnel(columns) {
   const { stages } = columns.at(-1).evaluation;
   const known = new Set(columns.flatMap(({ m }) => Object.keys(m.stopped_at ?? {})));
   const own = columns.at(-1).evaluation.grader_stages ?? [];
@@ -256,16 +239,15 @@ function tally(caption, first, columns, counts, all) {
 
 const asked = ({ m }) => m.graded + m.faulted + unwritten(m);
 
-export function groups(columns) {
+function groups(columns) {
   return ["difficulty", "kind"].map((column) => {
-    const of = ({ m }) => m.details?.groups?.[column] ?? (column === "kind" && !m.details ? m.kinds : null);
+    const of = ({ m }) => m.details?.groups?.[column] ;
     const names = keys(columns, of);
     if (names.length < 2) return null;
     const cell = (name) => (one) => {
       const found = of(one)?.[name];
-      const share = found?.rate?.value ?? (found?.graded ? found.passed / found.graded : null);
-      const rate = found?.rate ? rateText(found.rate) : percent(share);
-      return { share, text: finite(found?.mean_reward) ? `${rate}, reward ${number(found.mean_reward)}` : rate };
+      const rate = rateText(found?.rate);
+      return { share: found?.rate?.value, text: finite(found?.mean_reward) ? `${rate}, reward ${number(found.mean_reward)}` : rate };
     };
     const tasks = (name) => Math.max(...columns.map((one) => of(one)?.[name]?.tasks ?? 0));
     const rows = names.map((name) => [name, cell(name), counted(tasks(name), "task")]);
@@ -307,7 +289,7 @@ function speed(columns) {
   ]);
 }
 
-export function turns(columns) {
+function turns(columns) {
   const most = Math.max(0, ...columns.map(({ m }) => m.turns?.asked ?? 0));
   const caption = "Answers that did not pass, asked for again with what the grader said; shares are of first answers";
   const solved = Array.from({ length: most }, (_, n) => [`green by turn ${n + 1}`, at(`turns.green_by.${n + 1}`)]);
@@ -327,7 +309,7 @@ export function turns(columns) {
 }
 
 // How often each flag was raised; `training`: {flags, graded} of a run's own completions.
-export function flags(columns, training = null) {
+function flags(columns, training = null) {
   const sources = columns.map(({ name, m }) => ({ name, flags: m.flags, graded: m.graded }));
   if (training?.graded) sources.push({ name: "in training", ...training });
   const names = keys(sources, (one) => one.flags).sort();
@@ -337,12 +319,12 @@ export function flags(columns, training = null) {
 
 // --------------------------------------------------------------------------------------------------------- pages
 
-export function notices(texts) {
+function notices(texts) {
   const head = el("h2", { id: "notices" }, "Before you rely on this");
   return texts.length > 0 && el("section.notices", { "aria-labelledby": "notices" }, head, list("ul", texts));
 }
 
-export function warnings(measured) {
+function warnings(measured) {
   return measured.flatMap((one) => {
     const sum = (of) => one.measurements.reduce((total, m) => total + (of(m) ?? 0), 0);
     const where = measured.length > 1 ? ` of “${one.name}”` : "";
@@ -388,7 +370,7 @@ const CARD = [
   ["Machine", ({ machine }) => [machine?.system, machine?.gpu].filter(Boolean).join(", ")],
 ];
 
-export const evaluationCard = (one) => CARD.map(([label, of]) => [label, of(one)]);
+const evaluationCard = (one) => CARD.map(([label, of]) => [label, of(one)]);
 
 const READING = [
   "A task passes when every one of its tests passes. pass@k is the chance that at least one of k completions passes, by the unbiased estimator 1 − C(n−c, k) / C(n, k).",
@@ -401,26 +383,23 @@ const READING = [
   "Tokens per second, all together, are by the time in which anything was being written.",
 ];
 
-export function reading() {
+function reading() {
   const words = el("details", el("summary", "What the figures are"), list("ul.words", READING));
   return section("reading", "How to read this", words);
 }
 
 const FAULTS =
   "Completions that could not be written or judged: a failure of ours and not of the model. They have no reward and are in no rate.";
-export const faultsSection = (faults) =>
+const faultsSection = (faults) =>
   faults.length > 0 && section("faults", "Faults", el("p", FAULTS), faultsTable(faults));
 
-export function examples({ groups, faults }, note) {
-  const shown = groups.length > 0 && section("samples", "Completions", el("p.note", note), exampleGroups(groups));
-  return [shown, faultsSection(faults)];
-}
-
-export const CHOICE =
-  "Of each task the middle one by how far its completions came, in the order of the task file, the first of every kind before the second of any.";
+const CHOICE =
+  "Of each task the middle one by how far its completions came; of more tasks than are shown, those at even distances.";
+const samplesSection = (groups) =>
+  groups.length > 0 && section("samples", "Completions", el("p.note", CHOICE), exampleGroups(groups));
 
 // All of one evaluation but its completions.
-export function evaluationSections(evaluation) {
+function evaluationSections(evaluation) {
   const columns = columnsOf([evaluation]);
   const lengthsIn = columns.map(({ m }) => m.details?.lengths_in).find(Boolean) ?? "characters";
   const causes = tally(
@@ -465,7 +444,7 @@ export function evaluationSections(evaluation) {
 }
 
 // All of a comparison but its completions; `measured` are both evaluations.
-export function comparisonSections(measured, comparisons) {
+function comparisonSections(measured, comparisons) {
   const [found] = comparisons;
   if (!found) return [hero(measured, [])];
   const names = measured.map((one) => one.name);

@@ -1,9 +1,5 @@
 // Queues of the graders, for operators: counts, states, unfinished jobs and dead letters.
-import { el, Place, section, table } from "./dom.js";
-import { ask, send } from "./store.js";
-import { count } from "./words.js";
 
-const LOOK_MS = 2000;
 const MOST_JOBS = 50;
 const CHANGES = {
   open: [
@@ -15,9 +11,9 @@ const CHANGES = {
 };
 const COUNTS = ["workers", "slots", "queued", "running", "restarted", "dead_letters"];
 
-export class QueuesView {
+class QueuesView extends View {
   constructor(parameters) {
-    this.title = "Queues";
+    super("Queues", []);
     this.grader = parameters.get("grader");
     this.said = el("p.note", { role: "status" });
     const place = (render) => new Place(el("div"), render);
@@ -27,12 +23,12 @@ export class QueuesView {
     const places = [this.counts, this.jobs, this.letters].map((one) => one.node);
     this.node = section("queues", "Queues", this.said, places);
     this.node.classList.add("first");
-    this.timer = setInterval(() => this.read(), LOOK_MS);
     this.read();
   }
 
-  close() {
-    clearInterval(this.timer);
+  // Queues change though no run does.
+  async changed() {
+    await this.read();
   }
 
   async read() {

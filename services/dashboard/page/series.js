@@ -1,107 +1,127 @@
-// Which series of a run are drawn, how they are called, and in which size. One list for a run and for comparisons.
-import { duration, number, percent } from "./words.js";
+// Which logged series are drawn, and how they are called. One list for every way of training, and for comparisons.
 
-export const FULL = [0, 1];
-export const PARTS = [0, 1, 2, 3, 4, 5].map((n) => "part-" + n);
-export const DASHES = [null, "7 4", "2 3", "10 3 2 3", "4 2", "1 4"];
+const FULL = [0, 1];
+const PARTS = [0, 1, 2, 3, 4, 5].map((n) => "part-" + n);
+const share = { show: percent, range: FULL };
+const both = (key) => [
+  [key, "training"],
+  ["eval_" + key, "held out"],
+];
 
-// key, title, show, and what else a chart needs.
-export const SINGLE = [
-  ["gradus/passed", "Pass rate in training", percent, { range: FULL, note: "of the step's completions" }],
-  ["loss", "Loss", number, {}],
-  ["grad_norm", "Gradient norm", number, { log: true }],
-  ["learning_rate", "Learning rate", number, {}],
-  ["entropy", "Entropy", number, { note: "how undecided the model is about its next token" }],
-  ["kl", "KL to the reference", number, {}],
+// Title, [key, name] of each line, and what else the chart needs. The first line is the one that runs are compared by.
+const CHARTS = [
+  ["Pass rate", [["gradus/passed"]], { ...share, note: "of the step's completions" }],
+  ["Loss", both("loss"), {}],
+  ["KL to the reference", [["kl"]], {}],
+  ["Entropy", [["entropy"]], { note: "how undecided the model is about its next token" }],
+  ["Gradient norm", [["grad_norm"]], { log: true }],
+  ["Learning rate", [["learning_rate"]], {}],
+  ["Groups without signal", [["frac_reward_zero_std"]], { ...share, note: "all completions earned the same" }],
+  ["Cut off", [["completions/clipped_ratio"]], { ...share, note: "completions that reached the length limit" }],
+  ["Faulted", [["gradus/faulted"]], { ...share, note: "completions that could not be judged" }],
+  ["Completion length", ["mean", "max", "min"].map((one) => [`completions/${one}_length`, one]), { note: "tokens" }],
   [
-    "frac_reward_zero_std",
-    "Groups without signal",
-    percent,
-    { range: FULL, note: "prompts whose completions all earned the same" },
+    "Clipped updates",
+    [
+      ["clip_ratio/region_mean", "all"],
+      ["clip_ratio/high_mean", "above"],
+      ["clip_ratio/low_mean", "below"],
+    ],
+    { show: percent, note: "tokens whose ratio was clipped" },
   ],
-  ["completions/clipped_ratio", "Cut off", percent, { range: FULL, note: "completions that reached the length limit" }],
-  ["gradus/faulted", "Faulted", percent, { range: FULL, note: "completions that could not be judged" }],
-];
-// Drawn only where they have something to say.
-export const ONLY_IF_NOT_ZERO = new Set(["gradus/faulted", "completions/clipped_ratio", "kl"]);
-export const CLIPPED = [
-  ["clip_ratio/region_mean", "all"],
-  ["clip_ratio", "all"],
-  ["clip_ratio/high_mean", "above"],
-  ["clip_ratio/low_mean", "below"],
-];
-
-export const SUPERVISED = [
-  ["learning_rate", "Learning rate", number, {}],
-  ["grad_norm", "Gradient norm", number, { log: true }],
-  ["entropy", "Entropy", number, {}],
-  ["mean_token_accuracy", "Tokens predicted right", percent, { range: FULL }],
-  ["rewards/accuracies", "Pairs ranked right", percent, { range: FULL }],
-  ["rewards/margins", "Margin of rewards", number, {}],
-  ["accuracy", "Pairs ranked right by the reward model", percent, { range: FULL }],
-  ["margin", "Margin of the reward model", number, {}],
-  ["eval_perplexity", "Perplexity, held out", number, {}],
-  ["length", "Length of blocks", number, { note: "tokens" }],
-  ["num_tokens", "Tokens seen", number, {}],
+  [
+    "Trainer against generation server",
+    [
+      ["generation/sync_logprob_difference_max", "after a sync, largest"],
+      ["sampling/sampling_logp_difference/max", "of sampled tokens, largest"],
+      ["sampling/sampling_logp_difference/mean", "of sampled tokens, mean"],
+    ],
+    { log: true, note: "difference of log-probabilities" },
+  ],
+  ["Tokens predicted right", both("mean_token_accuracy"), share],
+  ["Pairs ranked right", both("rewards/accuracies"), share],
+  ["Margin of rewards", both("rewards/margins"), {}],
+  ["Pairs ranked right by the reward model", both("accuracy"), share],
+  ["Margin of the reward model", both("margin"), {}],
+  ["Perplexity, held out", [["eval_perplexity"]], {}],
+  ["Time per step", [["step_time"]], { show: duration }],
 ];
 
-export const COMPARED = [
-  ["reward", "Reward", number, { range: FULL }, "large"],
-  ["eval_loss", "Loss on what was held out", number, {}, "medium"],
-  ...SINGLE.slice(0, 8).map((one) => [...one, "medium"]),
-  ["completions/mean_length", "Completion length", number, { note: "tokens" }, "medium"],
-  ["step_time", "Time per step", duration, {}, "medium"],
-];
-
-export const LENGTHS = ["mean", "max", "min"];
-export const TIMES = ["generate", "grade", "update"];
-export const PARITY = [
-  ["generation/sync_logprob_difference_max", "after a sync, largest"],
-  ["sampling/sampling_logp_difference/max", "of sampled tokens, largest"],
-  ["sampling/sampling_logp_difference/mean", "of sampled tokens, mean"],
-];
-
-export const REPAIRED = ["turns/repaired", "repaired, of those asked again"];
-
-const TAKEN = new Set([
-  ...[...SINGLE, ...PARITY, ...CLIPPED, REPAIRED].map(([key]) => key),
-  ...TIMES.map((part) => `time/${part}_s`),
-  ...LENGTHS.map((stat) => `completions/${stat}_length`),
-  ...["reward", "reward_std", "rewards/gradus/mean", "rewards/gradus/std", "gradus/cached"],
-  ...["step_time", "time", "epoch", "eval_loss", "num_tokens"],
-]);
+// Title, how keys begin, a word before the rest of the key, and what else the chart needs.
 const FAMILIES = [
-  ...["gradus/component/", "gradus/stage/", "gradus/flag/"],
-  ...["turns/pass_by_", "turns/tokens_", "turns/stopped/"],
+  ["Parts of the reward", "gradus/component/", "", { isStacked: true }],
+  ["Flags", "gradus/flag/", "", { show: percent, note: "share of the verdicts", isNamed: true }],
+  ["Pass rate by turn", "turns/pass_by_", "by turn ", share],
+  ["Tokens per turn", "turns/tokens_", "turn ", {}],
+  ["Why chains end", "turns/stopped/", "", { ...share, isStacked: true }],
+  ["Parts of a step", "time/", "", { show: duration, isStacked: true }],
 ];
-export const isFurther = (name) => !TAKEN.has(name) && !FAMILIES.some((prefix) => name.startsWith(prefix));
 
-export const family = (values, prefix) =>
-  Object.keys(values)
-    .filter((name) => name.startsWith(prefix))
-    .sort();
-export const anything = (column) => (column ?? []).some((value) => value !== null && value !== 0);
-export const some = (column) => (column ?? []).some((value) => value !== null);
-// An axis that series are drawn over has a name and, by step, a value.
-export const AXES = { step: "steps", tokens: "tokens", time: "time" };
-export function axisOf(log, axis) {
-  const { steps, values } = log;
-  if (axis === "tokens") return { xName: "tokens", at: along(steps, values.num_tokens) };
-  const times = values.time ?? [];
-  const start = times.find((value) => value !== null);
-  const [xName, unit] = times.at(-1) - start > 3 * 3600 ? ["hours", 3600] : ["minutes", 60];
-  const spent = times.map((value) => value && (value - start) / unit);
-  return { xName, fractions: true, at: along(steps, spent) };
+// The value of an axis by step: null where there is none.
+const AXES = {
+  step: ["steps", (step) => step],
+  epoch: ["epochs", (_, row) => row.epoch],
+  tokens: ["tokens", (_, row) => row.num_tokens],
+  time: ["minutes", (_, row) => (finite(row.time) ? row.time / 60 : null)],
+};
+
+const some = (column) => (column ?? []).some((value) => value !== null);
+// What runs are compared by beside CHARTS.
+const REWARD = ["Reward", [["reward"]], { range: FULL }];
+const HELD_OUT = ["Loss on what was held out", [["eval_loss"]], {}];
+const DASHES = [undefined, [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 4]];
+
+const anything = (column) => (column ?? []).some((value) => value !== null && value !== 0);
+const last = (column) => [...(column ?? [])].reverse().find((value) => value !== null) ?? null;
+
+// The lines of a chart, of those series that hold anything; held-out values are measured now and then.
+function linesOf(keys, values) {
+  const known = keys.filter(([key]) => anything(values[key]));
+  const measured = ([key]) => key.startsWith("eval_");
+  const line = (one, n) => ({ name: one[1], colour: one[1] ? PARTS[n % 6] : "after", y: values[one[0]], measured: measured(one) });
+  return known.map(line);
 }
-// The value at a step, on a straight line between the steps that have one; null outside of them.
-function along(steps, column) {
-  const known = steps.map((step, n) => [step, column?.[n] ?? null]).filter(([, value]) => value !== null);
-  return (step) => {
-    const n = known.findIndex(([at]) => at >= step);
-    if (n < 0) return null;
-    const [[before, low], [after, high]] = [known[Math.max(0, n - 1)], known[n]];
-    if (after === step) return high;
-    return n === 0 ? null : low + ((high - low) * (step - before)) / (after - before);
-  };
+
+function familyLines(prefix, word, values) {
+  const keys = Object.keys(values).filter((key) => key.startsWith(prefix) && anything(values[key]));
+  // What does not occur in a step is not logged.
+  const filled = (value, n) => value ?? (finite(values.reward?.[n]) ? 0 : null);
+  return keys.sort().map((key, n) => ({
+    name: word + key.slice(prefix.length).replace(/_s$/, ""),
+    colour: PARTS[n % 6],
+    dash: n < 6 ? undefined : [5, 3],
+    y: values[key].map(filled),
+  }));
 }
-export const last = (column) => [...(column ?? [])].reverse().find((value) => value !== null) ?? null;
+
+function running(column) {
+  const window = Math.max(2, Math.floor(column.length / 10));
+  return column.map((value, n) => {
+    const kept = column.slice(Math.max(0, n - window + 1), n + 1).filter(finite);
+    return value === null ? null : kept.reduce((sum, one) => sum + one, 0) / kept.length;
+  });
+}
+
+// All charts of a log: Reward first, which is large.
+function drawLog({ steps: x, values, steps_per_point: width }, draw) {
+  const { reward = [], reward_std: spread = [] } = values;
+  const around = (sign) => reward.map((mean, n) => (finite(mean) && finite(spread[n]) ? mean + sign * spread[n] : null));
+  const more = spread.map((value) => (value === null ? "" : " ± " + number(value)));
+  draw("Reward", "large", {
+    x,
+    range: FULL,
+    note: [width > 1 && `each point is the mean of ${width} steps`, spread.length && "the band is one standard deviation"]
+      .filter(Boolean)
+      .join("; "),
+    lines: [
+      { name: "reward", colour: "after", faint: true, y: reward, low: around(-1), high: around(1), more },
+      { name: "running mean", colour: "after", bold: true, y: running(reward), silent: true },
+    ],
+  });
+  for (const [title, keys, more_] of CHARTS) draw(title, "small", { x, ...more_, lines: linesOf(keys, values) });
+  for (const [title, prefix, word, more_] of FAMILIES)
+    draw(title, "small", { x, ...more_, lines: familyLines(prefix, word, values) });
+}
+
+const DRAWN = new Set([...CHARTS.flatMap(([, keys]) => keys.map(([key]) => key)), "reward", "reward_std", "time", "epoch"]);
+const isFurther = (key) => !DRAWN.has(key) && !FAMILIES.some(([, prefix]) => key.startsWith(prefix));

@@ -1,140 +1,72 @@
-// The answers of the server, events for the views when they change, and the base of views. A file holds its answers.
+// The answers of the server, and the runs that views show, asked for again and again. A file holds its answers.
 
 const data = document.getElementById("data");
-export const inlined = data && JSON.parse(data.textContent);
-const SOON_MS = 700;
-const AGAIN_MS = 5000;
+const inlined = data && JSON.parse(data.textContent);
+const LOOK_MS = 2000;
 
-export async function ask(path, parameters = {}) {
-  const key = () => [path, ...Object.entries(parameters).map(([name, value]) => `&${name}=${value}`)].join("");
-  if (inlined) return inlined.answers[key()];
+async function ask(path, parameters = {}) {
+  if (inlined) return inlined.answers[path];
   const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
-  const query = new URLSearchParams(given);
-  const answer = await fetch(path + (query.size ? "?" + query : ""), { headers: { accept: "application/json" } });
-  if (answer.status === 401) location.assign("/enter");
-  if (!answer.ok)
-    throw new Error((await answer.json().catch(() => ({}))).detail ?? `the server answered ${answer.status}`);
-  return answer.json();
+  return request(path + "?" + new URLSearchParams(given), {});
 }
 
-export async function send(method, path, body) {
+const send = (method, path, body) => request(path, { method, body: body && JSON.stringify(body) });
+
+async function request(address, how) {
   const headers = { accept: "application/json", "content-type": "application/json" };
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  const answer = await fetch(address, { headers, ...how });
   if (answer.status === 401) location.assign("/enter");
   const told = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(told.detail ?? `the server answered ${answer.status}`);
   return told;
 }
 
-class Store extends EventTarget {
-  constructor() {
-    super();
-    this.runs = new Map();
-    this.folder = "";
-    this.leftOut = false;
-    this.hasQueues = false;
-    this.skew = 0;
-    this.connected = null;
-  }
+const store = {
+  runs: new Map(),
+  views: new Set(),
+  version: 0,
+  skew: 0,
 
   get now() {
     return Date.now() / 1000 + this.skew;
-  }
+  },
 
-  tell(kind, detail = {}) {
-    this.dispatchEvent(new CustomEvent(kind, { detail }));
-  }
-
-  async readAll() {
-    const told = await ask("/api/runs");
-    if (!told) return;
+  // Asks what changed, and waits until those who show it have read it.
+  async look() {
+    const told = (await ask("/api/runs", { since: this.version })) ?? { runs: [], ids: [] };
     this.skew = told.now - Date.now() / 1000;
-    this.folder = told.folder;
-    this.leftOut = told.left_out;
-    this.hasQueues = told.has_queues;
-    this.runs = new Map(told.runs.map((run) => [run.id, run]));
-    this.tell("runs", { all: true });
-  }
+    Object.assign(this, { version: told.version, folder: told.folder, leftOut: told.left_out, hasQueues: told.has_queues });
+    const gone = [...this.runs.keys()].filter((id) => !told.ids.includes(id));
+    for (const id of gone) this.runs.delete(id);
+    for (const run of told.runs) this.runs.set(run.id, run);
+    const ids = [...gone, ...told.runs.map((run) => run.id)];
+    await Promise.all([...this.views].map((view) => view.changed(ids)));
+  },
 
-  listen() {
-    const source = new EventSource("/events");
-    source.onopen = () => this.reconnected();
-    source.onerror = () => {
-      this.setConnected(false);
-      // A browser tries again by itself unless the answer was a refusal.
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.listen(), AGAIN_MS);
-    };
-    source.onmessage = (event) => this.take(JSON.parse(event.data));
-  }
+  async follow(showConnection) {
+    if (!document.hidden)
+      await this.look().then(
+        () => showConnection(true),
+        () => showConnection(false),
+      );
+    setTimeout(() => this.follow(showConnection), LOOK_MS);
+  },
+};
 
-  // Whatever was missed while the connection was away is asked for anew.
-  reconnected() {
-    this.readAll().then(
-      () => this.setConnected(true),
-      () => this.setConnected(false),
-    );
-  }
-
-  setConnected(value) {
-    this.connected = value;
-    this.tell("connection");
-  }
-
-  take(news) {
-    if (news.all) return this.reconnected();
-    for (const id of news.gone ?? []) this.runs.delete(id);
-    for (const run of news.runs ?? []) this.runs.set(run.id, run);
-    const ids = [...(news.gone ?? []), ...(news.runs ?? []).map((run) => run.id)];
-    if (ids.length) this.tell("runs", { ids });
-  }
-}
-
-export const store = new Store();
-
-// Kept by the browser, if it lets a page keep anything.
-export function kept(name, value) {
-  try {
-    if (value !== undefined) localStorage.setItem(name, value);
-    return localStorage.getItem(name);
-  } catch {
-    return null;
-  }
-}
-
-// Calls `action` soon after it was asked to, and never twice at a time.
-export function soon(action) {
-  let timer = null;
-  let running = false;
-  let again = false;
-  const go = async () => {
-    timer = null;
-    running = true;
-    try {
-      await action();
-    } finally {
-      running = false;
-      if (again) ask_();
-    }
-  };
-  function ask_() {
-    again = running;
-    if (!running && timer === null) timer = setTimeout(go, SOON_MS);
-  }
-  return Object.assign(ask_, { stop: () => clearTimeout(timer) });
-}
-
-// A page that reads its data again soon after one of its runs changed.
-export class View {
+// A page that reads its data again when one of its runs changed.
+class View {
   constructor(title, ids) {
     this.title = title;
-    this.refresh = soon(() => this.read());
-    this.listener = ({ detail }) => (detail.all || detail.ids.some((id) => ids.includes(id))) && this.refresh();
-    store.addEventListener("runs", this.listener);
+    this.ids = ids;
+    store.views.add(this);
+  }
+
+  async changed(ids) {
+    if (ids.some((id) => this.ids.includes(id))) await this.read();
   }
 
   close() {
-    store.removeEventListener("runs", this.listener);
-    this.refresh.stop();
+    store.views.delete(this);
     this.closed = true;
   }
 }

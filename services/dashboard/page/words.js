@@ -1,10 +1,10 @@
 // Numbers and names as the page shows them.
 
-export const NOTHING = "–";
-export const finite = (value) => typeof value === "number" && Number.isFinite(value);
+const NOTHING = "–";
+const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
 // At most `digits` significant digits, without trailing zeros: 0.531, 17, 12,400.
-export function number(value, digits = 3) {
+function number(value, digits = 3) {
   if (!finite(value)) return NOTHING;
   let text;
   if (value === 0 || (Math.abs(value) >= 1e-4 && Math.abs(value) < 1e7)) {
@@ -15,7 +15,7 @@ export function number(value, digits = 3) {
 }
 
 // 42.6%. What is not quite all or nothing is not rounded to it.
-export function percent(value) {
+function percent(value) {
   if (!finite(value)) return NOTHING;
   const text = (100 * value).toFixed(1);
   if (text === "100.0" && value < 1) return "> 99.9%";
@@ -23,7 +23,7 @@ export function percent(value) {
   return text.replace("-", "\u2212") + "%";
 }
 
-export function duration(seconds) {
+function duration(seconds) {
   if (!finite(seconds) || seconds < 0) return NOTHING;
   if (seconds === 0) return "0 s";
   if (seconds < 0.1) return number(1000 * seconds) + " ms";
@@ -36,19 +36,22 @@ export function duration(seconds) {
 }
 
 // With its sign, to so many digits after the point, or to three significant ones.
-export function signed(value, places) {
+function signed(value, places) {
   if (!finite(value)) return NOTHING;
   const text = places === undefined ? number(value) : value.toFixed(places).replace("-", "\u2212");
   return Number(text.replace("\u2212", "-")) === 0 ? text.replace("\u2212", "") : (value > 0 ? "+" : "") + text;
 }
 
-export const count = (value) => (finite(value) ? Math.round(value).toLocaleString("en") : NOTHING);
-export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
-export const ago = (time, now) => (time ? duration(Math.max(0, Math.round(now - time))) + " ago" : NOTHING);
+const count = (value) => (finite(value) ? Math.round(value).toLocaleString("en") : NOTHING);
+const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+const ago = (time, now) => (time ? duration(Math.max(0, Math.round(now - time))) + " ago" : NOTHING);
 // A difference of two shares in percentage points.
-export const points = (value) => signed(100 * value, 1);
+const points = (value) => signed(100 * value, 1);
+// 12,000,000 has no room beneath a chart.
+const compact = new Intl.NumberFormat("en", { notation: "compact" });
+const inShort = (value) => (value < 1e5 ? value.toLocaleString("en") : compact.format(value));
 // Beside an axis there is no room, and values are round.
-export const onAxis = new Map([
+const onAxis = new Map([
   [percent, (value) => number(100 * value) + "%"],
   [duration, (value) => number(value) + " s"],
 ]);
@@ -56,8 +59,8 @@ export const onAxis = new Map([
 // One end of an interval of shares; like `percent`, it is 0 or 100 only when it is just that.
 const end = (share) =>
   (100 * (share === 0 || share === 1 ? share : Math.min(0.999, Math.max(0.001, share)))).toFixed(1) + "%";
-export const interval = (rate) => (finite(rate?.low) ? `${end(rate.low)} to ${end(rate.high)}` : NOTHING);
-export const rateText = (rate) => (rate ? `${percent(rate.value)} (${interval(rate)})` : NOTHING);
-export const shareText = (some, all) => (all ? `${count(some)} (${percent(some / all)})` : NOTHING);
-export const spread = (found) =>
+const interval = (rate) => (finite(rate?.low) ? `${end(rate.low)} to ${end(rate.high)}` : NOTHING);
+const rateText = (rate) => (rate ? `${percent(rate.value)} (${interval(rate)})` : NOTHING);
+const shareText = (some, all) => (all ? `${count(some)} (${percent(some / all)})` : NOTHING);
+const spread = (found) =>
   found ? `${number(found.mean)} (${number(found.p50)} · ${number(found.p90)} · ${number(found.p99)})` : NOTHING;

@@ -41,7 +41,8 @@ SAYS = {
 
 def problem(verb: str, number: int) -> tuple[str, str, str]:
     """A prompt that ends in an unfinished definition, its tests, and the rest of the definition."""
-    name, sign = f"{verb}_{number}", VERBS[verb]
+    name = f"{verb}_{number}"
+    sign = VERBS[verb]
     ask = (
         f"(** {SAYS[verb].format(name=name, number=number)}\n  >>> {name} 1\n*)\nlet {name} (x :"
         " int) : int =\n"

@@ -10,7 +10,8 @@ from tests.conftest import free_port
 from tests.e2e.reference_users.user import User
 
 if __name__ == "__main__":
-    name, folder = sys.argv[1], Path(sys.argv[2])
+    name = sys.argv[1]
+    folder = Path(sys.argv[2])
     folder.mkdir(parents=True)
     user: User = importlib.import_module(f"tests.e2e.reference_users.{name}").USER
     user.follow(folder.resolve(), free_port(), free_port())

@@ -10,23 +10,24 @@ from pathlib import Path
 
 from tests.e2e.reference_users.autotune import write_rows
 from tests.e2e.reference_users.ocamler_grpo import SERVICE
-from tests.e2e.reference_users.user import User
+from tests.e2e.reference_users.user import ROOT, User
 from tests.tiny_models import make_model
-from trainer.models.merge import CONVERTERS
+from trainer.models.merge import CONVERTER
 
+LM_EVAL = ROOT / "tests" / "cases" / "lm_eval"
 WINDOW = 32768
 GATES = """
 model: runs/rust_gpt_oss_20b/final
 gates:
-  - {name: everything was graded, of: runs/eval/answers/results.json, metric: "measurements[mode=sampled].faulted",
-     bound: value, at_most: 0}
-  - {name: questions, of: runs/eval/choices-after/choices.json, against: runs/eval/choices-before/choices.json,
-     metric: accuracy, at_least: -1}
-"""  # noqa: E501
+  - {name: everything was graded, of: runs/eval/answers/results.json,
+     metric: "measurements[mode=sampled].faulted", bound: value, at_most: 0}
+  - {name: questions, of: runs/eval/mmlu-after, against: runs/eval/mmlu-before,
+     metric: "results.own_questions.acc,none", at_least: -1}
+"""
 
 
 def has_converter() -> bool:
-    return "LLAMA_CPP_DIR" in os.environ or any(map(shutil.which, CONVERTERS))
+    return "LLAMA_CPP_DIR" in os.environ or shutil.which(CONVERTER, os.F_OK) is not None
 
 
 def prepare(folder: Path) -> None:
@@ -56,11 +57,8 @@ def prepare(folder: Path) -> None:
             }
         )
     write_rows(folder / "tasks.jsonl", tasks)
-    asked = {"choices": ["one", "two", "three", "four"], "subject": "counting"}
-    write_rows(
-        folder / "questions.jsonl",
-        [{**asked, "question": f"Count {n}.", "answer": n % 4} for n in range(8)],
-    )
+    for when in ("before", "after"):
+        shutil.copytree(LM_EVAL / when, folder / "runs" / "eval" / f"mmlu-{when}")
     pairs = [
         {"prompt": f"Add {n}.", "chosen": f"fn f() {{ {n} }}", "rejected": "I cannot."}
         for n in range(20)
@@ -150,11 +148,11 @@ USER = User(
             ),
         ],
         "gradus eval": ["--max-new-tokens", "8", "--limit", "2"],
-        "gradus eval-choices": ["--limit", "2"],
         "gradus model": ["--dry-run"],
     },
     not_run={
-        "gradus pairs": "answers of an untrained model all earn nothing, so they make no pairs"
+        "gradus pairs": "answers of an untrained model all earn nothing, so they make no pairs",
+        "lm_eval": "MMLU's questions are on the hub; tests/integrations/test_lm_eval.py runs it",
     },
     # Without the converter of llama.cpp, the command says how to get one.
     statuses={"gradus merge runs/sft_rust_gpt_oss_20b --out": 0 if has_converter() else 2},

@@ -76,9 +76,9 @@ class User:
     def unused(self) -> list[str]:
         """Beginnings that no command of the guide has."""
         starts = {*self.smaller, *self.not_run, *self.statuses}
-        return sorted(
-            start for start in starts if not any(one.startswith(start) for one in self.commands())
-        )
+        for command in self.commands():
+            starts = {start for start in starts if not command.startswith(start)}
+        return sorted(starts)
 
     def follow(self, folder: Path, port: int, page_port: int) -> None:
         """Run every command in the folder, in order, and check what is left. The ports are free."""
@@ -163,7 +163,8 @@ def _run(words: Sequence[str], folder: Path, status: int) -> None:
 @contextmanager
 def _serving(words: Sequence[str], folder: Path) -> Iterator[None]:
     """Inside the block the server runs. Raises AssertionError where it ends or does not answer."""
-    log, port = folder / f"{words[1]}.log", words[words.index("--port") + 1]
+    log = folder / f"{words[1]}.log"
+    port = words[words.index("--port") + 1]
     with log.open("w") as output:
         server = subprocess.Popen(
             _program(words), cwd=folder, env=_environment(folder), stdout=output, stderr=output

@@ -83,7 +83,8 @@ async def cost(reward: Callable[[str], Awaitable[Any]], n: int) -> dict[str, lis
     from gradus.client import RewardClient
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
-    numbers, found = itertools.count(), {}
+    numbers = itertools.count()
+    found = {}
     client = RewardClient(SERVICE, batch_size=n)
     processes = [os.getpid(), int(os.environ["SERVICE_PID"])]
 
@@ -105,9 +106,11 @@ async def cost(reward: Callable[[str], Awaitable[Any]], n: int) -> dict[str, lis
                 )
                 for _ in range(n)
             ]
-            cpu_before, began_at = cpu_s(*processes), time.perf_counter()
+            cpu_before = cpu_s(*processes)
+            began_at = time.perf_counter()
             rewards = await way(texts)
-            seconds, cpu_after = time.perf_counter() - began_at, cpu_s(*processes)
+            seconds = time.perf_counter() - began_at
+            cpu_after = cpu_s(*processes)
             assert rewards == [1.0] * n, rewards
             cpu = [after - before for before, after in zip(cpu_before, cpu_after, strict=True)]
             found.setdefault(way.__name__, []).append([seconds, *cpu])
@@ -124,7 +127,8 @@ def run(work: Awaitable[None]) -> None:
 class Characters:
     """A tokenizer of single characters, with one token that ends a turn."""
 
-    eos_token, eos_token_id = "<|im_end|>", 1
+    eos_token = "<|im_end|>"
+    eos_token_id = 1
 
     def __call__(self, text: str = "", **_: Any) -> dict[str, Any]:
         import torch

@@ -62,10 +62,8 @@ async def trl():
 
 
 async def verl():
-    row, options = (
-        first_row("verl"),
-        dict(one.split("=", 1) for one in arguments("verl") if "=" in one),
-    )
+    row = first_row("verl")
+    options = dict(one.split("=", 1) for one in arguments("verl") if "=" in one)
     name = options["reward.custom_reward_function.path"].removeprefix("pkg://")
     function = function_at(f"{name}.{options['reward.custom_reward_function.name']}")
     deadline_s = float(options["+reward.custom_reward_function.reward_kwargs.deadline_s"])

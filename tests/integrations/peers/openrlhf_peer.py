@@ -36,7 +36,9 @@ async def reward(url, text):
     params = SimpleNamespace(max_tokens=9000, logprobs=None)
     found = await executor(url).execute(PROMPT, TASK, params, 90_000, Characters(), Engine(text))
     value = found["reward"]
-    return float(value[0] if isinstance(value, list) else value) if value is not None else None
+    if value is None:
+        return None
+    return float(value[0] if isinstance(value, list) else value)
 
 
 route = "route" in sys.argv

@@ -25,7 +25,8 @@ async def scored(text, url):
     task = verifiers_peer.own_task(url)
     trace = verifiers_peer.trace_of(task, text)
     for node in trace.nodes:
-        node.token_ids, node.mask = [1, 2, 3], [node.sampled] * 3
+        node.token_ids = [1, 2, 3]
+        node.mask = [node.sampled] * 3
     try:
         await task.score(trace)
         trace.ok = True

@@ -1,0 +1,54 @@
+"""Rows of tasks: the task of a row, submissions to it, and rows that a command has changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradus.contract import GraderName, TaskSubmission, submission_class
+from gradus.row_reader import Row
+from gradus.tasks import TASKS
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """A row with new values, or as it was for a reason."""
+
+    row: Row
+    values: Mapping[str, Any]
+    problem: str | None = None
+    """Why the row is not changed, though it should be."""
+
+    @property
+    def is_new(self) -> bool:
+        return self.values is not self.row.values
+
+
+def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
+    """Return the fields of a row that judge it, flat or under `task`."""
+    if isinstance(values.get("task"), Mapping):
+        return dict(values["task"])
+    return {field: values[field] for field in TASKS[name].model_fields if values.get(field)}
+
+
+def with_task(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a row with other fields of its task, flat or under `task`."""
+    if isinstance(values.get("task"), Mapping):
+        return {**values, "task": {**values["task"], **changes}}
+    return {**values, **changes}
+
+
+def fenced(name: GraderName, code: str) -> str:
+    """Return `code` as a model would write it, behind a fence that is longer than any in it."""
+    if not code or name == "story":
+        return code
+    fence = "`" * (max([2, *map(len, re.findall("`+", code))]) + 1)
+    return f"{fence}{name}\n{code}\n{fence}"
+
+
+def submission_of(name: GraderName, answer: str, task: Any) -> TaskSubmission[Any]:
+    """Return the submission of an answer to a task. Raises ValidationError."""
+    asked = {"id": "answer", "completion": fenced(name, answer), "task": task}
+    return submission_class(name).model_validate(asked)

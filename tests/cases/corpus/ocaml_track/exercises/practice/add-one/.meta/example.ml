@@ -1,1 +1,0 @@
-let add x = x + 1

@@ -1,1 +1,0 @@
-val add : int -> int
