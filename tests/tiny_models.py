@@ -143,12 +143,11 @@ def run_of(config: RunConfig) -> Any:
     from trainer.runs.signals import StopWish
     from trainer.stages.base import stage_for
 
-    stage, device, folder = (
-        stage_for(config),
-        choose_device(config.model),
-        RunFolder(config.output_dir),
-    )
-    options, data = stage.options(device, print), stage.read()
+    stage = stage_for(config)
+    device = choose_device(config.model)
+    folder = RunFolder(config.output_dir)
+    options = stage.options(device, print)
+    data = stage.read()
     run = RunContext(config, options, data, device, folder, StopWish(print), print, None)
     return replace(run, data=stage.completed(run, config.model.name))
 
@@ -158,7 +157,8 @@ def built(config: RunConfig) -> Any:
     from trainer.models.loading import load_tokenizer
     from trainer.stages.base import stage_for
 
-    stage, start = stage_for(config), config.model.name
+    stage = stage_for(config)
+    start = config.model.name
     return stage.make_trainer(run_of(config), start, load_tokenizer(start, config.model))
 
 

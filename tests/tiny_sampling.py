@@ -42,7 +42,8 @@ def sampling_trainer(model: Path, output: Path, *, refill: int, **options: Any) 
         trainer.rounds.append({"step": trainer.state.global_step + 1, "tasks": names})
         return rewards_of(inputs, *others)
 
-    trainer._compute_loss, trainer._calculate_rewards = watched_loss, watched_rewards
+    trainer._compute_loss = watched_loss
+    trainer._calculate_rewards = watched_rewards
     return trainer
 
 

@@ -181,10 +181,14 @@ def ranks() -> None:
     accelerator = Accelerator(cpu=True)
     rank = accelerator.process_index
     generation = object.__new__(vllm_generation.VLLMGeneration)
-    generation.mode, generation.logprobs, generation.generation_kwargs = "server", 0, {}
+    generation.mode = "server"
+    generation.logprobs = 0
+    generation.generation_kwargs = {}
     generation.structured_outputs_regex = None
     generation.temperature = generation.top_p = generation.repetition_penalty = 1
-    generation.top_k, generation.min_p, generation.max_completion_length = 0, None, 8
+    generation.top_k = 0
+    generation.min_p = None
+    generation.max_completion_length = 8
     generation.accelerator = accelerator
 
     def generate(prompts: list[list[int]], n: int, **_: Any) -> dict[str, Any]:
@@ -196,7 +200,10 @@ def ranks() -> None:
 
     def single_turn(rows: list[list[int]], images: None, fields: Any, group: int) -> Any:
         _, made, scores, _ = generation.generate(rows, None, group)
-        return made, [[one[0] for one in row] for row in scores]
+        logprobs = []
+        for row in scores:
+            logprobs.append([one[0] for one in row])
+        return made, logprobs
 
     from trainer.runs.distributed import gathered
 

@@ -49,7 +49,8 @@ def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Pat
     config = written(
         tmp_path, model, stage="sft", data={"dataset": "rows.jsonl", "held_out": 0.1}, sft=options
     )
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    killed = tmp_path / "killed"
+    whole = tmp_path / "whole"
 
     # The process has far more steps to do than it ever will, so that the kill never comes after its
     # end.

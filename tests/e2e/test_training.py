@@ -196,10 +196,10 @@ COMPARED = (
 def curve(run: Path) -> list[Any]:
     """What is compared of each step; one that learns from completions of an earlier step has no
     reward of its own."""
-    return [
-        {name: line[name] for name in COMPARED if name in line}
-        for line in lines(run / "metrics.jsonl")
-    ]
+    compared = []
+    for line in lines(run / "metrics.jsonl"):
+        compared.append({name: line[name] for name in COMPARED if name in line})
+    return compared
 
 
 def groups_of(samples: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
@@ -210,7 +210,8 @@ def groups_of(samples: list[dict[str, Any]], size: int) -> list[list[dict[str, A
 
 
 def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path: Path) -> None:
-    run, reference = tmp_path / "run", tmp_path / "reference"
+    run = tmp_path / "run"
+    reference = tmp_path / "reference"
     # The process has far more steps to do than it ever will, so that the kill never comes after its
     # end.
     process = start(config, "--max_steps", "100000")
@@ -261,7 +262,8 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path:
 def test_a_run_stopped_within_a_round_of_several_updates_is_the_same_run(
     config: Path, tmp_path: Path
 ) -> None:
-    run, reference = tmp_path / "run", tmp_path / "reference"
+    run = tmp_path / "run"
+    reference = tmp_path / "reference"
     rounds = ("--num_iterations", "2", "--save_steps", "3", "--max_steps", "6")
     assert train(config, *rounds, "--output_dir", str(reference)) == 0
     assert {path.name for path in reference.glob("checkpoint-*")} == {

@@ -20,7 +20,8 @@ class Course:
 
         self.said: list[str] = []
         self.pass_rates: list[float] = []
-        self.control, self.state = TrainerControl(), TrainerState()
+        self.control = TrainerControl()
+        self.state = TrainerState()
         self.watch = CollapseWatch(StopWhen(**rules), self.said.append, self.pass_rates)
 
     def step(self, **logs: float) -> bool:

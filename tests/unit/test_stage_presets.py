@@ -118,7 +118,8 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(
 
     config = load_stage(FOLDER / preset)
     kind = "mps" if config.model.device == "mps" else "cuda"
-    device, said = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda"), list[str]()
+    device = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda")
+    said = list[str]()
     stage = stage_for(config)
     made = stage.arguments(stage.options(device, said.append), tmp_path)
     assert made.learning_rate < 1e-3

@@ -189,11 +189,10 @@ def test_preferences_that_go_too_far_from_the_reference_warn_and_end_in_order(
 
 
 def test_a_reward_model_puts_the_better_answer_first(whole: Callable[[str], Path]) -> None:
-    judge, prompts = whole("reward") / "final", [row["prompt"] for row in PREFERENCES]
-    better, worse = (
-        reward_model_scores(judge, prompts, [row[side] for row in PREFERENCES])
-        for side in ("chosen", "rejected")
-    )
+    judge = whole("reward") / "final"
+    prompts = [row["prompt"] for row in PREFERENCES]
+    better = reward_model_scores(judge, prompts, [row["chosen"] for row in PREFERENCES])
+    worse = reward_model_scores(judge, prompts, [row["rejected"] for row in PREFERENCES])
     assert sum(one > other for one, other in zip(better, worse, strict=True)) > 0.9 * len(prompts)
 
 
@@ -290,7 +289,8 @@ def test_adapters_on_weights_of_four_bits_learn_too(
 def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
     name: str, whole: Callable[[str], Path], stage: Callable[..., Path], tmp_path: Path
 ) -> None:
-    first, again = whole(name), tmp_path / "again"
+    first = whole(name)
+    again = tmp_path / "again"
     # What a kill after the checkpoint of step 4 leaves behind, a line of a later step and half a
     # checkpoint included.
     again.mkdir()
@@ -302,8 +302,7 @@ def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
     assert main(stage(name, run="again")) == 0
     assert "resuming from" in (again / "training.log").read_text()
     assert same_weights(first / "final", again / "final")
-    steps = [[line["step"] for line in read_lines(run / "metrics.jsonl")] for run in (first, again)]
-    assert steps[0] == steps[1]
+    assert lines_of(first, "step") == lines_of(again, "step")
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -398,7 +397,8 @@ def test_when_memory_runs_out_batches_get_smaller_and_updates_stay_the_same(
     # is the mean.
     run_out(monkeypatch, name, above=2, at_step=5, where="training_step")
     assert main(stage(name, run="poor", options={"save_steps": 100})) == 0
-    run, poor = whole(name), tmp_path / "poor"
+    run = whole(name)
+    poor = tmp_path / "poor"
     said = (poor / "training.log").read_text()
     cause = (
         "can't allocate memory"
@@ -603,7 +603,8 @@ def test_the_report_of_a_stage_shows_both_losses_and_misses_nothing(
 
     run = answer_in(write_report(whole(name), tmp_path / "report.html"), "/api/run")
     assert run["missing"] == []
-    steps, values = run["metrics"]["steps"], run["metrics"]["values"]
+    steps = run["metrics"]["steps"]
+    values = run["metrics"]["values"]
     together = [
         step
         for n, step in enumerate(steps)

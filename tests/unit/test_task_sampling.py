@@ -90,7 +90,8 @@ def test_a_run_that_was_killed_replaces_as_one_that_was_not(model: Path, tmp_pat
     killed._calculate_rewards = grade_until_the_fourth_step
     with pytest.raises(Killed):
         killed.train()
-    checkpoint, resumed = tmp_path / "killed" / "checkpoint-3", made("killed")
+    checkpoint = tmp_path / "killed" / "checkpoint-3"
+    resumed = made("killed")
     resumed.resume_from(checkpoint)
     resumed.train(resume_from_checkpoint=str(checkpoint))
     assert all(

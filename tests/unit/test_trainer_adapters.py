@@ -159,7 +159,8 @@ def test_saved_adapters_on_experts_come_back_merged_and_say_the_same(model, tmp_
     merged, _ = load_trained(tmp_path / "final", ModelConfig(name="x", device="cpu"), "float32")
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
-        trained, base = trainer.model.eval()(ids).logits, model("qwen3_moe")
+        trained = trainer.model.eval()(ids).logits
+        base = model("qwen3_moe")
         assert torch.allclose(merged.eval()(ids).logits, trained, atol=1e-5)
         untrained, _ = load_trained(base, ModelConfig(name="x", device="cpu"), "float32")
         assert not torch.allclose(untrained(ids).logits, trained, atol=1e-4)

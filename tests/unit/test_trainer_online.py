@@ -94,7 +94,8 @@ def test_tokens_are_watched_only_where_completions_are_graded_early(
     sent: list[Any] = []
     monkeypatch.setattr(trainer, "_send_ahead", sent.extend)
     trainer.asked_early = ["a judge"] if early else ()
-    watched, generate = [], type(trainer.model).generate
+    watched = []
+    generate = type(trainer.model).generate
 
     def seen(self: Any, *given: Any, **named: Any) -> Any:
         watched.append("stopping_criteria" in named)
@@ -129,7 +130,8 @@ def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(
     model: Path, tmp_path: Path
 ) -> None:
     trainer = trainer_of(model, tmp_path)
-    trainer.use_vllm, trainer.vllm_mode = True, "colocate"
+    trainer.use_vllm = True
+    trainer.vllm_mode = "colocate"
     data = {"dataset": "demo:ocaml"}
     config = TrainConfig(
         model={"name": str(model)}, data=data, reward={"grader": "ocaml"}, output_dir=tmp_path

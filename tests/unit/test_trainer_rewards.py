@@ -140,7 +140,8 @@ def test_a_service_that_is_away_stops_the_run_at_once_and_says_what_to_start() -
 
 def test_too_many_faults_stop_the_run_only_after_so_many_steps_in_a_row(url: str) -> None:
     asked = SamplingOptions(url, fault_budget=FaultBudget(share=0.25, steps=3))
-    bad, good = (FAULT, "reward 1"), ("reward 1", "reward 0")
+    bad = (FAULT, "reward 1")
+    good = ("reward 1", "reward 0")
     for completions in (bad, bad, good, bad, bad):
         asked.step(*completions)
     with pytest.raises(

@@ -267,7 +267,8 @@ def _damaged(language: Language, answer: str, a: int, draw: random.Random) -> st
     if fate < 0.9:
         at = draw.randrange(language["head"], len(answer))
         return answer[:at] + answer[at + 1 :]
-    return answer.replace(*language["misspelt"], 1)
+    right, misspelt = language["misspelt"]
+    return answer.replace(right, misspelt, 1)
 
 
 # ---------------------------------------------------------------------- repairs

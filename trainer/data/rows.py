@@ -116,7 +116,7 @@ def read_samples(
     config: RowStage, dataset: str, limit: int | None = None
 ) -> tuple[list[Sample], list[str]]:
     """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
-    columns = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
+    columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
     make = _pair
     reader = _Reader(config.prompt)
     if isinstance(config, SftStage):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -306,6 +306,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         ).all(self._models)
         stops: list[str] = []
         rollout = None
+        build: Callable[..., Any]
         if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build = partial(
