@@ -309,14 +309,14 @@ def test_rows_with_one_prompt_stay_on_one_side_and_the_seed_draws(tmp_path: Path
     drawn = [
         rows_of(SftStage, tmp_path, rows, data={"held_out": 0.25}, seed=seed) for seed in (1, 1, 2)
     ]
-    prompts = [{sample.values["prompt"] for sample in split.held_out} for split in drawn]
-    assert [len(one) for one in prompts] == [5, 5, 5]
-    assert prompts[0] == prompts[1] != prompts[2]
+    prompts = []
     for split in drawn:
-        assert {sample.values["prompt"] for sample in split.train}.isdisjoint(
-            sample.values["prompt"] for sample in split.held_out
-        )
+        held_out = {sample.values["prompt"] for sample in split.held_out}
+        assert len(held_out) == 5
+        assert held_out.isdisjoint(sample.values["prompt"] for sample in split.train)
         assert len(split.train) + len(split.held_out) == 60
+        prompts.append(held_out)
+    assert prompts[0] == prompts[1] != prompts[2]
 
 
 def test_rows_that_are_measured_on_may_not_be_trained_on(tmp_path: Path) -> None:
