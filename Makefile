@@ -185,7 +185,6 @@ bench-full: setup  ## What a submission costs, beside the naive pipeline and the
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 	$(BIN)/python -m tests.bench.rust --rounds 3
 	$(BIN)/python -m tests.bench.story --rounds 3
-	$(BIN)/python -m tests.bench.repetition
 	$(BIN)/python -m tests.bench.broker
 
 .PHONY: bench-compare

@@ -64,9 +64,9 @@ def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrade
         )
         for case in cases
     ]
-    only_cold = OnlyCold(sandbox=ocaml_grader.sandbox)
+    cold_grader = OnlyCold(sandbox=ocaml_grader.sandbox)
     warm = {result.id: result for result in grade_in_order(ocaml_grader, asked, RUBRIC, 2)}
-    cold = {result.id: result for result in grade_in_order(only_cold, asked, RUBRIC, 2)}
+    cold = {result.id: result for result in grade_in_order(cold_grader, asked, RUBRIC, 2)}
     timing = {"flags", "diagnostics", "cpu_ms", "wall_ms"}  # limits are met in different ways
     differ = [
         name

@@ -83,10 +83,9 @@ def test_half_of_the_real_stories_earn_clearly_less_than_all(
 ) -> None:
     differences = []
     for group in found:
-        if any(isinstance(read_story(tidied(text)), Rejected) for text in group.stories):
-            continue
-        whole = graded(story_grader, group, group.stories)
-        half = graded(story_grader, group, group.stories[::2])
-        differences.append(whole.reward - half.reward)
+        read = [read_story(tidied(text)) for text in group.stories]
+        if not any(isinstance(one, Rejected) for one in read):
+            whole = graded(story_grader, group, group.stories).reward
+            differences.append(whole - graded(story_grader, group, group.stories[::2]).reward)
     assert min(differences) > 0
     assert mean(differences) > 0.2

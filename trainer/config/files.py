@@ -54,8 +54,8 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
             if problem:
                 place = (*section, name)
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
-    for *folders, key in PLACES:
-        files = _inside(merged, folders)
+    for parent, key in PLACES:
+        files = merged.get(parent)
         names = files.get(key) if isinstance(files, dict) else None
         if isinstance(names, str):
             files[key] = beside(names, path)

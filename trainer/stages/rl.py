@@ -306,6 +306,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         ).all(self._models)
         stops: list[str] = []
         rollout = None
+        build: Callable[..., Any]
         if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build: Callable[..., Any] = partial(
