@@ -56,7 +56,9 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
     for parent, key in PLACES:
         files = merged.get(parent)
-        names = files.get(key) if isinstance(files, dict) else None
+        if not isinstance(files, dict):
+            continue
+        names = files.get(key)
         if isinstance(names, str):
             files[key] = beside(names, path)
         elif isinstance(names, list):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
+from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 

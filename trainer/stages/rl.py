@@ -309,7 +309,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         build: Callable[..., Any]
         if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
-            build: Callable[..., Any] = partial(
+            build = partial(
                 TurnsTrainer,
                 reward_funcs=[noting(rollout.rewards, judges[0].name, stops)],
                 rollout_func=rollout,

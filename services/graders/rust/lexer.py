@@ -233,7 +233,8 @@ def items(found: Sequence[Token]) -> Iterator[Item]:
         position = end
         if ends or position == len(found):
             yield _item(tuple(found[start:position]), word)
-            start, word = position, None
+            start = position
+            word = None
 
 
 def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:

@@ -345,7 +345,8 @@ def _clauses(text: str) -> tuple[str, str, str | None] | None:
     wish = _wish(rest)
     if wish is None:
         return None
-    role, said = rest[: wish.start()], rest[wish.end() :]
+    role = rest[: wish.start()]
+    said = rest[wish.end() :]
     want, benefit = _split_benefit(said)
     if benefit is None and early is not None:
         benefit = _BENEFIT.sub("", early, count=1)
