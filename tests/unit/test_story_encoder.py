@@ -29,7 +29,10 @@ class Letters:
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         if "untellable" in texts:
             raise InternalFault("this text has no tokens")
-        return [[1, *(ord(letter) + 2 for letter in text)] for text in texts]
+        ids = []
+        for text in texts:
+            ids.append([1, *(ord(letter) + 2 for letter in text)])
+        return ids
 
 
 class Arithmetic:
@@ -86,9 +89,8 @@ def wants(texts: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float
 
 def in_threads(number: int, act: Callable[[int], object]) -> list[object]:
     with ThreadPoolExecutor(number) as pool:
-        return [
-            future.result(SOON_S) for future in [pool.submit(act, index) for index in range(number)]
-        ]
+        futures = [pool.submit(act, index) for index in range(number)]
+        return [future.result(SOON_S) for future in futures]
 
 
 def held(model: Arithmetic, encoder: Encoder, pool: ThreadPoolExecutor) -> None:
