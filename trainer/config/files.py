@@ -55,14 +55,14 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
                 place = (*section, name)
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
     for parent, key in PLACES:
-        files = merged.get(parent)
-        if not isinstance(files, dict):
+        inner = merged.get(parent)
+        if not isinstance(inner, dict):
             continue
-        names = files.get(key)
+        names = inner.get(key)
         if isinstance(names, str):
-            files[key] = beside(names, path)
+            inner[key] = beside(names, path)
         elif isinstance(names, list):
-            files[key] = [beside(str(name), path) for name in names]
+            inner[key] = [beside(str(name), path) for name in names]
     try:
         config = kind.model_validate(merged)
     except ValidationError as error:
