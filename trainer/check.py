@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from gradus.contract import Faulted, Graded, Submission
@@ -56,11 +55,6 @@ def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
         yield (found := _checked("graders", lambda: ready_grader(reward, timeout_s=0)))
         if found[1] is None:
             yield _checked("requirements", lambda: _requirements(config))
-    for service in reward.services:
-        as_asked = reward.for_service(service)
-        yield _checked(
-            f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services")
-        )
     if reward.models:
         yield _checked("reward models", lambda: _reward_models(reward.models))
 

@@ -170,7 +170,7 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
         ({"stage": "rloo"}, {}, "stage: grpo"),
         ({"turns": {"window": 6}}, {}, "no prompt fits"),
         (
-            {"reward": {"grader": "ocaml", "services": [{"grader": "preference"}]}},
+            {"reward": {"grader": "ocaml", "models": [{"path": "judge"}]}},
             {},
             "all turns as one text",
         ),

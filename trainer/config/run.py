@@ -218,35 +218,11 @@ class RewardModelConfig(Section):
         return self.name or label_of(self.path)
 
 
-class ServiceConfig(Section):
-    """A further grader, asked for every completion beside `reward.grader` or without one."""
-
-    grader: GraderName
-    """`preference`, a reward model behind the REST endpoints; or `reward.grader` again, by another
-    rubric."""
-    weight: float = 1.0
-    rubric: RubricName | None = None
-    """None: the grader's default."""
-    name: str | None = None
-    """In metrics, `rewards/<name>/mean`. None: the grader's."""
-    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] | None = None
-    """None: `reward.urls`."""
-    api_key_env: str | None = None
-    """None: `reward.api_key_env`."""
-
-    @property
-    def label(self) -> str:
-        return self.name or self.grader
-
-
 class RewardConfig(Section):
     grader: GraderName | None = None
-    """Judges the tasks. None: reward models alone, here or as services."""
+    """Judges the tasks. None: reward models alone."""
     weight: float = 1.0
     """Weight of the grader's reward beside others."""
-    services: list[ServiceConfig] = []
-    """Further graders; a completion that one of them, or the grader, could not judge earns nothing
-    at all."""
     models: list[RewardModelConfig] = []
     """Reward models in this process. A completion that one judge could not judge gets no reward
     from any."""
@@ -276,38 +252,15 @@ class RewardConfig(Section):
             raise Misuse("reward.grader: is needed for this, and reward models alone were given")
         return self.grader
 
-    def for_service(self, service: ServiceConfig) -> RewardConfig:
-        """These settings with that service in the grader's place, and nothing beside it."""
-        told = {"grader": service.grader, "rubric": service.rubric, "weight": service.weight}
-        where = {
-            "urls": service.urls or self.urls,
-            "api_key_env": service.api_key_env or self.api_key_env,
-        }
-        return self.model_copy(update={**told, **where, "services": [], "models": []})
-
     @model_validator(mode="after")
     def _earns_something(self) -> RewardConfig:
-        if self.grader is None and not self.models and not self.services:
+        if self.grader is None and not self.models:
             raise ValueError("give a grader, reward models, or both")
-        sources = [*(one.label for one in self.services), *(one.label for one in self.models)]
-        labels = [TRLS_NAME_OF_THE_GRADER, *sources]
+        if self.grader == "preference":
+            raise ValueError("a reward model judges no tasks: give models in place of grader")
+        labels = [TRLS_NAME_OF_THE_GRADER, *(one.label for one in self.models)]
         if twins := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"two sources of reward are called {twins[0]}; give each a name")
-        return self
-
-    @model_validator(mode="after")
-    def _asks_each_for_what_it_can_judge(self) -> RewardConfig:
-        if self.grader == "preference":
-            raise ValueError(
-                "a reward model judges no tasks: write services: [{grader: preference}] in place of"
-                " grader"
-            )
-        for service in self.services:
-            if service.grader not in ("preference", self.grader):
-                raise ValueError(
-                    f"services: {service.grader}: the rows have no tasks for it, only for the"
-                    " grader"
-                )
         return self
 
 
@@ -475,7 +428,7 @@ OWN_NAMES = {
     "model_init_kwargs": (
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
-    "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
+    "reward_weights": "set `reward.weight` and those of `reward.models`",
     "disable_tqdm": "leave it out: a bar is drawn on a terminal only",
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"

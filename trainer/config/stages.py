@@ -154,7 +154,7 @@ STAGES: Mapping[str, type[RunConfig]] = {
 PPO = (
     "stage: ppo: PPO is no longer in TRL. Take stage: rloo or stage: grpo, which need no value"
     " model; reward.models gives them a reward model (gradus train reward), beside a grader or"
-    " alone, and reward.services one that is served"
+    " alone"
 )
 
 

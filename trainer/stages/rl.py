@@ -180,8 +180,6 @@ class Rl(Stage[TrainConfig, Tasks]):
         refuse_headless(reward.models)
         if reward.grader is not None:
             _await_grader(reward, run.say)
-        for service in reward.services:
-            _await_grader(reward.for_service(service), run.say, "reward.services")
         run.wish.raise_if_made()
         return self.warm_start(run, start)
 
@@ -392,24 +390,21 @@ class Rl(Stage[TrainConfig, Tasks]):
 STAGES = {"grpo": Rl, "rloo": Rl}
 
 
-def _await_grader(reward: RewardConfig, say: Say, place: str = "reward") -> None:
+def _await_grader(reward: RewardConfig, say: Say) -> None:
     """Raises GradingStopped if the grader does not come: better now than after the warm start."""
     try:
-        say(f"grading by {ready_grader(reward, reward.ready_timeout_s, place)}")
+        say(f"grading by {ready_grader(reward, reward.ready_timeout_s)}")
     except QueueFault as fault:
         raise GradingStopped(f"{fault.message}\n{start_hint(reward)}") from None
 
 
-def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") -> str:
+def ready_grader(config: RewardConfig, timeout_s: float) -> str:
     """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it
-    does not have.
-
-    `place`: where the configuration names it.
-    """
+    does not have."""
     info = asyncio.run(client_of(config).wait_ready(config.judge, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
         raise Misuse(
-            f"{place}.rubric: {info.grader} has no {config.rubric}; it has:"
+            f"reward.rubric: {info.grader} has no {config.rubric}; it has:"
             f" {', '.join(info.rubrics)}"
         )
     rubric = config.rubric or info.rubrics[0]
