@@ -1,4 +1,4 @@
-"""Reward models beside the grader of the tasks: what they are asked, and what is written of them."""
+"""Reward models beside the grader of the tasks: what they are asked and what is kept."""
 
 from __future__ import annotations
 

@@ -195,7 +195,6 @@ def test_a_pass_sees_every_block_once_and_the_next_one_in_another_order() -> Non
     starts = [int(made[n]["input_ids"][0]) for n in range(24)]
     assert sorted(starts[:12]) == sorted(starts[12:]) == list(range(0, 48, 4))
     assert starts[:12] != starts[12:]
-    assert made.passes() == [2.0]
 
 
 def test_the_order_is_the_seeds_and_does_not_depend_on_what_was_read_before() -> None:

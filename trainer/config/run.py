@@ -61,8 +61,6 @@ class ModelConfig(Section):
     load_in_4bit: bool = False
     """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them:
     QLoRA."""
-    load_in_8bit: bool = False
-    """Frozen weights in 8 bits, with LoRA adapters in float32 on them."""
     cpu_threads: Count | None = None
     """Threads that torch may use on the CPU; 1 is fastest for tiny models on a busy machine."""
     fresh: FreshModel = FreshModel()
@@ -70,16 +68,6 @@ class ModelConfig(Section):
     @property
     def is_fresh(self) -> bool:
         return self.name.startswith("fresh:")
-
-    @property
-    def is_quantized(self) -> bool:
-        return self.load_in_4bit or self.load_in_8bit
-
-    @model_validator(mode="after")
-    def _one_number_of_bits(self) -> ModelConfig:
-        if self.load_in_4bit and self.load_in_8bit:
-            raise ValueError("give either load_in_4bit or load_in_8bit, not both")
-        return self
 
 
 def named(value: Any) -> Any:
@@ -408,15 +396,11 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _trains_adapters_on_quantized_weights(self) -> RunConfig:
-        if self.model.is_quantized and self.lora is None:
+        if self.model.load_in_4bit and self.lora is None:
             raise ValueError(
-                f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves"
+                "model.load_in_4bit needs lora: quantized weights cannot be trained themselves"
             )
         return self
-
-
-def _bits(model: ModelConfig) -> str:
-    return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
 
 
 OWN_NAMES = {
@@ -429,7 +413,7 @@ OWN_NAMES = {
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
     "reward_weights": "set `reward.weight` and those of `reward.models`",
-    "disable_tqdm": "leave it out: a bar is drawn on a terminal only",
+    "disable_tqdm": "leave it out: each logged step is a line",
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
     ),
@@ -502,10 +486,10 @@ class TrainConfig(RunConfig):
     def _trains_what_can_be_trained(self) -> TrainConfig:
         by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
         with_vllm = self.generation.backend == "vllm" or self.options.get("use_vllm")
-        if self.model.is_quantized and with_vllm and not by_adapters:
+        if self.model.load_in_4bit and with_vllm and not by_adapters:
             # All other ways hand over whole weights, and quantized ones are packed bytes.
             raise ValueError(
-                f"{_bits(self.model)} with vLLM needs generation: {{backend: vllm, sync: lora}}"
+                "model.load_in_4bit with vLLM needs generation: {backend: vllm, sync: lora}"
             )
         return self
 
@@ -519,7 +503,6 @@ NAMED_ELSEWHERE = {
     "dataset_path": "data.dataset",
     "model_name": "model.name",
     "load_4bit": "model.load_in_4bit",
-    "load_8bit": "model.load_in_8bit",
     "lora_r": "lora.r",
     "lora_alpha": "lora.alpha",
     "lora_dropout": "lora.dropout",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import importlib
 import json
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -31,7 +30,7 @@ from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, checkpoint_to_resume, step_of
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
-from trainer.runs.progress import MetricsFile, ProgressBar
+from trainer.runs.progress import MetricsFile
 from trainer.runs.provenance import write_settings
 from trainer.runs.signals import StopWish
 
@@ -53,7 +52,7 @@ class Stage(ABC, Generic[C, D]):
         "report_to": "none",
     }
     SUMMARY: ClassVar[Any]
-    """A function: a logged line in words, for training.log and the bar."""
+    """A function: a logged line in words, for training.log."""
     SCORES: ClassVar[bool] = False
     """The model ends in one number for the whole text, not in logits of the next token."""
     DATA: ClassVar[str] = "data"
@@ -61,7 +60,6 @@ class Stage(ABC, Generic[C, D]):
 
     def __init__(self, config: C) -> None:
         self.config = config
-        self.title = config.options_name
 
     # ---------------------------------------------------------------------------------------- data
 
@@ -169,8 +167,6 @@ class Stage(ABC, Generic[C, D]):
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
             StopAtStepEnd(run.wish),
         ]
-        if sys.stderr.isatty():
-            ours.append(ProgressBar(self.title, self.SUMMARY))
         try:
             trainer = build(model=model, callbacks=ours, **peft, **parts)
         except (ValueError, NotImplementedError, ImportError) as error:

@@ -230,7 +230,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         if asked is None:
             return None
         rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
-        stage = Sft(
+        return Sft(
             SftStage(
                 model=config.model,
                 lora=config.lora,
@@ -242,16 +242,12 @@ class Rl(Stage[TrainConfig, Tasks]):
                 sft={"completion_only_loss": True, "save_strategy": "no", **asked.sft},
             )
         )
-        stage.title = "warm start"
-        return stage
 
     def _merge(self, trained: Path, target: Path, device: Device) -> None:
         """One whole model in `target`. Adapters on quantized weights go into the weights before
         quantization."""
         if self.config.lora is not None:
-            whole = self.config.model.model_copy(
-                update={"load_in_4bit": False, "load_in_8bit": False}
-            )
+            whole = self.config.model.model_copy(update={"load_in_4bit": False})
             model, tokenizer = load_trained(
                 trained, whole, weights_dtype(device, whole.dtype, frozen=True)
             )
