@@ -112,9 +112,10 @@ def test_texts_become_tokens_with_an_end_after_each_and_are_made_once(
     tokens = loaded(source(file), tmp_path, tokenizer)
     everything = tokens.train.read(0, len(tokens.train)).tolist()
     assert tokenizer.decode(everything) == "let x = 1<|im_end|>let y = 2<|im_end|>"
-    written = (tmp_path / "tokens.train.npy").stat().st_mtime_ns
+    [made] = tmp_path.glob("tokens.train.*.npy")
+    written = made.stat().st_mtime_ns
     loaded(source(file), tmp_path, tokenizer)
-    assert (tmp_path / "tokens.train.npy").stat().st_mtime_ns == written
+    assert made.stat().st_mtime_ns == written
     file.write_text(json.dumps({"text": "let z = 3 and so on"}) + "\n")
     again = loaded(source(file), tmp_path, tokenizer)
     assert tokenizer.decode(again.train.read(0, 100).tolist()) == "let z = 3 and so on<|im_end|>"

@@ -118,20 +118,6 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         LOGGER.info(text)
 
 
-def grpo_summary(logs: Mapping[str, Any]) -> str:
-    """`reward 0.53 ± 0.42  passed 41%  entropy 0.31  0.9 s`, leaving out what was not logged."""
-    parts = [
-        _number("reward {:.3f}", logs.get("reward")) + _number(" ± {:.3f}", logs.get("reward_std")),
-        _number("passed {:.0%}", logs.get("gradus/passed")),
-        _number("entropy {:.3f}", logs.get("entropy")),
-        _number("kl {:.4f}", logs.get("kl")),
-        _number("length {:.0f}", logs.get("completions/mean_length")),
-        _number("faulted {:.0%}", logs.get("gradus/faulted") or None),
-        _number("{:.2f} s/step", logs.get("step_time")),
-    ]
-    return "  ".join(part for part in parts if part)
-
-
 def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
     """A summary of logged numbers: each part is a form and the names that its number may have."""
 
@@ -150,6 +136,16 @@ _LENGTH = ("length {:.0f}", "length")
 _RATE = ("lr {:.2e}", "learning_rate")
 _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
+grpo_summary = _in_words(
+    ("reward {:.3f}", "reward"),
+    ("± {:.3f}", "reward_std"),
+    ("passed {:.0%}", "gradus/passed"),
+    ("entropy {:.3f}", "entropy"),
+    ("kl {:.4f}", "kl"),
+    ("length {:.0f}", "completions/mean_length"),
+    ("faulted {:.0%}", "gradus/faulted"),
+    ("{:.2f} s/step", "step_time"),
+)
 sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
 pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, ("kl {:.3f}", "kl"), _RATE)
 """Summary of preferences and reward models: how often the better answer ranks first, by what

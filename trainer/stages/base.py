@@ -7,14 +7,13 @@ one from its config to its final model, linear on purpose.
 
 from __future__ import annotations
 
-import heapq
 import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic
 
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
@@ -35,7 +34,6 @@ from trainer.runs.provenance import write_settings
 from trainer.runs.signals import StopWish
 
 Say = Callable[[str], None]
-T = TypeVar("T")
 
 MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
 """Defaults that apply when there is something to measure the loss on."""
@@ -218,15 +216,6 @@ class Stage(ABC, Generic[C, D]):
         """Train from the model in `start`, with smaller batches where memory runs out."""
         tokenizer = load_tokenizer(start, run.config.model)
         retry_with_smaller_batches(run, lambda again: self.train_once(again, start, tokenizer))
-
-
-LONGEST = 1000
-"""Texts that a dry run counts the tokens of, the longest by characters: 10,000 would take several
-seconds."""
-
-
-def longest_of(texts: Iterable[T], length: Callable[[T], int]) -> list[T]:
-    return heapq.nlargest(LONGEST, texts, key=length)
 
 
 # ----------------------------------------------------------------------------------------- one run

@@ -45,7 +45,7 @@ from trainer.runs.folder import (
     written_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage, longest_of
+from trainer.stages.base import Say, Stage
 from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
 from trainer.stages.online import GradusRlooTrainer, noting
 from trainer.stages.rows import Sft
@@ -86,8 +86,7 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
         self._refuse_without_template(tokenizer, self.config.model.name)
-        longest = longest_of(self.read().train, lambda one: len(str(self._rendered(one))))
-        kept, left_out = self._fitting(longest, tokenizer)
+        kept, left_out = self._fitting(self.read().train, tokenizer)
         options = self.config.options
         completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
         room = min(window or math.inf, options.get("vllm_max_model_length") or math.inf)
