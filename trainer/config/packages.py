@@ -39,11 +39,6 @@ def _absent_for_model(model: ModelConfig) -> Iterator[str]:
             " 'gradus-rl[quantized]'"
         )
     attention = model.attn_implementation or ""
-    if "/" in attention and not _is_there(KERNELS):
-        yield (
-            f"model.attn_implementation: {attention} needs kernels, which is not installed: pip"
-            " install kernels"
-        )
     if attention in FLASH_ATTENTION and not _is_there(KERNELS):
         module, how = FLASH_ATTENTION[attention]
         if not _is_there(module):

@@ -171,7 +171,7 @@ class Stage(ABC, Generic[C, D]):
             raise Misuse(f"{config.options_name}: {error}") from None
         trainer.remove_callback(PrinterCallback)
         if config.lora is not None:
-            settle(trainer.model, config.lora, run.say)
+            settle(trainer.model, config.lora)
         return trainer
 
     def before_steps(self, run: RunContext[C, D], trainer: Any) -> None:
