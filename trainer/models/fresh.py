@@ -39,12 +39,19 @@ def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed
         return config.name
     if is_leader() and not folder.exists():
         with written_whole(folder) as made:
-            tokenizer = train_tokenizer(texts, config.fresh)
-            architecture = config.name.removeprefix("fresh:")
-            build_model(architecture, config.fresh, tokenizer, seed).save_pretrained(made)
-            tokenizer.save_pretrained(made)
+            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)
     wait_for_all()
     return str(folder)
+
+
+def make_fresh_model(
+    architecture: str, sizes: FreshModel, texts: Iterable[str], folder: Path, seed: int
+) -> None:
+    """Write the untrained model and a tokenizer trained on `texts` to `folder`, as any loader
+    expects them."""
+    tokenizer = train_tokenizer(texts, sizes)
+    build_model(architecture, sizes, tokenizer, seed).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def train_tokenizer(texts: Iterable[str], sizes: FreshModel) -> Any:
