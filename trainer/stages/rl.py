@@ -39,13 +39,14 @@ from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import (
     RunFolder,
+    Say,
     append_lines,
     checkpoint_to_resume,
     step_of,
     written_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage
+from trainer.stages.base import Stage
 from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
 from trainer.stages.online import GradusRlooTrainer, noting
 from trainer.stages.rows import Sft
