@@ -36,7 +36,6 @@ from services.broker.jobs import (
     Job,
     Priority,
     QueueFull,
-    grader_of,
 )
 from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
@@ -227,7 +226,7 @@ class MemoryBroker:
         answered = {job_id: result for job_id, (result, is_cached) in known.items() if is_cached}
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
-        grader = grader_of(jobs)
+        grader = jobs[0].grader
         queue = self._queues[grader]
         bound = self._settings.max_depth
         depth = len(queue) + len(new)
@@ -236,7 +235,7 @@ class MemoryBroker:
             and depth <= 2 * bound
         )
         if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
-            raise QueueFull(grader, self._settings.retry_after_s)
+            raise QueueFull(grader)
         if not queue.queued.jobs:
             queue.queued = _FairQueue()  # virtual times start anew
         for job_id in wanted:

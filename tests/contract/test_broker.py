@@ -660,11 +660,10 @@ async def test_jobs_that_end_at_once_have_outcomes_of_their_own(place: Place) ->
 
 
 async def test_a_full_queue_refuses_the_whole_submission(place: Place) -> None:
-    broker = place.open(BrokerSettings(max_depth=5, retry_after_s=7))
+    broker = place.open(BrokerSettings(max_depth=5))
     await broker.submit(jobs(3))
-    with pytest.raises(QueueFull, match="'ocaml' is full") as refused:
+    with pytest.raises(QueueFull, match="'ocaml' is full"):
         await broker.submit(jobs(3, "more"))
-    assert refused.value.retry_after_s == 7
     assert await broker.depth("ocaml") == 3
     await broker.submit(jobs(2, "few"))
 
