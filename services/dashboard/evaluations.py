@@ -49,7 +49,7 @@ class Evaluation:
 
 
 class Evaluations:
-    """The evaluations below one folder, read again when their files change."""
+    """The evaluations below one folder, read again when a file changes."""
 
     def __init__(self, confined: ConfinedDirectory, folder: Path) -> None:
         self._confined = confined
@@ -59,18 +59,11 @@ class Evaluations:
         """None for those that cannot be read."""
 
     def look(self) -> bool:
-        """Read the files that are new or changed; whether there are any, or some are gone."""
+        """Read all files if one is new, changed or gone; whether that is so."""
         there = {path: identity_of(path) for path in figure_files(self._folder)}
         if there == self._seen:
             return False
-        known = {path for path in there if self._seen.get(path) == there[path]}
-        before = self._found
-        self._found = {}
-        for path in there:
-            if path in known:
-                self._found[path] = before[path]
-            else:
-                self._found[path] = read_evaluation(self._confined, path)
+        self._found = {path: read_evaluation(self._confined, path) for path in there}
         self._seen = there
         return True
 
