@@ -37,13 +37,11 @@ class Evaluation:
     unknown."""
     given: Json
     """The whole file, bounded, with counts in place of its tasks."""
-    file: Path | None = None
+    file: Path
 
     @property
-    def completions(self) -> Path | None:
+    def completions(self) -> Path:
         """Where its completions lie: beside results.json, or beside the file of its name."""
-        if self.file is None:
-            return None
         prefix = "" if self.file.name == "results.json" else f"{self.file.stem}."
         return self.file.with_name(f"{prefix}completions.jsonl")
 
@@ -102,13 +100,9 @@ def figure_files(folder: Path) -> list[Path]:
 
 
 def read_evaluation(confined: ConfinedDirectory, path: Path) -> Evaluation | None:
-    """Read a file of figures; None for one that cannot be read or is no evaluation."""
+    """Read a file of figures, bounded; None for one that cannot be read or is no evaluation."""
     name = path.parent.name if path.name == "results.json" else path.stem
-    return evaluation_of(name, parsed(confined.read(path, MAX_FILE_BYTES) or b""), path)
-
-
-def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Evaluation | None:
-    """Bound what a file holds; None for one that is no evaluation."""
+    given = parsed(confined.read(path, MAX_FILE_BYTES) or b"")
     measured = given.get("measurements") if given else None
     if given is None or not isinstance(measured, list):
         return None
@@ -131,7 +125,7 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
     }
     created = str(given.get("created") or "")[:40]
     figures = tuple(_figures(one) for one in whole["measurements"])
-    return Evaluation(name, created, step_of(name), figures, whole, file)
+    return Evaluation(name, created, step_of(name), figures, whole, path)
 
 
 def _object(given: Any) -> Mapping[str, Any]:
