@@ -185,7 +185,6 @@ bench-full: setup  ## What a submission costs, beside the naive pipeline and the
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 	$(BIN)/python -m tests.bench.rust --rounds 3
 	$(BIN)/python -m tests.bench.story --rounds 3
-	$(BIN)/python -m tests.bench.repetition
 	$(BIN)/python -m tests.bench.broker
 
 .PHONY: bench-compare
@@ -209,7 +208,7 @@ fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,0
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python tools/check_style.py services trainer deploy examples
+	$(BIN)/python tools/check_style.py gradus services trainer corpus tools deploy examples tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

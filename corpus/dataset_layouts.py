@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corpus import rust_text
-from corpus.drafts import Draft, Unusable, id_of, optional_text, passthrough_columns, text_of
+from corpus.drafts import Unusable, drafts, id_of, optional_text, text_of
 from corpus.humaneval import ocaml_task, to_complete
 from corpus.problems import digest
 from corpus.rust_signature import derived_signature
@@ -41,21 +41,15 @@ class Layout:
     """Columns that can be the id; without any of them it is made of the row's text."""
 
 
-def column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Draft]:
-    """One draft per row, in order."""
-    for row in rows:
-        name = ""
-        try:
-            if row.problem is not None:
-                raise Unusable(row.problem)
-            given = [row.values.get(column) for column in layout.named]
-            given = [value for value in given if value not in (None, "")]
-            shown = {column: str(value) for column, value in sorted(row.values.items())}
-            name = id_of(given[0] if given else f"row-{digest(repr(shown))[:12]}")
-            task = {"id": name, **passthrough_columns(row.values), **layout.make(row.values)}
-            yield Draft(row.where, name, task)
-        except Unusable as problem:
-            yield Draft(row.where, name, problem=str(problem))
+def column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Row]:
+    """Yield the row of a task or worked example for each row, in order."""
+
+    def name_of(values: _Values) -> str:
+        given = [values[column] for column in layout.named if values.get(column) not in (None, "")]
+        shown = {column: str(value) for column, value in sorted(values.items())}
+        return id_of(given[0] if given else f"row-{digest(repr(shown))[:12]}")
+
+    return drafts(rows, name_of, layout.make)
 
 
 def _ocamler_eval(values: _Values) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""A draft: a row of a task as an importer made it from foreign material, or why it could make none.
-Judges nothing."""
+"""Rows of tasks made from foreign rows, or why none could be made. Judges nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from gradus.row_reader import Row
 
 MAX_ID_CHARS = 200
 KEPT = ("difficulty", "topics", "tags", "title", "notes", "licence", "license", "source", "kind")
@@ -17,14 +17,23 @@ class Unusable(Exception):
     """This record cannot become a task; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    where: str
-    """`file:line`, or the folder that it was read from."""
-    id: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """A row of a task; empty when there is a problem."""
-    problem: str | None = None
+def drafts(
+    rows: Iterable[Row],
+    name_of: Callable[[Mapping[str, Any]], str],
+    make: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> Iterator[Row]:
+    """Yield the row of a task for each foreign row, in order, with the problem where none can be
+    made of it. `name_of` and `make` raise Unusable."""
+    for row in rows:
+        named: dict[str, Any] = {}
+        try:
+            if row.problem is not None:
+                raise Unusable(row.problem)
+            named = {"id": name_of(row.values)}
+            task = {**named, **passthrough_columns(row.values), **make(row.values)}
+            yield Row(row.where, task)
+        except Unusable as problem:
+            yield Row(row.where, named, str(problem))
 
 
 def text_of(values: Mapping[str, Any], *names: str) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 from corpus import rust_text
 from corpus.drafts import (
-    Draft,
     Unusable,
+    drafts,
     group_of,
     id_of,
     optional_text,
-    passthrough_columns,
     text_of,
 )
 from corpus.ocaml_text import last_beginning, with_tests_run
@@ -33,27 +32,24 @@ _NOT_IMPLEMENTED = "    todo!()\n}\n"
 _Values = Mapping[str, Any]
 
 
-def humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draft]:
-    """Yield one draft per record: `task_id` or `name`, `prompt`, perhaps `declaration`,
-    `canonical_solution`, `test` or `tests`, perhaps `buggy_solution`."""
-    make = {"ocaml": _ocaml, "rust": _rust}[language]
-    for row in rows:
-        name = ""
-        try:
-            if row.problem is not None:
-                raise Unusable(row.problem)
-            values = row.values
-            given = values.get("task_id") or values.get("name")
-            name = id_of(given)
-            said = _language(values)
-            known = LANGUAGES.get(said or "")
-            if known is not language and (known or values.get("language")):
-                raise Unusable(f"language: is {said}, not {language}")
-            task = {"id": name, **make(values), **passthrough_columns(values)}
-            group = group_of(str(given))
-            yield Draft(row.where, name, {**task, "group": group} if group else task)
-        except Unusable as problem:
-            yield Draft(row.where, name, problem=str(problem))
+def humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Row]:
+    """Yield the row of a task for each record: `task_id` or `name`, `prompt`, perhaps
+    `declaration`, `canonical_solution`, `test` or `tests`, perhaps `buggy_solution`."""
+
+    def make(values: _Values) -> dict[str, Any]:
+        said = _language(values)
+        known = LANGUAGES.get(said or "")
+        if known is not language and (known or values.get("language")):
+            raise Unusable(f"language: is {said}, not {language}")
+        group = group_of(str(_name(values)))
+        task = _ocaml(values) if language == "ocaml" else _rust(values)
+        return {**task, "group": group} if group else task
+
+    return drafts(rows, lambda values: id_of(_name(values)), make)
+
+
+def _name(values: _Values) -> Any:
+    return values.get("task_id") or values.get("name")
 
 
 def language_of(rows: Iterable[Row], chosen: str | None) -> GraderName:

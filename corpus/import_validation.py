@@ -1,6 +1,6 @@
-"""Validation of imported drafts: which become tasks, and the findings on each. Writes nothing.
+"""Validation of imported rows: which become tasks, and the findings on each. Writes nothing.
 
-A draft without a reference answer is unproven: that its tests can be passed, nothing shows. What
+A row without a reference answer is unproven: that its tests can be passed, nothing shows. What
 can be shown is: its stub compiles, the tests compile against it, and it does not pass them.
 """
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
-from corpus.drafts import Draft
 from corpus.task_validation import ANSWER, ValidationRules, validate
 from gradus.contract import GraderName
 from gradus.row_reader import Row
@@ -24,24 +23,23 @@ UNPROVEN = "has no reference answer, so nothing shows that its tests can be pass
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    draft: Draft
+    """Whether an imported row is a task."""
+
+    row: Row
     problems: Sequence[str] = ()
     """Why it is no task; none when it is one."""
     warnings: Sequence[str] = ()
 
     @property
     def rejected(self) -> dict[str, Any]:
-        """The row that tells of a rejected draft."""
-        return {
-            "where": self.draft.where,
-            "id": self.draft.id,
-            "reasons": [*self.problems],
-            "row": self.draft.values,
-        }
+        """The row that tells of a rejected one."""
+        values = self.row.values
+        reasons = [*self.problems]
+        return {"where": self.row.where, "id": values.get("id"), "reasons": reasons, "row": values}
 
 
 def decide(
-    drafts: Sequence[Draft],
+    rows: Sequence[Row],
     name: GraderName,
     grader: Grader | None,
     slots: int | None = None,
@@ -49,19 +47,19 @@ def decide(
     full_marks: bool = True,
     proven_only: bool = False,
 ) -> Iterator[Decision]:
-    """Yield one decision per draft, in order. Without a grader, only the rows are looked at."""
-    rows = []
-    for draft in drafts:
-        is_refused = proven_only and draft.problem is None and not _is_proven(draft, name)
-        rows.append(Row(draft.where, draft.values, UNPROVEN if is_refused else draft.problem))
+    """Yield one decision per row, in order. Without a grader, the rows are looked at only."""
+    asked = []
+    for row in rows:
+        is_refused = proven_only and row.problem is None and not _is_proven(row, name)
+        asked.append(replace(row, problem=UNPROVEN) if is_refused else row)
     rules = ValidationRules(needs_solution=False, full_marks=full_marks)
-    for draft, finding in zip(drafts, validate(rows, name, grader, slots, rules), strict=True):
+    for row, finding in zip(rows, validate(asked, name, grader, slots, rules), strict=True):
         warnings = list(finding.warnings)
-        if not _is_proven(draft, name):
+        if not _is_proven(row, name):
             warnings.append(UNPROVEN)
         if grader is None:
             warnings.append(UNGRADED if name == "story" else "was not validated")
-        yield Decision(draft, tuple(finding.problems), tuple(warnings))
+        yield Decision(row, finding.problems, warnings)
 
 
 def decide_without_failing(
@@ -72,35 +70,34 @@ def decide_without_failing(
     *,
     full_marks: bool = True,
 ) -> Iterator[Decision]:
-    """Yield the decisions, with a new one for each draft whose reference answer does not pass: it
+    """Yield the decisions, with a new one for each row whose reference answer does not pass: it
     counts as absent, and as the stub of a task without one."""
     failing = ["\n".join(one.problems).startswith(ANSWER) for one in decisions]
-    drafts = []
+    rows = []
     for decision in compress(decisions, failing):
-        values = decision.draft.values
+        values = decision.row.values
         given = {"stub": values["solution"], **values, "solution": None}
-        drafts.append(replace(decision.draft, values=given))
-    again = decide(drafts, name, grader, slots, full_marks=full_marks)
+        rows.append(replace(decision.row, values=given))
+    again = decide(rows, name, grader, slots, full_marks=full_marks)
     for decision, is_failing in zip(decisions, failing, strict=True):
         if is_failing:
             new = next(again)
-            yield replace(new, warnings=(*new.warnings, DROPPED))
+            yield replace(new, warnings=[*new.warnings, DROPPED])
         else:
             yield decision
 
 
-def decide_examples(drafts: Iterable[Draft]) -> Iterator[Decision]:
-    """Yield one decision per draft of a worked example, which has no tests: an empty one is
-    rejected, and one that repeats an earlier one."""
+def decide_examples(rows: Iterable[Row]) -> Iterator[Decision]:
+    """Yield one decision per worked example, which has no tests: an empty one is rejected, and one
+    that repeats an earlier one."""
     seen: dict[tuple[str, str], str] = {}
-    for draft in drafts:
-        if draft.problem is not None:
-            yield Decision(draft, (draft.problem,))
+    for row in rows:
+        if row.problem is not None:
+            yield Decision(row, [row.problem])
             continue
-        content = (draft.values["prompt"], draft.values["completion"])
-        first = seen.setdefault(content, draft.where)
-        yield Decision(draft, () if first == draft.where else (f"the same as at {first}",))
+        first = seen.setdefault((row.values["prompt"], row.values["completion"]), row.where)
+        yield Decision(row, [] if first == row.where else [f"the same as at {first}"])
 
 
-def _is_proven(draft: Draft, name: GraderName) -> bool:
-    return name == "story" or bool(draft.values.get("solution"))
+def _is_proven(row: Row, name: GraderName) -> bool:
+    return name == "story" or bool(row.values.get("solution"))

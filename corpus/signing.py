@@ -20,8 +20,6 @@ from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 
-LANGUAGES = ("ocaml", "rust")
-
 
 def sign(
     rows: Sequence[Row], name: GraderName, grader: Grader, slots: int | None = None

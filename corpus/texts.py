@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from corpus.drafts import Draft
 from corpus.duplicates import find_duplicates
 from corpus.import_validation import Decision
 from corpus.similarity import words
@@ -27,7 +26,7 @@ _UNSEEN = re.compile(
 """White space other than a tab; control characters, marks without a width, halves of characters."""
 
 
-def text_drafts(paths: Iterable[Path], column: str) -> Iterator[Draft]:
+def text_drafts(paths: Iterable[Path], column: str) -> Iterator[Row]:
     """Every text of files and folders (by name, with those inside), cleaned; rows have it in
     `column`.
 
@@ -64,7 +63,7 @@ def cleaned(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(seen)).strip("\n")
 
 
-def decide_texts(drafts: Sequence[Draft], min_words: int) -> Iterator[Decision]:
+def decide_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Decision]:
     """Yield one decision per draft, in order."""
     problems: dict[str, str] = {}
     usable: list[Row] = []
@@ -82,23 +81,22 @@ def decide_texts(drafts: Sequence[Draft], min_words: int) -> Iterator[Decision]:
         yield Decision(draft, (problem,) if problem else ())
 
 
-def _whole(file: Path) -> Draft:
+def _whole(file: Path) -> Row:
     try:
         text = cleaned(file.read_text(encoding="utf-8-sig"))
-        return Draft(str(file), file.stem, {"text": text, "source": str(file)})
+        return Row(str(file), {"text": text, "source": str(file)})
     except UnicodeDecodeError as error:
-        return Draft(str(file), file.stem, problem=f"is not UTF-8 text, at byte {error.start}")
+        return Row(str(file), {}, f"is not UTF-8 text, at byte {error.start}")
     except OSError as error:
-        return Draft(str(file), file.stem, problem=f"cannot be read: {error.strerror}")
+        return Row(str(file), {}, f"cannot be read: {error.strerror}")
 
 
-def _of_row(row: Row, column: str) -> Draft:
-    name = str(row.values.get("id") or "")
+def _of_row(row: Row, column: str) -> Row:
     try:
         text = cleaned(row.checked().text(column))
-        return Draft(row.where, name, {"text": text, "source": row.where})
     except Misuse as problem:
-        return Draft(row.where, name, problem=str(problem))
+        return Row(row.where, {}, str(problem))
+    return Row(row.where, {"text": text, "source": row.where})
 
 
 def _fault(text: str, min_words: int) -> str | None:

@@ -63,7 +63,8 @@ def loaded(model: Path) -> CountingModel:
 async def texts_of(source: CompletionSource) -> list[list[Any]]:
     """Key and text of each completion, in the order of the plan."""
     asks = asks_of(PROBLEMS, held_out_plan())
-    found = {ask.key: made async for ask, made in source.write(asks, {ask.key for ask in asks})}
+    keys = {ask.key for ask in asks}
+    found = {ask.key: made async for ask, made in source.write(asks, keys)}
     return [[*ask.key, getattr(found[ask.key], "text", None)] for ask in asks]
 
 

@@ -90,11 +90,18 @@ def evaluation_of(
 ) -> Evaluation:
     """The figures of records of both ways of sampling, or of one; `turns` has them repaired until
     then."""
-    there = [
-        (mode, samples)
-        for mode, samples in _MODES
-        if any(record["mode"] == mode for record in records)
-    ]
+    measurements = []
+    for mode, samples in _MODES:
+        of_mode = [record for record in records if record["mode"] == mode]
+        if of_mode:
+            measurement = measurement_of(
+                of_mode,
+                mode=mode,
+                temperature=float(mode == "sampled"),
+                samples=samples,
+                turns=_repaired(of_mode, turns),
+            )
+            measurements.append(measurement)
     given: dict[str, Any] = {
         "name": name,
         "created": "2026-01-01T00:00:00+00:00",
@@ -109,20 +116,10 @@ def evaluation_of(
         "max_new_tokens": 512,
         "duration_s": 95.0,
         "machine": MACHINE,
-        "measurements": tuple(
-            measurement_of(
-                [record for record in records if record["mode"] == mode],
-                mode=mode,
-                temperature=float(mode == "sampled"),
-                samples=samples,
-                turns=_repaired([record for record in records if record["mode"] == mode], turns),
-            )
-            for mode, samples in there
-        ),
+        "measurements": tuple(measurements),
         "served": True,
         "asked_as": "chat",
         "top_p": 1.0,
-        "grader_description": description_of("ocaml"),
     }
     given |= changed
     return Evaluation(grader_description=description_of(given["grader"]), **given)

@@ -200,7 +200,10 @@ def ranks() -> None:
 
     def single_turn(rows: list[list[int]], images: None, fields: Any, group: int) -> Any:
         _, made, scores, _ = generation.generate(rows, None, group)
-        return made, [[one[0] for one in row] for row in scores]
+        logprobs = []
+        for row in scores:
+            logprobs.append([one[0] for one in row])
+        return made, logprobs
 
     from trainer.runs.distributed import gathered
 

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpus.commands.tasks import Force, Out, started, write_rejected
-from corpus.files import refuse_existing, rows_of, sibling_path, write_rows
+from corpus.commands.tasks import CODE, Force, Out, started, write_rejected
 from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
-    from corpus.drafts import Draft
     from corpus.import_validation import Decision
     from gradus.contract import GraderName
+    from gradus.row_reader import Row
     from services.graders.base import Grader
 
 FORMATS = (
@@ -90,6 +89,7 @@ def import_tasks(
     Each task keeps its licence and its source. Reference answers are graded where the toolchain is
     installed.
     """  # noqa: E501
+    from corpus.files import refuse_existing, sibling_path
     from corpus.import_validation import decide, decide_examples, decide_without_failing
 
     rejected = sibling_path(out, "rejected")
@@ -98,10 +98,10 @@ def import_tasks(
     if name is None:
         _finish(list(decide_examples(drafts)), out)
         return
-    found = [_limited(draft, cpu_s) for draft in drafts]
+    found = [_limited(row, cpu_s) for row in drafts]
     wanted = (name != "story") if validate is None else validate
     grader = _started(name, config, is_needed=bool(validate)) if wanted else None
-    if grader is not None:
+    if grader is not None and name in CODE:
         found = _signed(found, name, grader, slots, quiet)
     decisions = list(
         with_progress(
@@ -138,6 +138,7 @@ def import_texts(
     Cleaning makes line ends and Unicode uniform and takes control characters away; it changes no
     words. A duplicate has the words of an earlier text, or 80% of its runs of words.
     """
+    from corpus.files import refuse_existing, sibling_path
     from corpus.texts import decide_texts, text_drafts
 
     if any(out.resolve().is_relative_to(path.resolve()) for path in paths):
@@ -151,10 +152,11 @@ def import_texts(
 
 def _read(
     path: Path, format_: str, language: str | None
-) -> tuple[Iterable[Draft], GraderName | None]:
-    """Return the drafts in the file, and the grader of the tasks; None for worked
+) -> tuple[Iterable[Row], GraderName | None]:
+    """Return rows of tasks made from the file, and the grader of the tasks; None for worked
     examples. Raises Misuse."""
     from corpus.dataset_layouts import LAYOUTS, column_drafts, references_told
+    from corpus.files import rows_of
     from corpus.humaneval import humaneval_drafts, language_of
 
     if format_ not in FORMATS:
@@ -171,10 +173,10 @@ def _read(
     return column_drafts(rows, layout), layout.grader
 
 
-def _limited(draft: Draft, cpu_s: float | None) -> Draft:
-    if cpu_s is None or "tests" not in draft.values:
-        return draft
-    return replace(draft, values={**draft.values, "limits": {"cpu_s": cpu_s}})
+def _limited(row: Row, cpu_s: float | None) -> Row:
+    if cpu_s is None or "tests" not in row.values:
+        return row
+    return replace(row, values={**row.values, "limits": {"cpu_s": cpu_s}})
 
 
 def _started(name: GraderName, config: Path | None, *, is_needed: bool) -> Grader | None:
@@ -190,24 +192,21 @@ def _started(name: GraderName, config: Path | None, *, is_needed: bool) -> Grade
 
 
 def _signed(
-    drafts: list[Draft], name: GraderName, grader: Grader, slots: int | None, quiet: bool
-) -> list[Draft]:
-    from corpus.signing import LANGUAGES, sign
-    from gradus.row_reader import Row
+    rows: list[Row], name: GraderName, grader: Grader, slots: int | None, quiet: bool
+) -> list[Row]:
+    from corpus.signing import sign
 
-    if name not in LANGUAGES:
-        return drafts
-    rows = [Row(draft.where, draft.values, draft.problem) for draft in drafts]
     results = with_progress(sign(rows, name, grader, slots), len(rows), "signing", quiet)
-    return [replace(one, values=new.values) for one, new in zip(drafts, results, strict=True)]
+    return [replace(result.row, values=result.values) for result in results]
 
 
 def _finish(decisions: list[Decision], out: Path) -> None:
     """Write the tasks and the rejected records, and report both."""
+    from corpus.files import write_rows
 
     good = [decision for decision in decisions if not decision.problems]
     bad = [decision.rejected for decision in decisions if decision.problems]
-    write_rows(out, (decision.draft.values for decision in good))
+    write_rows(out, (decision.row.values for decision in good))
     write_rejected(out, bad)
     warnings: Counter[str] = Counter()
     for decision in good:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corpus.files import checked_rows, refuse_existing, rows_of, sibling_path, write_rows
 from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Misuse
 
@@ -51,6 +50,7 @@ def validate_tasks(
     Prints one line per problem, and for usable OCaml tasks how many tests compare outside the
     answer's process. Exit status 0 when all are usable, else 1.
     """
+    from corpus.files import rows_of
     from corpus.task_validation import compared_outside, validate
     from services.graders.ocaml.grader import OcamlGrader
 
@@ -97,6 +97,7 @@ def sign_tasks(
     order; those with a signature or `cases` do not change. Prints one line per task that could not
     be signed. Exit status 1 when there are such tasks.
     """
+    from corpus.files import checked_rows, refuse_existing
     from corpus.signing import sign
 
     refuse_existing([out], force=force, sources=[file])
@@ -132,6 +133,7 @@ def publish_tests(
     changed only if its reference answer passes both parts. All rows are written in their order.
     Prints one line per unchanged task.
     """
+    from corpus.files import checked_rows, refuse_existing
     from corpus.public_tests import publish
 
     refuse_existing([out], force=force, sources=[file])
@@ -176,6 +178,7 @@ def mutate_tasks(
     A mutant that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the
     tests are weak, or the edit changes nothing.
     """
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
 
     if lints and grader != "rust":
@@ -242,6 +245,7 @@ def write_trajectories(
     solution fails are left out, with the reason.
     """
     from corpus.agent_format import agent_row
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.trajectories import trajectories
     from corpus.trajectory_formats import chat_row
     from services.graders.rust.grader import RustGrader
@@ -286,6 +290,7 @@ def dedupe_tasks(
     the row that stays.
     """
     from corpus.duplicates import find_duplicates
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
 
     refuse_existing([out, sibling_path(out, "duplicates")], force=force, sources=[file])
     rows = checked_rows(file)
@@ -330,6 +335,7 @@ def decontaminate_tasks(
     not an overlap was found.
     """
     from corpus.contamination import EvalIndex
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
 
     refuse_existing(
         [out, sibling_path(out, "contaminated")], force=force, sources=[train, *against]
@@ -376,6 +382,7 @@ def split_tasks(
     file and seed give the same split; rows that you add later move no others, unless they join
     problems.
     """
+    from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.splitting import split
 
     if train.resolve() == measured.resolve():
@@ -407,6 +414,7 @@ def started(
 def _write_changed(out: Path, results: Sequence[ChangedRow]) -> tuple[int, int]:
     """Write all rows, and print why some are not changed. Return how many are new, and how many
     have a problem."""
+    from corpus.files import write_rows
 
     write_rows(out, (result.values for result in results))
     problems = [result for result in results if result.problem]
@@ -418,6 +426,7 @@ def _write_changed(out: Path, results: Sequence[ChangedRow]) -> tuple[int, int]:
 def write_rejected(out: Path, rejected: Sequence[Mapping[str, Any]]) -> None:
     """Write what was left out, with its reasons, beside `out`; remove the file of an earlier run
     where there is nothing."""
+    from corpus.files import sibling_path, write_rows
 
     path = sibling_path(out, "rejected")
     if not rejected:

@@ -6,14 +6,16 @@ in `tests/attack/` of the checkout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from gradus.contract import Faulted, Graded, Submission
 from gradus.errors import Misuse
 from services.graders.base import installed
+
+if TYPE_CHECKING:
+    from services.attacks.code import CodeCorpus
+    from services.attacks.stories import StoryCorpus
 
 
 class Line(NamedTuple):
@@ -24,21 +26,6 @@ class Line(NamedTuple):
     text: str
     problem: str | None
     """None where all is as it should be."""
-
-
-class Corpus(Protocol):
-    @property
-    def words(self) -> Sequence[str]:
-        """Words that its lines may have."""
-        ...
-
-    def submissions(self) -> list[Submission]:
-        """What to grade."""
-        ...
-
-    def lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
-        """One line per attack, from the results of `submissions` in their order."""
-        ...
 
 
 def corpus_folder(grader: str) -> Path:
@@ -56,7 +43,7 @@ def corpus_folder(grader: str) -> Path:
     raise Misuse(f"there is no corpus of attacks on the grader {grader!r}")
 
 
-def load_corpus(grader: str) -> Corpus:
+def load_corpus(grader: str) -> CodeCorpus | StoryCorpus:
     """A folder with `corpus.yaml` holds attacks on one task, any other one attacks on the shipped
     story tasks.
 

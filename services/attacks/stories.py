@@ -11,38 +11,31 @@ that are known to earn more, with what they earned, what the halves earned, and 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission
 from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
-from gradus.validation import explain
 from services.attacks import Line, corpus_folder
 from services.attacks.code import fill_placeholders
 
-T = TypeVar("T")
 EXCEPTIONS = "exceptions.yaml"
 FIGURE_TOLERANCE = 0.03
 """An exception whose figure is further off than this, or that is held by more, is out of date."""
 STALE = "is listed as an exception and is none any more"
 
 
-class _Read(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class StoryAttack(_Read):
+class StoryAttack(BaseModel):
     """One dishonest answer."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Annotated[str, Field(alias="class", min_length=1)]
     completion: str
 
@@ -51,23 +44,15 @@ class StoryAttack(_Read):
         return fill_placeholders(self.completion)
 
 
-class KnownException(_Read):
+class KnownException(BaseModel):
     """An attack that pays, known and explained."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     file: str
     kind: Annotated[str, Field(alias="class")]
     reward: float
     half: float
     reason: Annotated[str, Field(min_length=20)]
-
-
-class _File(_Read):
-    task: str
-    attacks: Annotated[tuple[StoryAttack, ...], Field(min_length=1)]
-
-
-_FILE: TypeAdapter[_File] = TypeAdapter(_File)
-_EXCEPTIONS: TypeAdapter[tuple[KnownException, ...]] = TypeAdapter(tuple[KnownException, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,42 +111,22 @@ def sprint_of(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = (
 
 
 def load_sprints() -> tuple[Sprint, ...]:
-    """The corpus, in the order of its files' names. Raises Misuse naming the file that cannot be
-    read."""
+    """The corpus, in the order of its files' names."""
     rows = story_rows()
     sprints = []
     for path in sorted(corpus_folder("story").glob("*.yaml")):
-        if path.name == EXCEPTIONS:
-            continue
-        file = _read(path, _FILE)
-        if file.task not in rows:
-            raise Misuse(f"{path}: task: there is no task {file.task!r} in the shipped tasks")
-        _refuse_doubles(path, [attack.kind for attack in file.attacks])
-        sprints.append(sprint_of(path.stem, rows[file.task], file.attacks))
+        if path.name != EXCEPTIONS:
+            file = yaml.safe_load(path.read_text())
+            tried = tuple(map(StoryAttack.model_validate, file["attacks"]))
+            sprints.append(sprint_of(path.stem, rows[file["task"]], tried))
     return tuple(sprints)
 
 
 def load_exceptions() -> dict[tuple[str, str], KnownException]:
-    """The known exceptions, by file and class. Raises Misuse naming what cannot be read."""
-    path = corpus_folder("story") / EXCEPTIONS
-    found = _read(path, _EXCEPTIONS)
-    _refuse_doubles(path, [f"{one.file}: {one.kind}" for one in found])
-    return {(one.file, one.kind): one for one in found}
-
-
-def _read(path: Path, kind: TypeAdapter[T]) -> T:
-    try:
-        return kind.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Misuse(f"{path}: cannot be read: {error}") from None
-    except ValidationError as error:
-        raise Misuse(f"{path}: {explain(error)}") from None
-
-
-def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise Misuse(f"{path}: occurs twice: {', '.join(twice)}")
+    """The known exceptions, by file and class."""
+    found = yaml.safe_load((corpus_folder("story") / EXCEPTIONS).read_text())
+    known = map(KnownException.model_validate, found)
+    return {(one.file, one.kind): one for one in known}
 
 
 def submissions_of(sprints: Iterable[Sprint]) -> Iterator[Submission]:
@@ -200,15 +165,8 @@ def verdict_on(
     if known is None:
         return "THROUGH", f"earns {outcome.reward:.2f}, half of an honest answer {outcome.half:.2f}"
     off = max(abs(known.reward - outcome.reward), abs(known.half - outcome.half))
-    if off > FIGURE_TOLERANCE:
-        return (
-            "known",
-            (
-                f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}, which is not what"
-                " is listed"
-            ),
-        )
-    return "known", None
+    earned = f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}"
+    return "known", f"{earned}, which is not what is listed" if off > FIGURE_TOLERANCE else None
 
 
 class StoryCorpus:

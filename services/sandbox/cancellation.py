@@ -30,7 +30,8 @@ class CancelToken:
 
     def close(self) -> None:
         """Call once nothing runs under it any more."""
-        fd, self.fd = self.fd, -1
+        fd = self.fd
+        self.fd = -1
         os.close(fd)
 
 
@@ -49,9 +50,10 @@ is_brief = _IS_BRIEF.get
 def attempting(token: CancelToken | None, *, brief: bool) -> Iterator[None]:
     """`token` cancels what this thread does in the block; if it is `brief`, what takes long may
     raise NeedsTime."""
-    before = _TOKEN.set(token), _IS_BRIEF.set(brief)
+    token_before = _TOKEN.set(token)
+    brief_before = _IS_BRIEF.set(brief)
     try:
         yield
     finally:
-        _TOKEN.reset(before[0])
-        _IS_BRIEF.reset(before[1])
+        _TOKEN.reset(token_before)
+        _IS_BRIEF.reset(brief_before)

@@ -55,6 +55,6 @@ def _status(pid: int) -> Mapping[str, str]:
     """/proc/<pid>/status; empty when there is no such process."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        fields = [line.partition(":") for line in lines]
+        fields = (line.partition(":") for line in lines)
         return {name: value.strip() for name, _, value in fields}
     return {}

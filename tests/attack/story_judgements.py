@@ -151,7 +151,8 @@ def _sprints() -> Iterator[Case]:
     """Items of a team's sprints that are stories; their references stand for paraphrases."""
     rows = map(json.loads, (SHARED / "data/stories_tanf_sprints.jsonl").read_text().splitlines())
     items = dict.fromkeys(item for row in rows for item in row["formatted_issues"].split(" ||||| "))
-    stories = [read for item in items if isinstance(read := read_story(tidied(item)), Story)]
+    answers = [read_story(tidied(item)) for item in items]
+    stories = [answer for answer in answers if isinstance(answer, Story)]
     for story in stories[:: max(1, len(stories) // 40)]:
         cases = _of("sprints", story, {"paraphrase": story.want}, story.benefit)
         yield from (one for one in cases if one.kind not in ("paraphrase", "denied paraphrase"))

@@ -34,6 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,19 @@ import torch
 from gradus.contract import Graded, StorySubmission
 from gradus.errors import Fault
 from gradus.resources import configs
-from services.graders.story import fact_builder, lexicon
+from services.graders.base.batching import Queued, make_passes
+from services.graders.story import fact_builder
 from services.graders.story.backends import Backend, open_backend
 from services.graders.story.encoder import (
     MAX_PASS_TOKENS,
     Encoder,
     TokenizerLike,
-    _Wanted,
-    make_batches,
     padded,
 )
 from services.graders.story.export import export, weights_of
 from services.graders.story.grader import StoryGrader
-from services.graders.story.model import DEFAULT_MODEL, SHIPPED, ExportedModel
-from services.graders.story.pairs import PairModel, open_pairs
+from services.graders.story.model import DEFAULT_MODEL, ExportedModel
+from services.graders.story.pairs import PairModel
 from services.local_grading import grade_in_order
 from tests.bench.ocaml import machine, median_of, ratios
 from tests.bench.story_answers import G, groups
@@ -67,9 +67,6 @@ RUBRIC = "story/weighted@1"
 WEIGHTS = (0.15, 0.20, 0.30, 0.10, 0.10, 0.20, 0.15)
 CONFIGURATIONS = (
     ("onnxruntime", "fp32"),
-    ("onnxruntime", "int8"),
-    ("openvino", "fp32"),
-    ("openvino", "bf16"),
     ("sentence-transformers", "fp32"),
     ("sentence-transformers", "bf16"),
 )
@@ -185,8 +182,7 @@ class Ours:
         self.model_of_pairs = pairs
 
     def __call__(self, asked: Groups) -> Rewards:
-        for of_texts in (fact_builder._asked, lexicon._tokens, lexicon._content):
-            of_texts.cache_clear()
+        fact_builder._asked.cache_clear()
         self._tokenizer.asked.clear()
         self._grader.encoder = Encoder(self._backend, self._tokenizer)
         self._grader.pairs = self.model_of_pairs
@@ -226,8 +222,8 @@ class Floor:
     def __init__(self, *given: tuple[Backend | PairModel, Iterable[list[int]]]) -> None:
         self._passes = []
         for model, texts in given:
-            wanted = [_Wanted("", ids) for ids in texts]
-            for a_pass in make_batches(wanted, MAX_PASS_TOKENS):
+            wanted = [Queued(ids, Future()) for ids in texts]
+            for a_pass in make_passes(wanted, MAX_PASS_TOKENS):
                 self._passes.append((model, padded([one.ids for one in a_pass])))
 
     def __call__(self, asked: Groups) -> Rewards:
@@ -339,17 +335,13 @@ def _advantages(rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
-    model = export(DEFAULT_MODEL, ("int8",))
+    model = export(DEFAULT_MODEL)
     grader = StoryGrader()
     backends = opened(model)
     asked = groups(number, shared)
     ours = {name: Ours(grader, backend, model) for name, backend in backends.items()}
-    for precision in ("fp32", "int8"):
-        name = f"onnxruntime {precision}"
-        pairs = open_pairs(SHIPPED, model, precision, 1, 64)
-        ours[f"{name}, pair model"] = Ours(grader, backends[name], model, pairs)
     exact = ours[ENCODER]
-    both = ours[BOTH]
+    both = ours[BOTH] = Ours(grader, backends[ENCODER], model, PairModel(model, 1, 64))
     exact(asked[:1])
     rewards = {name: contestant(groups(judged)) for name, contestant in ours.items()}
     exact(asked)

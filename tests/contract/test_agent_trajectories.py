@@ -242,9 +242,9 @@ def test_lints_pass_all_tests_and_become_repairs(
         "--grader",
         "rust",
         "--per-task",
-        "4",
+        "9",
         "--max-mutants",
-        "6",
+        "12",
     )
     done = gradus(*asked, "--lints", "-o", repairs, "--slots", "2")
     assert done.status == 0, done.err

@@ -43,16 +43,21 @@ except SystemExit as ended:
     "words",
     [
         (),
-        ("grade",),
         ("serve",),
-        ("worker",),
-        ("keys", "new"),
         ("train",),
-        ("eval",),
-        ("pipeline", "run"),
-        ("tasks", "validate"),
         ("tasks", "import"),
-        ("doctor",),
+        *(
+            pytest.param(words, marks=pytest.mark.slow, id=" ".join(words))
+            for words in (
+                ("grade",),
+                ("worker",),
+                ("keys", "new"),
+                ("eval",),
+                ("pipeline", "run"),
+                ("tasks", "validate"),
+                ("doctor",),
+            )
+        ),
     ],
     ids=" ".join,
 )

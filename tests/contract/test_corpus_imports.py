@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from corpus.dataset_layouts import LAYOUTS, column_drafts
-from corpus.drafts import Draft
 from corpus.files import rows_of
 from corpus.humaneval import humaneval_drafts
 from corpus.import_validation import DROPPED, decide
@@ -51,12 +50,12 @@ def imported(gradus: Cli, tmp_path: Path) -> Import:
 
 
 def decided(
-    drafts: Iterable[Draft], name: GraderName, grader: Grader, **rules: bool
+    drafts: Iterable[Row], name: GraderName, grader: Grader, **rules: bool
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
     """The tasks and the rejected records that an import would write, by a grader that has
     started."""
     decisions = list(decide(list(drafts), name, grader, 2, **rules))
-    good = [decision.draft.values for decision in decisions if not decision.problems]
+    good = [decision.row.values for decision in decisions if not decision.problems]
     return good, [decision.rejected for decision in decisions if decision.problems]
 
 
@@ -265,7 +264,7 @@ def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Impor
 def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -> None:
     [draft] = column_drafts([Row("x:1", row)], LAYOUTS[layout])
     assert draft.problem or draft.values["id"]
-    assert "/" not in draft.id
+    assert "/" not in draft.values.get("id", "")
 
 
 # ---------------------------------------------------------------------- input, output

@@ -315,7 +315,6 @@ def vendored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vendored:
 
 
 FORGES = "#[macro_export]\nmacro_rules! run { ($e:expr) => { unsafe { $e } } }\n"
-READS_ANY_MEMORY = 'fn main() { let at = &7u8 as *const u8; println!("{}", forge::run!(*at)); }'
 
 
 def test_a_macro_that_hides_unsafe_from_the_compiler_is_refused_by_name(
@@ -324,15 +323,6 @@ def test_a_macro_that_hides_unsafe_from_the_compiler_is_refused_by_name(
     vendored.add("forge", FORGES)
     with pytest.raises(Misuse, match=r"forge, has macros with `unsafe` in them \(run!\)"):
         boxes.build(vendored.crates("forge"))
-
-
-def test_such_a_macro_does_undo_the_ban_where_somebody_trusts_it(
-    boxes: Boxes, vendored: Vendored
-) -> None:
-    """Why it is refused: the compiler is told -F unsafe-code and compiles this."""
-    vendored.add("forge", FORGES)
-    prebuilt = boxes.build(vendored.crates("forge", trust_macros=True))
-    assert boxes.says(prebuilt, ["forge"], READS_ANY_MEMORY) == "7"
 
 
 def test_a_procedural_macro_with_unsafe_is_refused(boxes: Boxes, vendored: Vendored) -> None:

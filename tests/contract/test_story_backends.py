@@ -22,10 +22,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tokenizers
 import yaml
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from gradus.errors import Fault, InternalFault, Misuse
 from services.doctor import grader_checks
@@ -38,9 +35,7 @@ from services.graders.story.model import (
     ABOUT,
     DEFAULT_MODEL,
     MAX_CHARS,
-    TOKENIZER,
     ExportedModel,
-    StoryTokenizer,
     kept_model,
 )
 from tests.graders import class_of
@@ -56,7 +51,8 @@ EVERY = [
 ]
 EXACT = 1e-5
 FP32 = [pair for pair in EVERY if pair[1] == "fp32"]
-LEAST_COSINE = {"bf16": 0.999, "int8": 0.96}
+LEAST_COSINE = 0.999
+"""Of precisions that round."""
 TEXTS: list[str] = yaml.safe_load((ROOT / "tests" / "cases" / "story" / "texts.yaml").read_text())
 LONG = ["word " * 300, "x" * 5_000, "As a user, I want " + "more and " * 400 + "more."]
 
@@ -70,26 +66,12 @@ def weights() -> Path:
 
 @pytest.fixture(scope="module")
 def model(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
-    """The published weights, exported by the command in both precisions."""
+    """The published weights, exported by the command."""
     folder = tmp_path_factory.mktemp("story") / "exported"
     with redirect_stdout(io.StringIO()) as printed:
-        assert export.main([str(weights), "--precision", "int8", "--to", str(folder)]) == 0
+        assert export.main([str(weights), "--to", str(folder)]) == 0
     assert printed.getvalue() == f"{folder}\n"
     return open_model(str(folder))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(model: ExportedModel) -> StoryTokenizer:
-    return model.tokenizer()
-
-
-@pytest.fixture(scope="module")
-def plain(model: ExportedModel) -> tokenizers.Tokenizer:
-    """The tokenizer by itself, cut at as many tokens."""
-    made = tokenizers.Tokenizer.from_file(str(model.folder / TOKENIZER))
-    made.no_padding()
-    made.enable_truncation(model.about.max_tokens)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +126,7 @@ def test_the_vectors_are_those_of_sentence_transformers(
     if precision == "fp32":
         assert np.abs(found - yardstick).max() < EXACT
     else:
-        assert (found * yardstick).sum(axis=1).min() > LEAST_COSINE[precision]
+        assert (found * yardstick).sum(axis=1).min() > LEAST_COSINE
 
 
 @pytest.mark.parametrize(("name", "precision"), FP32)
@@ -197,80 +179,11 @@ def test_a_text_without_end_costs_no_more_than_the_longest_that_is_read(
     )
 
 
-PLAIN = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=80)
-SAID = st.lists(
-    st.sampled_from(
-        [
-            "orders ",
-            "unaffordable",
-            "e-mail",
-            "'s",
-            "_",
-            "[CLS]",
-            "[SEP] ",
-            "[",
-            "#",
-            "##ing",
-            "a" * 120,
-            "é",
-            "中",
-        ]
-    ),
-    max_size=300,
-).map("".join)
-
-
-@given(st.one_of(PLAIN, SAID))
-@example("")
-@example(" ")
-@example("[MASK]")
-@example("order, " * 300)
-@example("x" * 101)
-@settings(deadline=None)
-def test_tokens_put_together_word_by_word_are_the_tokenizer_s_own(
-    tokenizer: StoryTokenizer, plain: tokenizers.Tokenizer, text: str
-) -> None:
-    assert tokenizer.ids([text, text]) == [plain.encode(text).ids] * 2
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"normalizer": None},
-        {"pre_tokenizer": {"type": "Whitespace"}},
-        {"post_processor": None},
-        {
-            "normalizer": {
-                "type": "Sequence",
-                "normalizers": [
-                    {"type": "Replace", "pattern": {"String": "an order"}, "content": "x"}
-                ],
-            }
-        },
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_a_tokenizer_of_another_kind_is_asked_for_whole_texts(
-    changed: dict[str, Any], model: ExportedModel, tmp_path: Path
-) -> None:
-    described = json.loads((model.folder / TOKENIZER).read_text()) | changed
-    described |= {"padding": None, "truncation": None}
-    (tmp_path / TOKENIZER).write_text(json.dumps(described))
-    text = "To see an order. don't_stop UNAFFORDABLE"
-    expected = tokenizers.Tokenizer.from_file(str(tmp_path / TOKENIZER)).encode(text).ids
-    assert StoryTokenizer(tmp_path / TOKENIZER, 256).ids([text]) == [expected]
-
-
 @pytest.mark.parametrize(
     ("name", "precision", "told"),
     [
-        (
-            "tensorflow",
-            "fp32",
-            "there is no backend 'tensorflow'; there are: onnxruntime, openvino",
-        ),
-        ("onnxruntime", "fp64", "'onnxruntime' has no precision 'fp64'; it has: fp32, int8"),
-        ("openvino", "int8", "'openvino' has no precision 'int8'"),
+        ("tensorflow", "fp32", "no backend 'tensorflow'; there are: onnxruntime, sentence-"),
+        ("onnxruntime", "bf16", "'onnxruntime' has no precision 'bf16'; it has: fp32"),
     ],
 )
 def test_an_unknown_backend_or_precision_is_misuse_that_names_those_there_are(
@@ -280,19 +193,16 @@ def test_an_unknown_backend_or_precision_is_misuse_that_names_those_there_are(
         open_backend(name, precision, model, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "module"), [("openvino", "openvino"), ("sentence-transformers", "torch")]
-)
 def test_a_backend_that_is_not_installed_is_a_fault_that_names_its_package(
-    name: str, module: str, model: ExportedModel, monkeypatch: pytest.MonkeyPatch
+    model: ExportedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for loaded in [
         one for one in sys.modules if one.startswith("services.graders.story.backends.")
     ]:
         monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InternalFault, match=f"needs the package {module}: pip install {module}"):
-        open_backend(name, "fp32", model, 1)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InternalFault, match="needs the package torch: pip install torch"):
+        open_backend("sentence-transformers", "fp32", model, 1)
 
 
 # ---------------------------------------------------------------------- the exported folder
@@ -317,11 +227,8 @@ def replace(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def test_an_exported_folder_or_a_graph_in_it_is_opened_as_it_is(
-    model: ExportedModel, copy: Path
-) -> None:
-    for named in (copy, copy / "model-fp32.onnx"):
-        assert open_model(str(named)).about == model.about
+def test_an_exported_folder_is_opened_as_it_is(model: ExportedModel, copy: Path) -> None:
+    assert open_model(str(copy)).about == model.about
 
 
 def test_the_revision_is_that_of_the_weights_and_not_of_the_place(
@@ -373,16 +280,14 @@ def test_a_graph_that_is_none_is_a_fault(copy: Path) -> None:
         open_backend("onnxruntime", "fp32", open_model(str(copy)), 1)
 
 
-def test_a_precision_that_was_not_exported_is_a_fault_with_the_command_that_makes_it(
+def test_a_graph_that_was_not_exported_is_a_fault_with_the_command_that_makes_it(
     copy: Path,
 ) -> None:
     about = json.loads((copy / ABOUT).read_text())
-    del about["graphs"]["int8"]
+    del about["graphs"]["fp32"]
     (copy / ABOUT).write_text(json.dumps(about))
-    with pytest.raises(
-        InternalFault, match=r"python -m services.graders.story.export .* --precision int8"
-    ):
-        open_backend("onnxruntime", "int8", open_model(str(copy)), 1)
+    with pytest.raises(InternalFault, match=r"python -m services.graders.story.export"):
+        open_backend("onnxruntime", "fp32", open_model(str(copy)), 1)
 
 
 # ---------------------------------------------------------------------- where it comes from
@@ -403,7 +308,7 @@ def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_o
     made = open_model()
     assert made.folder.parent == empty_cache
     assert whereabouts() == f"{DEFAULT_MODEL}, fp32, pairs-fp32, exported in {made.folder}"
-    assert str(made.folder) in whereabouts(str(made.folder / "model-fp32.onnx"))
+    assert str(made.folder) in whereabouts(str(made.folder))
     onnx.checker.check_model(str(made.folder / "model-fp32.onnx"))
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert open_model() == made
@@ -500,14 +405,11 @@ def test_a_folder_without_weights_is_a_fault_that_names_what_it_lacks(
         open_model(str(tmp_path))
 
 
-def test_the_command_makes_a_graph_of_each_precision_and_tells_faults_from_misuse(
+def test_the_command_makes_the_graphs_of_both_models_and_tells_faults_from_misuse(
     model: ExportedModel, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = {path.name for path in model.folder.iterdir()}
-    graphs = {
-        f"model-{kind}{precision}.onnx" for kind in ("", "pairs-") for precision in ("fp32", "int8")
-    }
-    assert made == {ABOUT, *graphs, "tokenizer.json"}
+    assert made == {ABOUT, "model-fp32.onnx", "model-pairs-fp32.onnx", "tokenizer.json"}
     assert export.main([str(tmp_path)]) == 3
     assert export.main(["no such model"]) == 2
     assert "gradus: " in capsys.readouterr().err

@@ -124,7 +124,7 @@ class Ours:
             dict(errors),
             dict(facts.lints) if checks else {},
             passed=facts.tests.passed if facts.tests else 0,
-            names=tuple(sorted(self._runner.last.passed)) if self._runner.last else (),
+            names=tuple(sorted(self._runner.last.proof.passed)) if self._runner.last else (),
         )
 
 

@@ -81,13 +81,11 @@ def test_stories_of_others_earn_about_a_quarter_at_most(
 def test_half_of_the_real_stories_earn_clearly_less_than_all(
     story_grader: StoryGrader, found: list[Group]
 ) -> None:
-    differences = {
-        group.stories: (
-            graded(story_grader, group, group.stories).reward
-            - graded(story_grader, group, group.stories[::2]).reward
-        )
-        for group in found
-        if not any(isinstance(read_story(tidied(text)), Rejected) for text in group.stories)
-    }
-    assert min(differences.values()) > 0
-    assert mean(differences.values()) > 0.2
+    differences = []
+    for group in found:
+        read = [read_story(tidied(text)) for text in group.stories]
+        if not any(isinstance(one, Rejected) for one in read):
+            whole = graded(story_grader, group, group.stories).reward
+            differences.append(whole - graded(story_grader, group, group.stories[::2]).reward)
+    assert min(differences) > 0
+    assert mean(differences) > 0.2

@@ -196,10 +196,10 @@ COMPARED = (
 def curve(run: Path) -> list[Any]:
     """What is compared of each step; one that learns from completions of an earlier step has no
     reward of its own."""
-    return [
-        {name: line[name] for name in COMPARED if name in line}
-        for line in lines(run / "metrics.jsonl")
-    ]
+    compared = []
+    for line in lines(run / "metrics.jsonl"):
+        compared.append({name: line[name] for name in COMPARED if name in line})
+    return compared
 
 
 def groups_of(samples: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:

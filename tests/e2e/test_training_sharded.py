@@ -101,11 +101,11 @@ def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(
     )
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4]
     assert curve(run) == [pytest.approx(step, rel=1e-5) for step in curve(reference)]
-    written = [
-        sorted((one["step"], one["completion"]) for one in lines(at / "completions.jsonl"))
-        for at in (run, reference)
-    ]
-    assert written[0] == written[1]  # two processes write them, each its own
+    written = []
+    for at in (run, reference):  # two processes write them, each its own
+        completions = lines(at / "completions.jsonl")
+        written.append(sorted((one["step"], one["completion"]) for one in completions))
+    assert written[0] == written[1]
     weights = [(folder / "final" / "model.safetensors").read_bytes() for folder in (run, reference)]
     assert weights[0] == weights[1]
 

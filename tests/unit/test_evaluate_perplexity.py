@@ -1,4 +1,4 @@
-"""Perplexity against another computation of it, over texts, worked answers and chats."""
+"""Perplexity against another computation of it."""
 
 from __future__ import annotations
 
@@ -55,13 +55,9 @@ def tiny(folder: Path) -> tuple[Any, Any]:
 def by_the_models_own_loss(model: Any, document: Document) -> float:
     import torch
 
-    labels = [
-        token if counts else -100
-        for token, counts in zip(document.ids, document.counted, strict=True)
-    ]
+    ids = torch.tensor([document.ids])
     with torch.no_grad():
-        loss = model(input_ids=torch.tensor([document.ids]), labels=torch.tensor([labels])).loss
-    return float(loss)
+        return float(model(input_ids=ids, labels=ids).loss)
 
 
 def rows(path: Path, *given: dict[str, Any]) -> Path:
@@ -73,43 +69,10 @@ def test_it_is_the_models_own_loss_where_one_window_holds_everything(
     tiny: tuple[Any, Any], tmp_path: Path
 ) -> None:
     model, tokenizer = tiny
-    given = rows(
-        tmp_path / "x.jsonl",
-        {"text": TEXT},
-        {"prompt": "(* add 1 *)\n", "completion": "let f x = x + 1"},
-        {
-            "messages": [
-                {"role": "user", "content": "add 1"},
-                {"role": "assistant", "content": "x + 1"},
-            ]
-        },
-    )
+    given = rows(tmp_path / "x.jsonl", {"text": TEXT}, {"text": "let f x = x + 1"})
     for document in documents_of(given, tokenizer):
-        nats = nats_of(model, document, 64) / sum(document.counted[1:])
+        nats = nats_of(model, document, 64) / (len(document.ids) - 1)
         assert nats == pytest.approx(by_the_models_own_loss(model, document), rel=1e-5)
-
-
-def test_of_chats_only_answers_with_their_end_are_counted(
-    tiny: tuple[Any, Any], tmp_path: Path
-) -> None:
-    tokenizer = tiny[1]
-    turns = [
-        ("system", "s"),
-        ("user", "one"),
-        ("assistant", "ANSWER"),
-        ("user", "two"),
-        ("assistant", "AGAIN"),
-    ]
-    chat = {"messages": [{"role": role, "content": text} for role, text in turns]}
-    (document,) = documents_of(rows(tmp_path / "x.jsonl", chat), tokenizer)
-    counted = [
-        token for token, counts in zip(document.ids, document.counted, strict=True) if counts
-    ]
-    assert tokenizer.decode(counted) == "ANSWER<|im_end|>\nAGAIN<|im_end|>\n"
-    assert tokenizer.decode(document.ids) == tokenizer.apply_chat_template(
-        chat["messages"], tokenize=False
-    )
-    assert document.counted_bytes == len("ANSWERAGAIN")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +87,7 @@ def test_windows_foresee_every_token_once_from_what_they_hold(
 
     model, tokenizer = tiny
     ids = tokenizer(TEXT)["input_ids"][:40]
-    found = nats_of(model, Document(ids, [True] * len(ids), 1), window)
+    found = nats_of(model, Document(ids, 1), window)
     expected = 0.0
     for place in range(1, len(ids)):
         # The window in which a token first comes: the first, or one that ends at a whole number of
@@ -141,7 +104,7 @@ def test_windows_foresee_every_token_once_from_what_they_hold(
 
 def test_the_figures_are_exact() -> None:
     told = {"model": "m", "data": "d", "data_sha256": "s", "window": 8, "duration_s": 1.0}
-    documents = [Document([0] * 11, [True] * 11, size) for size in (4, 6)]
+    documents = [Document([0] * 11, size) for size in (4, 6)]
     nats = [math.log(2) * 10, math.log(2) * 30]
     found = perplexity_of(nats, documents, **told)
     assert found.perplexity.value == pytest.approx(2**2)
@@ -151,7 +114,7 @@ def test_the_figures_are_exact() -> None:
     assert (alone.value, alone.low, alone.high) == pytest.approx((2.0, 2.0, 2.0))
     assert "no interval" in alone.method
     with pytest.raises(Misuse, match="no token"):
-        perplexity_of([0.0], [Document([0], [True], 1)], **told)
+        perplexity_of([0.0], [Document([0], 1)], **told)
 
 
 def test_the_command_writes_its_figures_and_names_the_file_last(
@@ -166,21 +129,11 @@ def test_the_command_writes_its_figures_and_names_the_file_last(
     assert said[0].startswith("perplexity ")
 
 
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ({}, "neither text"),
-        ({"text": 7}, "neither text"),
-        ({"prompt": "x"}, "neither text"),
-        ({"messages": []}, "neither text"),
-        ({"messages": ["x"]}, "neither text"),
-        ({"messages": [{"role": "user", "content": "x"}]}, "says nothing"),
-    ],
-)
+@pytest.mark.parametrize("row", [{}, {"text": 7}, {"prompt": "x"}])
 def test_rows_that_are_no_documents_are_refused_with_their_line(
-    tiny: tuple[Any, Any], tmp_path: Path, row: dict[str, Any], why: str
+    tiny: tuple[Any, Any], tmp_path: Path, row: dict[str, Any]
 ) -> None:
-    with pytest.raises(Misuse, match=rf"x\.jsonl:2: .*{why}"):
+    with pytest.raises(Misuse, match=r"x\.jsonl:2: text: "):
         list(documents_of(rows(tmp_path / "x.jsonl", {"text": "a"}, row), tiny[1]))
 
 

@@ -103,10 +103,8 @@ def test_the_head_that_was_trained_is_the_head_that_judges(judge: Path, policy: 
     assert len(heads) == 1
     assert model.score.weight.equal(heads[0])
     prompts = [row["prompt"] for row in PAIRS]
-    better, worse = (
-        reward_model_scores(judge, prompts, [row[side] for row in PAIRS])
-        for side in ("chosen", "rejected")
-    )
+    better = reward_model_scores(judge, prompts, [row["chosen"] for row in PAIRS])
+    worse = reward_model_scores(judge, prompts, [row["rejected"] for row in PAIRS])
     assert min(better) > max(worse)
 
 

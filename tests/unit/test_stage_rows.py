@@ -13,7 +13,7 @@ import pytest
 from gradus.errors import Misuse
 from trainer.config.run import PromptConfig, SplitSource
 from trainer.config.stages import DpoStage, RewardStage, SftStage
-from trainer.data.rows import load_rows, repeated
+from trainer.data.rows import load_rows
 
 USER = {"role": "user", "content": "Add 1."}
 ANSWER = {"role": "assistant", "content": "x + 1"}
@@ -309,14 +309,14 @@ def test_rows_with_one_prompt_stay_on_one_side_and_the_seed_draws(tmp_path: Path
     drawn = [
         rows_of(SftStage, tmp_path, rows, data={"held_out": 0.25}, seed=seed) for seed in (1, 1, 2)
     ]
-    prompts = [{sample.values["prompt"] for sample in split.held_out} for split in drawn]
-    assert [len(one) for one in prompts] == [5, 5, 5]
-    assert prompts[0] == prompts[1] != prompts[2]
+    prompts = []
     for split in drawn:
-        assert {sample.values["prompt"] for sample in split.train}.isdisjoint(
-            sample.values["prompt"] for sample in split.held_out
-        )
+        held_out = {sample.values["prompt"] for sample in split.held_out}
+        assert len(held_out) == 5
+        assert held_out.isdisjoint(sample.values["prompt"] for sample in split.train)
         assert len(split.train) + len(split.held_out) == 60
+        prompts.append(held_out)
+    assert prompts[0] == prompts[1] != prompts[2]
 
 
 def test_rows_that_are_measured_on_may_not_be_trained_on(tmp_path: Path) -> None:
@@ -338,37 +338,3 @@ def test_a_share_that_holds_nothing_out_is_refused(tmp_path: Path) -> None:
         Misuse, match=r"data.held_out 0.1 of 1 prompts \(2 rows\) .*set a greater share, or 0 to"
     ):
         rows_of(SftStage, tmp_path, rows, data={"held_out": 0.1})
-
-
-def test_repeated_rows_are_counted(tmp_path: Path) -> None:
-    assert (
-        repeated(
-            rows_of(
-                SftStage, tmp_path, [GOOD_ANSWER, GOOD_ANSWER, {**GOOD_ANSWER, "prompt": "q"}]
-            ).train
-        )
-        == 1
-    )
-
-
-def test_only_the_first_rows_are_used_where_a_limit_says_so(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{n}", "completion": "c"} for n in range(9)]
-    assert len(rows_of(SftStage, tmp_path, rows, data={"limit": 4}).train) == 4
-
-
-def test_rows_that_cannot_be_used_are_left_out_where_that_is_asked_for_and_told(
-    tmp_path: Path,
-) -> None:
-    rows = [
-        GOOD_PAIR,
-        {"prompt": "p", "chosen": "a", "rejected": "a"},
-        {**GOOD_PAIR, "prompt": "q"},
-    ]
-    split = rows_of(DpoStage, tmp_path, rows, data={"unusable": "skip"})
-    assert [sample.values["prompt"] for sample in split.train] == ["p", "q"]
-    assert len(split.skipped) == 1
-    assert "rows.jsonl:2: chosen and rejected are the same" in split.skipped[0]
-    with pytest.raises(
-        Misuse, match=r"holds no rows that can be used: .*:1: chosen and rejected are the same"
-    ):
-        rows_of(DpoStage, tmp_path, [rows[1]], data={"unusable": "skip"})

@@ -191,10 +191,8 @@ def test_preferences_that_go_too_far_from_the_reference_warn_and_end_in_order(
 def test_a_reward_model_puts_the_better_answer_first(whole: Callable[[str], Path]) -> None:
     judge = whole("reward") / "final"
     prompts = [row["prompt"] for row in PREFERENCES]
-    better, worse = (
-        reward_model_scores(judge, prompts, [row[side] for row in PREFERENCES])
-        for side in ("chosen", "rejected")
-    )
+    better = reward_model_scores(judge, prompts, [row["chosen"] for row in PREFERENCES])
+    worse = reward_model_scores(judge, prompts, [row["rejected"] for row in PREFERENCES])
     assert sum(one > other for one, other in zip(better, worse, strict=True)) > 0.9 * len(prompts)
 
 
@@ -304,8 +302,7 @@ def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
     assert main(stage(name, run="again")) == 0
     assert "resuming from" in (again / "training.log").read_text()
     assert same_weights(first / "final", again / "final")
-    steps = [[line["step"] for line in read_lines(run / "metrics.jsonl")] for run in (first, again)]
-    assert steps[0] == steps[1]
+    assert lines_of(first, "step") == lines_of(again, "step")
 
 
 def same_weights(one: Path, other: Path) -> bool:

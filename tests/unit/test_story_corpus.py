@@ -12,7 +12,6 @@ from gradus.contract import Faulted, Graded, StorySubmission, faulted
 from gradus.errors import FaultKind, Misuse
 from services.attacks import stories as story_attacks
 from services.attacks.stories import (
-    load_exceptions,
     load_sprints,
     outcomes,
     submissions_of,
@@ -42,68 +41,6 @@ def test_a_file_is_a_task_with_its_honest_answer_and_attacks(folder: Path) -> No
     assert [one.id for one in asked] == ["a.0", "a.1", "a.2"]
     assert all(isinstance(one, StorySubmission) for one in asked)
     assert asked[0].completion.splitlines() == list(sprint.honest[::2])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "a.yaml: input: Input should be a valid dictionary"),
-        ("task: [", "a.yaml: cannot be read"),
-        (
-            "task: no-such-task\nattacks: [{class: a, completion: b}]",
-            "there is no task 'no-such-task'",
-        ),
-        (f"task: {TASK}\nattacks: []", "a.yaml: attacks: Tuple should have at least 1 item"),
-        (f"task: {TASK}", "a.yaml: attacks: Field required"),
-        (GOOD + "honest: x", "a.yaml: honest: Extra inputs"),
-        (f"task: {TASK}\nattacks: [{{class: a}}]", "attacks.0.completion: Field required"),
-        (
-            f"task: {TASK}\nattacks: [{{class: '', completion: b}}]",
-            "attacks.0.class: String should have at least 1",
-        ),
-        (
-            f"task: {TASK}\nattacks: [{{class: a, completion: b}}, {{class: a, completion: c}}]",
-            "occurs twice: a",
-        ),
-        (
-            f"task: {TASK}\nattacks: [{{class: a, completion: 3}}]",
-            "attacks.0.completion: Input should be a valid string",
-        ),
-    ],
-)
-def test_a_file_that_is_none_is_refused_by_its_name(folder: Path, text: str, says: str) -> None:
-    (folder / "a.yaml").write_text(text)
-    with pytest.raises(Misuse) as caught:
-        load_sprints()
-    assert says in str(caught.value)
-
-
-REASON = "because it is so and not otherwise"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            "- {file: a, class: b, reward: .nan, half: 0.5, reason: %s}",
-            "0.reward: Input should be a finite number",
-        ),
-        (
-            "- {file: a, class: b, reward: 0.6, half: 0.5, reason: short}",
-            "0.reason: String should have at least 20",
-        ),
-        ("- {file: a, class: b, reward: 0.6, reason: %s}", "0.half: Field required"),
-        ("- {file: a, class: b, reward: 0.6, half: 0.5, reason: %s}\n" * 2, "occurs twice: a: b"),
-        ("a: b", "Input should be a valid tuple"),
-    ],
-)
-def test_an_exception_without_figures_and_a_reason_is_refused(
-    folder: Path, text: str, says: str
-) -> None:
-    (folder / "exceptions.yaml").write_text(text.replace("%s", REASON))
-    with pytest.raises(Misuse) as caught:
-        load_exceptions()
-    assert says in str(caught.value)
 
 
 def test_an_attack_that_makes_the_grader_fail_has_got_through(folder: Path) -> None:

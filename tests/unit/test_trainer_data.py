@@ -243,9 +243,10 @@ def test_variants_of_a_task_stay_on_one_side(tmp_path: Path) -> None:
         for variant in ("add", "plus")
     ]
     tasks = load(jsonl(tmp_path / "t.jsonl", *rows), held_out=0.25)
-    sides = [{example.task.tests for example in side} for side in (tasks.train, tasks.held_out)]  # type: ignore[union-attr]
-    assert not sides[0] & sides[1]
-    assert len(sides[1]) == 10
+    trained = {example.task.tests for example in tasks.train}  # type: ignore[union-attr]
+    held_out = {example.task.tests for example in tasks.held_out}  # type: ignore[union-attr]
+    assert not trained & held_out
+    assert len(held_out) == 10
 
 
 def test_a_held_out_file_may_not_repeat_what_is_trained_on(tmp_path: Path) -> None:

@@ -102,10 +102,10 @@ def test_micro_batches_with_unlike_shares_of_faults_add_up_to_the_same_loss(
     trainer = trainer_of(model, tmp_path, reward_funcs=[some_faulted], **OPTIONS[name], **size)
     batch = one_round(trainer)
     trainer.current_gradient_accumulation_steps = 4
-    parts = [
-        {key: one[at : at + 2] if one.dim() else one for key, one in batch.items()}
-        for at in (0, 2, 4, 6)
-    ]
+    parts = []
+    for at in (0, 2, 4, 6):
+        part = {key: one[at : at + 2] if one.dim() else one for key, one in batch.items()}
+        parts.append(part)
     loss, gradients = loss_and_gradients(trainer, type(trainer)._compute_loss, parts)
     trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
     expected, other = loss_and_gradients(

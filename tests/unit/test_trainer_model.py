@@ -131,7 +131,8 @@ def sample(
     drawn = draw(
         model, tokenizer, [one for one in prompts for _ in range(k)], temperature, most, **options
     )
-    return [[one.text for one in drawn[n * k : (n + 1) * k]] for n in range(len(prompts))]
+    texts = [one.text for one in drawn]
+    return [texts[start : start + k] for start in range(0, len(texts), k)]
 
 
 def test_greedy_completions_do_not_depend_on_their_batch(tiny: tuple[Any, Any]) -> None:

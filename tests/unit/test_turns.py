@@ -72,7 +72,8 @@ def test_tokens_of_the_user_get_no_gradient(model: Path, tmp_path: Path) -> None
         seen.append((inputs, []))
         return loss_of(model, inputs)
 
-    trainer._get_per_token_logps_and_entropies, trainer._compute_loss = kept, watched
+    trainer._get_per_token_logps_and_entropies = kept
+    trainer._compute_loss = watched
     trainer.train()
     masked = trained = 0
     for inputs, (logps,) in seen:
@@ -92,9 +93,8 @@ def test_lines_of_turns_and_chains_fit_together(model: Path, tmp_path: Path) -> 
     assert sum(chain["turns"] for chain in chains) == len(turns)
     lasts = [one for one in turns if one["stopped"]]
     same = ("step", "prompt_id", "sample", "completion", "reward", "advantage", "stopped")
-    assert [[one[name] for name in same] for one in lasts] == [
-        [one[name] for name in same] for one in chains
-    ]
+    for one, chain in zip(lasts, chains, strict=True):
+        assert [one[name] for name in same] == [chain[name] for name in same]
     assert {one["stopped"] for one in lasts} <= {*StopReason}
     assert all((one["said"] is None) == (one["turn"] == 1) for one in turns)
     faults = [one for one in turns if one["status"] == "faulted"]
@@ -213,7 +213,8 @@ def train(model: Path, output: Path, kill_at: int | None = None) -> dict[str, An
 def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(
     model: Path, tmp_path: Path
 ) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
     weights = train(model, whole)
     with pytest.raises(Killed):
         train(model, killed, kill_at=8)

@@ -4,15 +4,15 @@
 It is a low-rank adapter of the sentence model that reads two texts in one pass, and a linear head:
 the same, denied, other. Learns from `configs/tasks/story.jsonl`, without every HELD_OUT_EVERY-th
 task, and `stories.txt` (`pair_texts.py`). Needs torch and transformers; takes about 10 minutes of
-CPU. Same processor, same number of threads: same weights.
+CPU. Same processor: same weights.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from services.graders.story.model import DEFAULT_MODEL
 from tools.story_model.pair_texts import DENIED, OTHER, SAME, Pair, examples, pairs
 
 SEED = 20
+PAIRS = 46_000
 RANK = 16
 BATCH = 32
 RATE, HEAD_RATE = 8e-4, 2e-3
@@ -136,14 +137,10 @@ def confusion(
     return table
 
 
-def main(arguments: Iterable[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--pairs", type=int, default=46_000)
-    parser.add_argument("--threads", type=int, default=1)
-    wanted = parser.parse_args(None if arguments is None else list(arguments))
+def main(out: Path) -> None:
+    """Train the pair model and write its weights; print how it labels pairs of unseen tasks."""
     torch.manual_seed(SEED)
-    torch.set_num_threads(wanted.threads)
+    torch.set_num_threads(1)
     tasks = configs() / "tasks" / "story.jsonl"
     numbers = [f"story-{number + 1:03d}-" for number in range(66)]
     held_out = frozenset(numbers[2::HELD_OUT_EVERY])
@@ -154,7 +151,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
         for one in examples(stories, tasks, frozenset(numbers) - held_out)
         if not one.contradictions
     ]
-    data = pairs(known, wanted.pairs, SEED)
+    data = pairs(known, PAIRS, SEED)
     chance = random.Random(SEED)
     folder = weights_of(DEFAULT_MODEL)
     reader = PairReader(folder)
@@ -193,8 +190,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
                 " of CPU",
                 flush=True,
             )
-            _write(wanted.out, reader)
-    _write(wanted.out, reader)
+            _write(out, reader)
+    _write(out, reader)
     print(
         f"rows and columns {SAME=} {DENIED=} {OTHER=}; tasks left out:",
         confusion(reader, tokenizer, pairs(unseen, 600, 1)),
@@ -212,4 +209,4 @@ def _write(path: Path, reader: PairReader) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -10,13 +10,13 @@ of the grader.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import random
 import re
+import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ SENSE_RAMP = (-2.0, 1.0)
 PARTY_RAMP = (-2.5, 1.0)
 """Scores that are worth nothing and all; decision 0010 says what they let through."""
 FILES = 6000
+SENTENCES = 12_000
 GLUE = ("the", "and", "the and", "of", "for the", "and the", "to")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _PURPOSE = re.compile(
@@ -203,29 +204,20 @@ def _written(path: Path, probe: dict[str, Any], low: float, high: float) -> None
     path.write_text(json.dumps({**probe, "low": low, "high": high}) + "\n")
 
 
-def _parsed(arguments: Iterable[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--sentences", type=int, default=12_000)
-    parser.add_argument("out", type=Path, help="folder for fluency.json, sense.json and party.json")
-    return parser.parse_args(None if arguments is None else list(arguments))
-
-
-def main(arguments: Iterable[str] | None = None) -> None:
+def main(out: Path) -> None:
     """Write the three probes; print quantiles of their scores on texts that they did not see."""
-    wanted = _parsed(arguments)
     chance = random.Random(SEED)
     found = sentences()
-    model = open_model(wanted.model)
+    model = open_model(DEFAULT_MODEL)
     encoder = Encoder(open_backend("onnxruntime", "fp32", model, 1), model.tokenizer())
     stop = word_list("stop_words")
     words = sorted(
         {word for one in found for word in one.split() if word.isalpha() and len(word) > 2} - stop
     )
-    good = chance.sample(found, min(wanted.sentences, len(found)))
+    good = chance.sample(found, min(SENTENCES, len(found)))
     fluent = _trained(encoder, good, [broken(one, chance) for one in good], chance)
-    _written(wanted.out / "fluency.json", fluent, *FLUENCY_RAMP)
-    purposes = _purposes(found, chance, wanted.sentences // 3)
+    _written(out / "fluency.json", fluent, *FLUENCY_RAMP)
+    purposes = _purposes(found, chance, SENTENCES // 3)
     # Most words of meaning are exchanged for others.
     absurd = []
     for sentence in purposes:
@@ -234,12 +226,10 @@ def main(arguments: Iterable[str] | None = None) -> None:
             for one in sentence.split()
         ]
         absurd.append(" ".join(exchanged))
-    _written(wanted.out / "sense.json", _trained(encoder, purposes, absurd, chance), *SENSE_RAMP)
-    _written(
-        wanted.out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP
-    )
+    _written(out / "sense.json", _trained(encoder, purposes, absurd, chance), *SENSE_RAMP)
+    _written(out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP)
     encoder.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

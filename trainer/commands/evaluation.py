@@ -206,9 +206,7 @@ def eval_perplexity(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE", help=".txt file, or rows with text, messages, or prompt and completion"
-        ),
+        typer.Argument(metavar="FILE", help=".txt file, or rows with text"),
     ],
     out: Out = None,
 ) -> None:

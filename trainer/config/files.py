@@ -54,13 +54,15 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
             if problem:
                 place = (*section, name)
                 mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
-    for *folders, key in PLACES:
-        files = _inside(merged, folders)
-        names = files.get(key) if isinstance(files, dict) else None
+    for parent, key in PLACES:
+        inner = merged.get(parent)
+        if not isinstance(inner, dict):
+            continue
+        names = inner.get(key)
         if isinstance(names, str):
-            files[key] = beside(names, path)
+            inner[key] = beside(names, path)
         elif isinstance(names, list):
-            files[key] = [beside(str(name), path) for name in names]
+            inner[key] = [beside(str(name), path) for name in names]
     try:
         config = kind.model_validate(merged)
     except ValidationError as error:

@@ -261,15 +261,14 @@ def _damaged(language: Language, answer: str, a: int, draw: random.Random) -> st
         return answer.replace(str(a), str(draw.choice(CONSTANTS)))
     if fate < 0.6:
         fitting = [swap for swap in language["swaps"] if swap[0] in answer]
-        old, new = draw.choice(fitting) if fitting else language["misnamed"]
-        return answer.replace(old, new)
+        return answer.replace(*(draw.choice(fitting) if fitting else language["misnamed"]))
     if fate < 0.75:
         return answer.replace(*language["hidden"])
     if fate < 0.9:
         at = draw.randrange(language["head"], len(answer))
         return answer[:at] + answer[at + 1 :]
-    old, new = language["misspelt"]
-    return answer.replace(old, new, 1)
+    right, misspelt = language["misspelt"]
+    return answer.replace(right, misspelt, 1)
 
 
 # ---------------------------------------------------------------------- repairs

@@ -71,8 +71,6 @@ def token_ids(
     prompt: Prompt,
     tools: Sequence[Mapping[str, Any]] | None = None,
     template: Mapping[str, Any] | None = None,
-    *,
-    is_answer_due: bool = True,
 ) -> list[int]:
     """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared
     to the model.
@@ -84,6 +82,6 @@ def token_ids(
         return ids
     further = {**(template or {}), **({"tools": list(tools)} if tools else {})}
     rendered = tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=is_answer_due, tokenize=True, return_dict=True, **further
+        prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **further
     )
     return list(rendered["input_ids"])

@@ -1,19 +1,15 @@
-"""How well a model foresees a text: perplexity of documents, worked answers and chats. Samples and
-grades nothing.
+"""How well a model foresees a text: perplexity of documents. Samples and grades nothing.
 
-Every token that is counted is foreseen once, from all tokens of its document before it that the
-window holds. Of chats and worked answers only what the assistant says is counted, and of no
-document the first token, which nothing precedes.
+Every token but a document's first is foreseen once, from all tokens of its document before it that
+the window holds.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +20,6 @@ from rich.console import Console
 from gradus.errors import Misuse
 from gradus.row_reader import non_empty_rows
 from gradus.whole_file import write_text
-from trainer.data.prompts import token_ids
-from trainer.evaluate.completion_store import is_chat
 from trainer.evaluate.intervals import Part, Rate, ratio_over_tasks
 
 DEFAULT_WINDOW = 2048
@@ -49,11 +43,10 @@ class Perplexity(Part):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document as tokens; `counted` says which of them are foreseen."""
+    """One document as tokens."""
 
     ids: list[int]
-    counted: list[bool]
-    counted_bytes: int
+    size_bytes: int
 
 
 def main(model: str, data: Path, out: Path) -> int:
@@ -103,7 +96,7 @@ def main(model: str, data: Path, out: Path) -> int:
 
 
 def nats_of(model: Any, document: Document, window: int) -> float:
-    """The negative log-likelihood of the counted tokens of a document, in nats.
+    """The negative log-likelihood of the tokens of a document after the first, in nats.
 
     A document longer than `window` is read in windows that overlap by half; each token is counted
     in the first window that holds it.
@@ -112,21 +105,15 @@ def nats_of(model: Any, document: Document, window: int) -> float:
 
     nats = 0.0
     done = 1
-    ids = document.ids
+    ids = torch.tensor(document.ids, device=model.device)
     while done < len(ids):
         end = min(len(ids), window if done == 1 else done + max(1, window // 2))
         start = max(0, end - window)
-        targets = [place for place in range(done, end) if document.counted[place]]
-        if targets:
-            part = torch.tensor([ids[start:end]], device=model.device)
-            with torch.no_grad():
-                logits = model(input_ids=part, use_cache=False).logits[0]
-            rows = torch.tensor([place - 1 - start for place in targets], device=model.device)
-            wanted = torch.tensor([ids[place] for place in targets], device=model.device)
-            losses = torch.nn.functional.cross_entropy(
-                logits[rows].float(), wanted, reduction="none"
-            )
-            nats += float(losses.double().sum())
+        with torch.no_grad():
+            logits = model(input_ids=ids[None, start:end], use_cache=False).logits[0]
+        chosen = logits[done - 1 - start : -1].float()
+        losses = torch.nn.functional.cross_entropy(chosen, ids[done:end], reduction="none")
+        nats += float(losses.double().sum())
         done = end
     return nats
 
@@ -136,19 +123,19 @@ def perplexity_of(nats: Sequence[float], documents: Sequence[Document], **told: 
 
     Raises Misuse when there is no token to count.
     """
-    tokens = [sum(document.counted[1:]) for document in documents]
+    tokens = [max(0, len(document.ids) - 1) for document in documents]
     rate = ratio_over_tasks(nats, tokens, 0)
     if rate is None:
         raise Misuse(
             f"{told['data']}: holds no token that could be foreseen; a document needs two at least"
         )
     ends = {name: _exp(getattr(rate, name)) for name in ("value", "low", "high")}
-    counted_bytes = sum(document.counted_bytes for document in documents)
+    size_bytes = sum(document.size_bytes for document in documents)
     return Perplexity(
         documents=len(documents),
         tokens=sum(tokens),
         perplexity=rate.model_copy(update=ends),
-        bits_per_byte=sum(nats) / math.log(2) / max(1, counted_bytes),
+        bits_per_byte=sum(nats) / math.log(2) / max(1, size_bytes),
         **told,
     )
 
@@ -162,66 +149,16 @@ def _exp(nats: float) -> float:
 
 
 def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
-    """The documents of a .txt file (one), or the rows of a file: `text`, `messages`, or `prompt`
-    and `completion`.
+    """The documents of a .txt file (one), or of the rows of a file with `text`.
 
-    Raises Misuse naming the row that is none of them.
+    Raises Misuse naming the row that has none.
     """
     if path.suffix == ".txt":
         try:
-            yield _of_parts([(path.read_text(encoding="utf-8-sig"), True)], tokenizer)
-        except (OSError, UnicodeDecodeError) as error:
+            texts = [path.read_text(encoding="utf-8-sig")]
+        except UnicodeDecodeError as error:
             raise Misuse(f"{path}: cannot be read as text: {error}") from None
-        return
-    for row in non_empty_rows(path):
-        values = row.values
-        prompt = values.get("prompt")
-        completion = values.get("completion", values.get("solution"))
-        if isinstance(values.get("text"), str):
-            yield _of_parts([(values["text"], True)], tokenizer)
-        elif isinstance(prompt, str) and isinstance(completion, str):
-            yield _of_parts([(prompt, False), (completion, True)], tokenizer)
-        elif values.get("messages") and is_chat(values["messages"]):
-            yield _of_chat(values["messages"], tokenizer, row.where)
-        else:
-            raise Misuse(f"{row.where}: has neither text, nor messages, nor prompt and completion")
-
-
-def _of_parts(parts: Sequence[tuple[str, bool]], tokenizer: Any) -> Document:
-    """Texts, and whether each counts. They are tokenized one by one, as trainers do with prompt and
-    completion."""
-    ids: list[int] = []
-    counted: list[bool] = []
-    for number, (text, counts) in enumerate(parts):
-        found = tokenizer(text=text, add_special_tokens=number == 0)["input_ids"]
-        ids += found
-        counted += [counts] * len(found)
-    return Document(
-        ids, counted, sum(len(text.encode(errors="replace")) for text, counts in parts if counts)
-    )
-
-
-def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) -> Document:
-    """What a template adds with an answer of the assistant's, its end included, is counted."""
-    from jinja2 import TemplateError
-
-    ids: list[int] = []
-    counted: list[bool] = []
-    answers = [place for place, turn in enumerate(messages) if turn["role"] == "assistant"]
-    if not answers:
-        raise Misuse(f"{where}: messages: the assistant says nothing in it")
-    for place, asks in itertools.product(answers, (True, False)):
-        said: Any = list(messages[: place if asks else place + 1])
-        try:
-            longer = token_ids(tokenizer, said, is_answer_due=asks) if said else []
-        except (TemplateError, ValueError) as error:
-            raise Misuse(f"{where}: the model's chat template refuses it: {error}") from None
-        # A template may begin otherwise than before: thoughts of earlier turns are dropped.
-        same = len(os.path.commonprefix([ids, longer]))
-        ids[same:] = longer[same:]
-        counted[same:] = [not asks] * (len(longer) - same)
-    return Document(
-        ids,
-        counted,
-        sum(len(messages[place]["content"].encode(errors="replace")) for place in answers),
-    )
+    else:
+        texts = [row.text("text") for row in non_empty_rows(path)]
+    for text in texts:
+        yield Document(tokenizer(text=text)["input_ids"], len(text.encode(errors="replace")))

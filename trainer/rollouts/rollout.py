@@ -38,7 +38,7 @@ class Rollout:
     judge: Judge
     opening: str
     """What the prompt has already written of each answer."""
-    watch: Watch = nullcontext  # type: ignore[assignment]
+    watch: Watch = lambda names: nullcontext()
     """Sends answers to the judge as they end, where they are not graded together."""
     tasks: Sequence[str] = ()
     """The prompts' ids of the rows, in their order."""

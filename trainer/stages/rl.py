@@ -306,9 +306,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         ).all(self._models)
         stops: list[str] = []
         rollout = None
+        build: Callable[..., Any]
         if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
-            build: Callable[..., Any] = partial(
+            build = partial(
                 TurnsTrainer,
                 reward_funcs=[noting(rollout.rewards, judges[0].name, stops)],
                 rollout_func=rollout,

@@ -101,9 +101,8 @@ def installed() -> dict[str, EntryPoint]:
     """Entry points of the graders that are installed here, by name; those that ship with Gradus
     first."""
     found = {point.name: point for point in found_in(GROUP)}
-    shipped = [name for name in TASKS if name in found]
-    others = sorted(found.keys() - TASKS)
-    return {name: found[name] for name in [*shipped, *others]}
+    names = [*filter(found.__contains__, TASKS), *sorted(found.keys() - TASKS)]
+    return {name: found[name] for name in names}
 
 
 def load(name: str, **settings: Any) -> Grader:

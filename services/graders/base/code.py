@@ -10,11 +10,14 @@ from typing import TypeVar
 from gradus.contract import Diagnostic, Stage, TestCount
 from gradus.extract import Answer
 from services.degenerate import degenerate_flags
+from services.graders.base.harness_report import HarnessReport
 from services.graders.base.rubric import Components
+from services.sandbox import ExitReason, Outcome
 
 DEGENERATE_FACTOR = 0.3
 MAX_STYLE, STYLE_PER_BLOCK, STYLE_TRAILING = 0.10, 0.02, 0.03
 TRAILING_CHARS = 30
+REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,50 @@ def with_form(facts: FactsT, answer: Answer, uncommented: str) -> FactsT:
     )
     flags = (*answer.flags, *signs, *facts.flags)
     return replace(facts, flags=flags, blocks=answer.blocks, trailing_chars=answer.trailing_chars)
+
+
+def limit_hit(outcome: Outcome, cpu_s: float, output_kb: int) -> tuple[str | None, tuple[str, ...]]:
+    """The limit that ended a run, and a sentence about it; None and no sentence without one."""
+    match outcome.exit_reason:
+        case ExitReason.CPU_LIMIT:
+            return "cpu", (f"the answer was stopped after {cpu_s:g} s of CPU time",)
+        case ExitReason.WALL_IDLE:
+            waited = f"it slept, or waited for what did not come, after {outcome.wall_s:.1f} s"
+            return "wall", (f"the answer was stopped: {waited}",)
+        case ExitReason.OUTPUT_LIMIT:
+            return "output", (f"the answer was stopped: it wrote more than {2 * output_kb} kB",)
+        case _:
+            return None, ()
+
+
+def with_run(
+    facts: FactsT, proof: HarnessReport, limit: str | None, why: tuple[str, ...] = ()
+) -> FactsT:
+    """The tests ran: what was proven, and the limit that ended the run if one did, and why."""
+    # A suite that came to nothing proves nothing: it counts as one test that did not pass.
+    tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
+    if proof.forged:
+        forged = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
+        return type(facts)(
+            Stage.TESTS,
+            tests=TestCount(passed=0, total=tests.total),
+            flags=(*facts.flags, "forged:report"),
+            diagnostics=(forged,),
+        )
+    if proof.too_long and limit is None:
+        limit = "report"
+        why = (REPORT_TOO_LONG,)
+        tests = TestCount(passed=0, total=tests.total)
+    told = (Diagnostic(stage=Stage.TESTS, message=text) for text in (*why, *proof.reasons))
+    return replace(
+        facts,
+        stage=Stage.TESTS,
+        compiled=True,
+        tests=tests,
+        got=proof.got,
+        flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
+        diagnostics=(*facts.diagnostics, *told),
+    )
 
 
 def shaped(parts: Components, facts: CodeFacts) -> Components:

@@ -29,7 +29,6 @@ class HarnessReport:
     started: bool
     """The harness ran: the box and the program were fine before any code of the answer had a
     turn."""
-    finished: bool
     tests: TestCount
     reasons: tuple[str, ...]
     """How the tests that did not pass ended, in numbers; nothing of their text."""
@@ -73,22 +72,16 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     counted = steps + [
         verdicts.get(number, "missing") for number in range(expected) if number not in skipped
     ]
-    finished = "done" in words_seen
-    if not finished and counted.count("ok") == len(counted) > 0:
-        counted[-1] = (
-            # all were seen to pass, but one of them, run again, may have ended the program
-            "missing"
-        )
-    reasons = []
-    for word, how in _BAD.items():
-        number_of_word = counted.count(word)
-        if number_of_word:
-            reasons.append(f"{number_of_word} of {len(counted)} tests {how}")
+    if "done" not in words_seen and counted.count("ok") == len(counted) > 0:
+        # all were seen to pass, but one of them, run again, may have ended the program
+        counted[-1] = "missing"
+    numbers = {how: counted.count(word) for word, how in _BAD.items()}
     return HarnessReport(
         started="start" in words_seen,
-        finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
-        reasons=tuple(reasons),
+        reasons=tuple(
+            f"{number} of {len(counted)} tests {how}" for how, number in numbers.items() if number
+        ),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
         passed=tuple(

@@ -13,11 +13,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gradus.contract import Diagnostic, Stage, TestCount
+from gradus.contract import Diagnostic, Stage
 from gradus.errors import InternalFault
 from gradus.tasks.ocaml import Framework, OcamlTask
 from services.graders.base.code import CodeFacts
-from services.graders.base.harness_report import HarnessReport
 from services.sandbox.cancellation import is_brief
 
 TOY = b"let toy = 1\n"
@@ -30,7 +29,6 @@ _needs_more = lru_cache(maxsize=1024)(
 )
 """Tests that name these may want more than standing boxes have. Kept by the tests, which a group of
 answers shares."""
-REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
 Sections = dict[str, bytes]
@@ -76,8 +74,8 @@ class GradingAttempt:
         """What every request to the front says of the task."""
         # Names that must not meet the answer's: with a signature they cannot, and compiled tests
         # can be used again.
-        alias = "task" if self.task.signature is not None else secrets.token_hex(8)
         signature = self.task.signature
+        alias = "task" if signature is not None else secrets.token_hex(8)
         said = {
             "module": self.task.module,
             "framework": self.framework,
@@ -150,30 +148,4 @@ def facts_tests_do_not_compile(facts: CodeFacts, plan: Mapping[str, Any]) -> Cod
         stage=Stage.COMPILE,
         typed_share=typed_share,
         diagnostics=(*facts.diagnostics, misfit),
-    )
-
-
-def facts_of_run(
-    facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None
-) -> CodeFacts:
-    """The tests ran: what was proven, and the limit that ended the run if one did."""
-    # A suite that came to nothing proves nothing: it counts as one test that did not pass.
-    tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
-    if proof.too_long and limit is None:
-        limit, reason, tests = "report", REPORT_TOO_LONG, TestCount(passed=0, total=tests.total)
-    if proof.forged:
-        why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
-        tests = TestCount(passed=0, total=tests.total)
-        return CodeFacts(
-            Stage.TESTS, tests=tests, flags=(*facts.flags, "forged:report"), diagnostics=(why,)
-        )
-    reasons = (reason, *proof.reasons) if reason else proof.reasons
-    return replace(
-        facts,
-        stage=Stage.TESTS,
-        compiled=True,
-        tests=tests,
-        got=proof.got,
-        flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
-        diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=text) for text in reasons),
     )

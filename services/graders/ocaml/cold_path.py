@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gradus.errors import InternalFault, SandboxFault
-from services.graders.base.code import CodeFacts
+from services.graders.base.code import CodeFacts, limit_hit, with_run
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
     TOY,
@@ -22,20 +22,19 @@ from services.graders.ocaml.attempt import (
     encode_sections,
     facts_compiler_gave_up,
     facts_of,
-    facts_of_run,
     facts_tests_do_not_compile,
     is_warm_eligible,
     read,
 )
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlToolchain
-from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
+from services.sandbox import Command, ExitReason, Outcome, Sandbox
 from services.sandbox.cancellation import NeedsTime
 
 _VIEW = f"{MOUNT}/view".encode()
 _IDLE_S = 3.0
 """As in the warm path (front/stubs.c)."""
-_STOPPED_BY_ITS_TIMER = 128 + signal.SIGPROF
+_TIMER = 128 + signal.SIGPROF
 _LOADING_THE_SEAL = ("-dllib", SEAL, "-dllpath", MOUNT)
 
 
@@ -116,10 +115,11 @@ class ColdPath:
         proof = parse_test_report(outcome.report, attempt.secret, expected)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
-        limit, reason = _limit_hit(outcome, cpu_ms, limits)
-        if limit == "cpu" and attempt.is_brief:
+        if outcome.exit_reason is ExitReason.EXITED and _stopped_by_its_timer(outcome, cpu_ms):
+            outcome = replace(outcome, exit_reason=ExitReason.CPU_LIMIT)
+        if outcome.exit_reason is ExitReason.CPU_LIMIT and attempt.is_brief:
             raise NeedsTime
-        return facts_of_run(facts, proof, limit, reason)
+        return with_run(facts, proof, *limit_hit(outcome, cpu_ms / 1e3, limits.output_kb))
 
     def _request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
@@ -170,25 +170,6 @@ def _said(outcome: Outcome) -> str:
     return f"exit code {outcome.exit_code}: {said or 'nothing said'}"
 
 
-def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | None, str | None]:
-    exit_reason = outcome.exit_reason
-    used_up = (
-        outcome.cpu_s * 1e3 >= 0.5 * cpu_ms
-    )  # its own account, and that of the clock's ticks, differ
-    if exit_reason is ExitReason.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER and used_up:
-        exit_reason = ExitReason.CPU_LIMIT
-    match exit_reason:
-        case ExitReason.CPU_LIMIT:
-            return "cpu", f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        case ExitReason.WALL_IDLE:
-            return (
-                "wall",
-                (
-                    "the answer was stopped: it slept, or waited for what did not come, after"
-                    f" {outcome.wall_s:.1f} s"
-                ),
-            )
-        case ExitReason.OUTPUT_LIMIT:
-            return "output", f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB"
-        case _:
-            return None, None
+def _stopped_by_its_timer(outcome: Outcome, cpu_ms: int) -> bool:
+    """Its own account of CPU time, and that of the clock's ticks, differ."""
+    return outcome.exit_code == _TIMER and outcome.cpu_s * 1e3 >= 0.5 * cpu_ms

@@ -54,11 +54,8 @@ def missing_name(message: str, code: str | None) -> str | None:
     has none."""
     if _LACKS_REC in message:
         return None
-    for pattern in NAME_ERRORS:
-        match = pattern.search(message)
-        if match:
-            return match["name"]
-    return None
+    found = (pattern.search(message) for pattern in NAME_ERRORS)
+    return next((match["name"] for match in found if match), None)
 
 
 LANGUAGE = Language("types", missing_name, is_imperative)

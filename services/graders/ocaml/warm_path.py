@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradus.errors import SandboxFault
-from services.graders.base.code import CodeFacts
+from services.graders.base.code import CodeFacts, with_run
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
     TOY,
@@ -22,7 +22,6 @@ from services.graders.ocaml.attempt import (
     encode_sections,
     facts_compiler_gave_up,
     facts_of,
-    facts_of_run,
     facts_tests_do_not_compile,
     read,
 )
@@ -160,10 +159,10 @@ class WarmPath:
         proof = parse_test_report(report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({ended})")
+        if not ended.startswith("cpu "):
+            return with_run(facts, proof, None)
         stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        return facts_of_run(
-            facts, proof, *(("cpu", stopped) if ended.startswith("cpu ") else (None, None))
-        )
+        return with_run(facts, proof, "cpu", (stopped,))
 
     def _ask(
         self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float

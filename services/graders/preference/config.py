@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, ValidationError
 
 from gradus.errors import Misuse
@@ -57,18 +56,12 @@ def load_config(
     Raises Misuse naming the file or the variable, and the key.
     """
     read = read_settings(PreferenceConfig, "preference", path)
-    told = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
-    given: dict[str, Any] = {}
-    for name, text in told.items():
-        key = name.removeprefix(PREFIX).lower()
-        if key not in PreferenceConfig.model_fields:
-            known = ", ".join(PREFIX + field.upper() for field in PreferenceConfig.model_fields)
-            raise Misuse(f"the environment variable {name} is no setting; there are: {known}")
-        try:
-            given[key] = text if key == "model" else yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise Misuse(f"{name}: {text!r} is no value") from None
+    given: dict[str, str] = {}
+    for name, text in environ.items():
+        if name.startswith(PREFIX) and text:
+            given[name.removeprefix(PREFIX).lower()] = text
     try:
         return PreferenceConfig.model_validate({**read.model_dump(), **given})
     except ValidationError as error:
-        raise Misuse(f"{', '.join(sorted(told))}: {explain(error)}") from None
+        told = ", ".join(PREFIX + key.upper() for key in sorted(given))
+        raise Misuse(f"{told}: {explain(error)}") from None

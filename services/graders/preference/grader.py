@@ -17,8 +17,8 @@ from gradus.errors import InternalFault
 from gradus.reward_model.model_files import fingerprint, label_of, resolve_model_folder
 from gradus.tasks.preference import PreferenceTask
 from services.graders.base import ModelNotConfigured
+from services.graders.base.batching import BatchingModel
 from services.graders.base.grader import BaseGrader
-from services.graders.preference.batching_scorer import Scorer
 from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, load_config
 from services.graders.preference.rubric import RUBRICS, PreferenceFacts
 
@@ -56,8 +56,11 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             raise InternalFault(message, retryable=False) from None
         self.model: Model
         self.model, self.precision = open_model(self.config, self.config.model)
-        self.scorer = Scorer(
-            self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s
+        self.scorer = BatchingModel(
+            "the reward model",
+            self.model.scores,
+            max_pass_tokens=self.config.batch_tokens,
+            hang_s=self.config.hang_s,
         )
         files = fingerprint(resolve_model_folder(self.config.model))
         self.identify(
@@ -82,14 +85,14 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             for message in submission.task.messages
         ]
         read = self.model.read(chat or submission.prompt, submission.completion)
-        scored = self.scorer.score(read.ids)
-        if not math.isfinite(scored.score):
+        [scored] = self.scorer.answers([self.scorer.ask(read.ids)])
+        if not math.isfinite(scored.row):
             message = (
-                f"the reward model scores {scored.score}: its weights are broken, or too large for"
+                f"the reward model scores {scored.row}: its weights are broken, or too large for"
                 f" {self.precision}"
             )
             raise InternalFault(message, retryable=False)
         told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
         flags = tuple(flag for is_so, flag in told if is_so)
-        facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, flags)
+        facts = PreferenceFacts(scored.row, self.config.centre, self.config.scale, flags)
         return facts, scored.cpu_s + time.thread_time() - cpu_s

@@ -8,7 +8,7 @@ tokens of macros that other crates can call.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -143,18 +143,21 @@ class RustAnswer:
         made = []
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
-                code = _NAMED.get(why, token.text)
-                message = self.located(path, why)
                 made.append(
-                    Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message)
+                    Diagnostic(
+                        stage=Stage.CHECK,
+                        line=token.line,
+                        code=_NAMED.get(why, token.text),
+                        message=self.located(path, why),
+                    )
                 )
         return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-        yield from _find_names(found, FORBIDDEN)
+        yield from _named_in(FORBIDDEN, found)
         if self.has_exported_macros:
             for body in macro_bodies(found):
-                yield from _find_names(body, FORBIDDEN_IN_MACROS)
+                yield from _named_in(FORBIDDEN_IN_MACROS, body)
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))
 
     @cached_property
@@ -177,13 +180,6 @@ class RustAnswer:
         return message if path == self.entry else f"{path}: {message}"
 
 
-def _find_names(tokens: Iterable[Token], reasons: Mapping[str, str]) -> Iterator[tuple[Token, str]]:
-    """Yield the names among `tokens` that have a reason to be refused, with the reason."""
-    for token in tokens:
-        if token.kind is Kind.NAME and token.text in reasons:
-            yield token, reasons[token.text]
-
-
 def _may_fail_where_used(found: Sequence[Token]) -> bool:
     texts = ["", "", *(token.text for token in found), ""]
     words = set(texts)
@@ -204,6 +200,12 @@ def _may_fail_where_used(found: Sequence[Token]) -> bool:
     return False
 
 
+def _named_in(forbidden: Mapping[str, str], found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
+    for token in found:
+        if token.kind is Kind.NAME and token.text in forbidden:
+            yield token, forbidden[token.text]
+
+
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
 
@@ -215,12 +217,13 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
         return set(_WORD.findall(task.tests)) - definitions(task.tests)
 
     form = extract(completion, task.FENCES, _SYNTAX, needed, Layout(entry, _PATH, "src/"))
-    folders = {str(folder) for path in task.files for folder in PurePath(path).parents}
-    kept = {}
-    for path, text in form.files.items():
-        is_below_a_file = any(str(folder) in task.files for folder in PurePath(path).parents)
-        if path not in folders and not is_below_a_file:
-            kept[path] = text
+    folders = {folder for path in task.files for folder in PurePath(path).parents}
+    files = {PurePath(path) for path in task.files}
+    kept = {
+        path: text
+        for path, text in form.files.items()
+        if PurePath(path) not in folders and files.isdisjoint(PurePath(path).parents)
+    }
     if len(kept) < len(form.files):
         form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))
     written = {entry: form.text, **form.files}

@@ -96,17 +96,18 @@ class Project:
             self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout
         )
         packages = {package["id"]: package for package in metadata["packages"]}
-        nodes = metadata["resolve"]["nodes"]
-        needs = {}
-        for node in nodes:
-            needs[node["id"]] = {need["name"]: need["pkg"] for need in node["deps"]}
         libraries = {}
-        for name, package in packages.items():
-            targets = [item for item in package["targets"] if _LIBRARY_KINDS & set(item["kind"])]
-            if name in needs and targets:
-                source = Path(targets[0]["src_path"])
-                is_macro = "proc-macro" in targets[0]["kind"]
-                libraries[name] = Library(package["name"], source, is_macro, needs[name])
+        needs = {}
+        for node in metadata["resolve"]["nodes"]:
+            name = node["id"]
+            needs[name] = {need["name"]: need["pkg"] for need in node["deps"]}
+            for target in packages[name]["targets"]:
+                if _LIBRARY_KINDS & set(target["kind"]):
+                    source = Path(target["src_path"])
+                    procedural = "proc-macro" in target["kind"]
+                    crate = packages[name]["name"]
+                    libraries[name] = Library(crate, source, procedural, needs[name])
+                    break
         return needs[metadata["resolve"]["root"]], libraries
 
     @property

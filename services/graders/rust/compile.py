@@ -100,6 +100,7 @@ class Compiled:
     remarks: tuple[CompilerMessage, ...]
     comparisons: tuple[own_equality.Place, ...] = ()
     """Where the answer implements `PartialEq` by hand; only of answers that compile."""
+    cpu_s: float = 0.0
 
     @property
     def errors(self) -> list[CompilerMessage]:
@@ -145,9 +146,8 @@ class Compiler:
         *,
         lazily: bool = False,
         behind: str = "",
-    ) -> tuple[Compiled, float]:
-        """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a
-        broken box.
+    ) -> Compiled:
+        """Check, lint and compile the answer. Raises Fault for a broken box.
 
         `lazily`: code of its functions is made where the tests use them, as if each were
         `#[inline]`. `behind`: text of ours at the end of its root file, on lines of its own.
@@ -172,7 +172,7 @@ class Compiler:
             lints += _LAZILY
             more = _UNSTABLE
         argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
-        compiled, cpu_s = self._ask(server, argv, task, files, more)
+        compiled = self._ask(server, argv, task, files, more)
         if (
             compiled.came is CompileStatus.REFUSED
             and compiled.errors
@@ -181,9 +181,7 @@ class Compiler:
             # The answer made errors of lints: a matter of style, so compile it again with no lint
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
             # errors here.
-            again, more_s = self._ask(
-                server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more
-            )
+            again = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more)
             named = (
                 remark
                 for remark in again.remarks
@@ -192,28 +190,25 @@ class Compiler:
             warnings = tuple(
                 replace(remark, severity=Severity.WARNING) for remark in compiled.remarks
             )
-            return replace(again, remarks=(*named, *warnings)), cpu_s + more_s
-        return compiled, cpu_s
+            cpu_s = compiled.cpu_s + again.cpu_s
+            return replace(again, remarks=(*named, *warnings), cpu_s=cpu_s)
+        return compiled
 
-    def tests(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
-    ) -> tuple[Compiled, float]:
+    def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Compile the tests against the answer's library."""
         return self._tests(tests.text, library, task, slot, *self._toolchain.link_flags)
 
     def object_code(
         self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
-    ) -> tuple[Compiled, float]:
+    ) -> Compiled:
         """As `tests`, but not linked."""
         return self._tests(tests.text, library, task, slot, "--emit=obj", *flags)
 
-    def link(
-        self, tests: bytes, library: bytes, task: RustTask, slot: int
-    ) -> tuple[Compiled, float]:
+    def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""
         if not self._linker:
             flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
-            toy, _ = self._tests(
+            toy = self._tests(
                 _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
             )
             self._linker = _linker_command(toy.product.decode())
@@ -228,7 +223,7 @@ class Compiler:
         slot: int,
         *flags: str,
         product: str = PRODUCT,
-    ) -> tuple[Compiled, float]:
+    ) -> Compiled:
         toolchain = self._toolchain
         server = self._server(slot, toolchain.rustc, toolchain.tests_mounts)
         source = f"{_CRATE}/tests.rs"
@@ -277,14 +272,14 @@ class Compiler:
         task: RustTask,
         files: Mapping[str, bytes],
         more: Mapping[str, str] = MappingProxyType({}),
-    ) -> tuple[Compiled, float]:
+    ) -> Compiled:
         environment = {"PATH": "/usr/bin", **self._toolchain.environment, **more}
         environment |= {
             "CARGO_PKG_NAME": task.crate,
             "CARGO_PKG_VERSION": "0.1.0",
         }  # as in a new crate of cargo's
         done = server.compile(argv, environment, files)
-        return _compiled(done, self._limits), done.cpu_s
+        return replace(_compiled(done, self._limits), cpu_s=done.cpu_s)
 
     def close(self) -> None:
         for server in self._servers.values():

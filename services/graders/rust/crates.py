@@ -14,10 +14,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ from services.graders.rust import cargo as cargo_project
 from services.graders.rust import macros
 from services.graders.rust.cargo import Library, Project
 from services.graders.rust.macros import Source
+
+log = logging.getLogger(__name__)
 
 MOUNT = "/opt/gradus-crates"
 """Where boxes see the build, read-only."""
@@ -80,8 +83,6 @@ class Crate(Section):
     """Exact, such as `1.0.152`: another version is another verdict."""
     features: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+./?\-]+$")], ...] = ()
     default_features: bool = True
-    trust_macros: bool = False
-    """Set it after a review: macros with `unsafe` put no words of an answer inside of it."""
 
     @field_validator("name")
     @classmethod
@@ -158,23 +159,20 @@ class Prebuilt:
         listed.
         """
         wanted = {_known_as(name): name for name in names}
-        known = {_known_as(name): value for name, value in self.externs.items()}
-        found = {key: value for key, value in known.items() if key in wanted}
-        if lacking := [name for key, name in wanted.items() if key not in found]:
-            listed = ", ".join(sorted(self.externs)) or "none"
+        listed = {_known_as(name): extern for name, extern in self.externs.items()}
+        if lacking := [name for key, name in wanted.items() if key not in listed]:
+            has = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
-                f"the task needs the crates {', '.join(lacking)}, and this worker has {listed}: "
+                f"the task needs the crates {', '.join(lacking)}, and this worker has {has}: "
                 "list them under `crates` in configs/graders/rust.yaml",
                 retryable=False,
             )
-        search = [f"-L{place}" for place in self.search] if found else []
-        externs = [f"--extern={found[key]}" for key in wanted]
-        return [flag.replace(_ROOT, root) for flag in (*search, *externs)]
+        flags = [f"-L{place}" for place in self.search] if wanted else []
+        flags += [f"--extern={listed[key]}" for key in wanted]
+        return [flag.replace(_ROOT, root) for flag in flags]
 
 
-def build(
-    crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], None] = lambda _: None
-) -> Prebuilt:
+def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
     """The crates as they are in the cache, built first if they are not there; one process builds,
     others wait.
 
@@ -191,19 +189,17 @@ def build(
     target.parent.mkdir(parents=True, exist_ok=True)
     with nullcontext() if target.exists() else _alone(target):  # the cache of an image is read-only
         if not target.exists():
-            progress(
-                "building for Rust answers, once:"
-                f" {', '.join(f'{one.name} {one.version}' for one in crates.list)}"
-            )
+            named = ", ".join(f"{one.name} {one.version}" for one in crates.list)
+            log.info("building for Rust answers, once: %s", named)
             directory = crates.source.directory if isinstance(crates.source, Directory) else None
             dependencies = "".join(crate.dependency for crate in crates.list)
             folder = Path(f"{target}.building")
             shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
             folder.mkdir(mode=0o755)
             try:
-                _built(
-                    Project(folder, dependencies, directory, rustc, cargo), crates, about, key
-                ).rename(target)
+                _built(Project(folder, dependencies, directory, rustc, cargo), about, key).rename(
+                    target
+                )
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     record = json.loads((target / _RECORD).read_text())
@@ -243,11 +239,11 @@ def _alone(target: Path) -> Iterator[None]:
         yield
 
 
-def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
+def _built(project: Project, about: str, key: str) -> Path:
     """A folder with the libraries and the record of how to use them."""
     host = re.search(r"^host: (.*)$", about, re.MULTILINE)
     named, libraries = project.libraries(host[1] if host else "")
-    _refuse_what_undoes_the_ban(crates, named, libraries)
+    _refuse_what_undoes_the_ban(named, libraries)
     call = project.build()
     folder = project.folder / "prebuilt"
     folder.mkdir()
@@ -281,12 +277,9 @@ def _moved(place: str, project: Path, folder: Path, number: int) -> str:
     return f"{kind or 'all'}={_ROOT}/native{number}"
 
 
-def _refuse_what_undoes_the_ban(
-    crates: Crates, named: Mapping[str, str], libraries: Mapping[str, Library]
-) -> None:
+def _refuse_what_undoes_the_ban(named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:
     """Raises Misuse for a crate through which an answer could have `unsafe`, or one that no list
     may have."""
-    trusted = {_known_as(crate.name) for crate in crates.list if crate.trust_macros}
     for name in named:
         for library, source in _reachable(named[name], libraries):
             through = (
@@ -296,19 +289,12 @@ def _refuse_what_undoes_the_ban(
             )
             if reason := REFUSED.get(_known_as(library.package)):
                 raise Misuse(f"crates.list: answers may not have {through}: {reason}")
-            if name not in trusted and (found := source.unsafe_macros()):
+            if found := source.unsafe_macros():
+                told = ", ".join(f"{macro}!" for macro in found)
                 raise Misuse(
-                    _HIDDEN.format(
-                        through=through, macros=", ".join(f"{macro}!" for macro in found)
-                    )
+                    f"crates.list: {through}, has macros with `unsafe` in them ({told}), which the"
+                    " compiler allows in answers: leave the crate out"
                 )
-
-
-_HIDDEN = (
-    "crates.list: {through}, has macros with `unsafe` in them ({macros}), which the compiler allows"
-    " in answers. Leave the crate out; or, if you have read them and they put no words of an answer"
-    " inside of `unsafe`, give it `trust_macros: true`"
-)
 
 
 def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[Library, Source]]:

@@ -24,6 +24,8 @@ TOLD = "gradus_told"
 _DEFINING = frozenset(
     {"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"}
 )
+_UNCERTAIN = frozenset({"should_panic", "cfg_attr", "return", "const", "static"})
+"""Words of tests that may end otherwise than at their end."""
 _Edit = tuple[int, int, str]
 """Start and end in the text, and what goes there."""
 
@@ -95,11 +97,10 @@ def _tests(found: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
             opening = next((n for n, token in enumerate(item.body) if token.text == "{"), 0)
             yield from _tests(tuple(items(item.body[opening + 1 : -1])), f"{path}{item.name}::")
         elif item.word == "fn":
-            texts = [token.text for token in item.body]
-            head = texts[: texts.index("fn")]
-            words = set(texts)
+            words = [token.text for token in item.body]
+            head = words[: words.index("fn")]
             is_test = any(head[n : n + 4] == ["#", "[", "test", "]"] for n in range(len(head)))
-            if is_test and not words & {"should_panic", "cfg_attr", "return", "const", "static"}:
+            if is_test and _UNCERTAIN.isdisjoint(words):
                 yield path + item.name, item
 
 
@@ -117,7 +118,8 @@ class _Test:
 
     def taken_out(self) -> Iterator[tuple[list[_Edit], str]]:
         """Edits of the text, each with the canonical text of the value that they take out."""
-        found, behind = self._found, self._behind
+        found = self._found
+        behind = self._behind
         after_name = next(n for n, token in enumerate(found) if token.text == "fn") + 2
         opening = next(
             (n for n in range(after_name, len(found)) if found[n].text == "{"), len(found)
@@ -248,7 +250,7 @@ class _Test:
     def _moved_name(self, token: Token) -> list[_Edit]:
         """No edits if anything else names it, or its statement does not fit in a line."""
         name = token.text
-        (start, end) = self._bound[token.text]
+        start, end = self._bound[name]
         uses = sum(
             name == one.text or (one.kind is Kind.TEXT and f"{{{name}" in one.text)
             for one in self._found
@@ -269,8 +271,7 @@ class _Test:
     def _arguments(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """First and last position of each part between commas."""
         found = self._found
-        first = start
-        at = start
+        first = at = start
         while at < end:
             if found[at].text == "<" and found[at - 1].text == ":":
                 at = self._behind_generics(at, end)

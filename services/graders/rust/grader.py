@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradus.contract import Diagnostic, Severity, Stage, TaskSubmission, TestCount
+from gradus.contract import Diagnostic, Severity, Stage, TaskSubmission
 from gradus.errors import InternalFault, SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.base.code import with_form
+from services.graders.base.code import with_form, with_run
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.rust import own_equality
@@ -39,7 +39,7 @@ from services.graders.rust.glob_imports import (
 )
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comments
 from services.graders.rust.rubric import RUBRICS, RustFacts
-from services.graders.rust.runner import NotStarted, Runner, RunResult
+from services.graders.rust.runner import Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.task_check import (
     declaration_error,
@@ -97,6 +97,11 @@ class _GradingAttempt:
     ahead: _TestsAhead | None = None
     """Tests to link with the answer; None where they are compiled with it."""
     cpu_s: float = 0.0
+
+    def add(self, compiled: Compiled) -> Compiled:
+        """`compiled`, whose CPU time was for this answer."""
+        self.cpu_s += compiled.cpu_s
+        return compiled
 
 
 class RustGrader(BaseGrader[RustTask, RustFacts]):
@@ -162,10 +167,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
         if attempt.ahead and (facts := self._linked(attempt, attempt.ahead)):
             return facts
-        compiled, cpu_s = self.compiler.answer(
-            answer, attempt.task, attempt.slot, lazily=attempt.lazily
+        compiled = attempt.add(
+            self.compiler.answer(answer, attempt.task, attempt.slot, lazily=attempt.lazily)
         )
-        attempt.cpu_s += cpu_s
         if compiled.came is CompileStatus.BROKE:
             if attempt.lazily:
                 return self._judged_thoroughly(attempt)
@@ -188,18 +192,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy
         answer tells."""
         task = RustTask(tests="#[test] fn toy() {}")
-        toy, cpu_s = self.compiler.answer(read_answer(TOY, task, None), task, attempt.slot)
-        attempt.cpu_s += cpu_s
+        toy = self.compiler.answer(read_answer(TOY, task, None), task, attempt.slot)
         if toy.came is not CompileStatus.COMPILED:
             raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
-        tests, cpu_s = self.compiler.tests(
-            write_tests_file(task, None), toy.product, task, attempt.slot
-        )
-        attempt.cpu_s += cpu_s
-        try:
-            attempt.cpu_s += self.runner.tests(tests.product, task).cpu_s
-        except NotStarted as broken:
-            raise SandboxFault(f"programs do not start in their box: {broken}") from None
+        file = write_tests_file(task, None)
+        tests = self.compiler.tests(file, toy.product, task, attempt.slot)
+        if doubt := self.runner.tests(tests.product, task).doubt:
+            raise SandboxFault(f"programs do not start in their box: {doubt}")
 
     def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
         """The tests do not compile against an answer. Raises InternalFault if they do not against a
@@ -207,8 +206,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
-            error, cpu_s = self._task_error(task, attempt.slot)
-            attempt.cpu_s += cpu_s
+            error = self._task_error(task, attempt.slot)
             if len(self._checked_tasks) >= _CHECKED_TASKS:
                 self._checked_tasks.clear()
             self._checked_tasks[key] = error
@@ -226,65 +224,55 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         error = _refusal(task, signature)
         if error or task.cases:
             return error
-        error, _ = self._task_error(task, slot)
+        error = self._task_error(task, slot)
         if error or not solution:
             return error
         attempt = _GradingAttempt(task, signature, library(task, solution), slot)
-        compiled, _ = self.compiler.answer(attempt.answer, task, slot)
+        compiled = self.compiler.answer(attempt.answer, task, slot)
+        if compiled.came is not CompileStatus.COMPILED:
+            return None
+        product = compiled.product
+        compiled, _, _ = self._tests(attempt, product)
         if compiled.came is CompileStatus.COMPILED:
-            product = compiled.product
-            compiled, _, _ = self._tests(attempt, product)
-            if compiled.came is CompileStatus.COMPILED:
-                return None
-            # an import of everything brings no more here than can be read, so that the error is at
-            # what lacks
-            tests = write_tests_file(
-                task, signature, () if signature else names_to_import(task, attempt.answer)
-            )
-            compiled, _ = self.compiler.tests(tests, product, task, slot)
-            for found in compiled.errors:
-                if line := tests.line_of_task(found.outer_line):
-                    return f"line {line} of its tests, with the reference answer: {found.text}"
+            return None
+        # an import of everything brings no more here than can be read, so that the error is at what
+        # lacks
+        names = () if signature else names_to_import(task, attempt.answer)
+        tests = write_tests_file(task, signature, names)
+        for found in self.compiler.tests(tests, product, task, slot).errors:
+            if line := tests.line_of_task(found.outer_line):
+                return f"line {line} of its tests, with the reference answer: {found.text}"
         return None
 
-    def _task_error(self, task: RustTask, slot: int) -> tuple[str | None, float]:
-        """What no answer can mend in the task, with its line, and CPU seconds."""
+    def _task_error(self, task: RustTask, slot: int) -> str | None:
+        """What no answer can mend in the task, with its line."""
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         without: set[int] = set()
-        compiled, cpu_s = self.compiler.answer(stub(task, signature), task, slot)
+        compiled = self.compiler.answer(stub(task, signature), task, slot)
         for _ in range(_STUBS):
-            if (
-                compiled.came is CompileStatus.COMPILED
-                or signature is None
-                or task.signature is None
-            ):
+            if compiled.came is CompileStatus.COMPILED or not task.signature:
                 break
             error, more = declaration_error(task.signature, compiled)
             if error:
-                return error, cpu_s
+                return error
             if more <= without:
                 break
             without |= more
-            compiled, more_s = self.compiler.answer(stub(task, signature, without), task, slot)
-            cpu_s += more_s
+            compiled = self.compiler.answer(stub(task, signature, without), task, slot)
         whole = compiled.came is CompileStatus.COMPILED and not without
         if compiled.came is not CompileStatus.COMPILED:  # nothing is known but names
-            compiled, more_s = self.compiler.answer(stub(task, None), task, slot)
-            cpu_s += more_s
+            compiled = self.compiler.answer(stub(task, None), task, slot)
         if compiled.came is not CompileStatus.COMPILED:
-            return None, cpu_s
+            return None
         tests = write_tests_file(task, signature)
-        compiled, more_s = self.compiler.tests(tests, compiled.product, task, slot)
+        compiled = self.compiler.tests(tests, compiled.product, task, slot)
         error = task_error(task, signature, compiled, tests, whole=whole)
-        return error or signature_error(signature, compiled, tests, whole=whole), cpu_s + more_s
+        return error or signature_error(signature, compiled, tests, whole=whole)
 
     def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
         task = attempt.task
         if task.cases:
-            ran = self.runner.cases(product, task)
-            if ran.doubtful:
-                self._refuse_broken_box(attempt)
-            return self._ran(attempt, facts, ran)
+            return self._ran(attempt, facts, self.runner.cases(product, task))
         compiled, tests, names = self._tests(attempt, product)
         if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
             why = (
@@ -298,30 +286,16 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             self._refuse_broken_task(attempt)
         if compiled.came is not CompileStatus.COMPILED:
             return _misfit(facts, attempt, compiled, tests)
-        return self._run(attempt, facts, compiled.product, tests.expected)
-
-    def _run(
-        self,
-        attempt: _GradingAttempt,
-        facts: RustFacts,
-        program: bytes,
-        expected: Sequence[tuple[str, str]],
-    ) -> RustFacts:
-        try:
-            ran = self.runner.tests(program, attempt.task, expected)
-        except NotStarted:
-            self._refuse_broken_box(attempt)
-            ran = RunResult(
-                TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0
-            )
+        ran = self.runner.tests(compiled.product, task, tests.expected)
         return self._ran(attempt, facts, ran)
 
     def _linked(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
         """The answer, compiled with pins and linked with its tests; None where it has to be
         compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
-        compiled, cpu_s = self.compiler.answer(answer, task, slot, lazily=True, behind=ahead.pins)
-        attempt.cpu_s += cpu_s
+        compiled = attempt.add(
+            self.compiler.answer(answer, task, slot, lazily=True, behind=ahead.pins)
+        )
         last = answer.files[answer.entry].count("\n") + 1
         own = tuple(
             remark
@@ -339,9 +313,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts = _facts_of(compiled, attempt)
         if compiled.came is not CompileStatus.COMPILED:
             return facts
-        linked, cpu_s = self.compiler.link(ahead.code, compiled.product, task, slot)
-        attempt.cpu_s += cpu_s
-        return self._run(attempt, facts, linked.product, ahead.expected) if linked.product else None
+        linked = attempt.add(self.compiler.link(ahead.code, compiled.product, task, slot))
+        if not linked.product:
+            return None
+        return self._ran(attempt, facts, self.runner.tests(linked.product, task, ahead.expected))
 
     def _tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
         """The tests compiled for any answer, if they can be. The second answer to a task has them
@@ -361,12 +336,14 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                 del self._ahead[next(iter(self._ahead))]
         if is_second and can_be_ahead(task, signature):
             text = stub_text(task, signature)
-            compiled, cpu_s = self.compiler.answer(library(task, text), task, slot, lazily=True)
-            attempt.cpu_s += cpu_s
+            compiled = attempt.add(
+                self.compiler.answer(library(task, text), task, slot, lazily=True)
+            )
             if compiled.came is CompileStatus.COMPILED:
                 tests = write_tests_file(task, signature)
-                compiled, cpu_s = self.compiler.object_code(tests, compiled.product, task, slot)
-                attempt.cpu_s += cpu_s
+                compiled = attempt.add(
+                    self.compiler.object_code(tests, compiled.product, task, slot)
+                )
                 ahead = _TestsAhead(compiled.product, pins_text(task, signature), tests.expected)
                 with self._lock:
                     self._ahead[key] = ahead
@@ -380,8 +357,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
         def compiled_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
             tests = write_tests_file(attempt.task, attempt.signature, names)
-            compiled, cpu_s = self.compiler.tests(tests, product, attempt.task, attempt.slot)
-            attempt.cpu_s += cpu_s
+            compiled = attempt.add(self.compiler.tests(tests, product, attempt.task, attempt.slot))
             if compiled.came is CompileStatus.BROKE:
                 self._refuse_broken_box(attempt)
             return compiled, tests
@@ -401,21 +377,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
     def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
         attempt.cpu_s += ran.cpu_s
-        if ran.forged:
-            forged = TestCount(passed=0, total=ran.tests.total)
-            why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
-            return RustFacts(
-                Stage.TESTS, tests=forged, flags=(*facts.flags, "forged:report"), diagnostics=(why,)
-            )
-        return replace(
-            _remarked(facts, ran.reasons),
-            stage=Stage.TESTS,
-            typed_share=1.0,
-            compiled=True,
-            tests=ran.tests,
-            got=ran.got,
-            flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
-        )
+        if ran.doubt:
+            self._refuse_broken_box(attempt)
+        return with_run(replace(facts, typed_share=1.0), ran.proof, ran.limit)
 
 
 def _refusal(task: RustTask, signature: Signature | None) -> str | None:
@@ -523,7 +487,7 @@ def _misfit(
 ) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing
     of the tests."""
-    pins = [tests.pins[error.line] for error in compiled.errors if error.line in tests.pins]
+    pins = filter(None, (tests.pins.get(error.line) for error in compiled.errors))
     unfit = dict.fromkeys(pin.name for pin in pins)
     if compiled.came is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))

@@ -73,16 +73,18 @@ class TooManyTokens(Exception):
 def _pattern(*, old: bool) -> re.Pattern[str]:
     """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no
     lifetime is `'r#a`."""
-    raw, marked, lifetime = ("br|r", "b", "") if old else ("br|cr|r", "b|c", r"(?:r\#)?")
     given = {
-        "{suffix}": f"(?:{_SUFFIX})?+",
-        "{raw}": raw,
-        "{marked}": marked,
-        "{marked_lifetime}": lifetime,
+        "suffix": f"(?:{_SUFFIX})?+",
+        "raw": "br|r" if old else "br|cr|r",
+        "marked": "b" if old else "b|c",
+        "marked_lifetime": "" if old else r"(?:r\#)?",
+        "space": _SPACE,
+        "word": _WORD,
+        "start": _START,
     }
     text = _RUST_TOKEN
-    for place, value in {**given, "{space}": _SPACE, "{word}": _WORD, "{start}": _START}.items():
-        text = text.replace(place, value)
+    for place, value in given.items():
+        text = text.replace(f"{{{place}}}", value)
     return re.compile(text, re.VERBOSE | re.DOTALL)
 
 
@@ -136,9 +138,8 @@ def _is_plain_comment(token: Token) -> bool:
 
 
 def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> Iterator[Token]:
-    # `Token(...)` takes twice as long
     is_ascii = source.isascii()
-    new = tuple.__new__
+    new = tuple.__new__  # `Token(...)` takes twice as long
     while position < len(source):
         for match in pattern.finditer(source, position):
             position = match.start()

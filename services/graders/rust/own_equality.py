@@ -117,13 +117,10 @@ def refused(
             if token.text == "impl":
                 heads.setdefault((path, token.line), []).append(at)
     for place in places:
-        found = tokens.get(place.path, ())
         starts = heads.get((place.path, place.line), [])
-        name = (
-            _type_compared_with_itself(found, starts[0])
-            if len(starts) == 1 and not place.by_macro
-            else None
-        )
+        name = None
+        if len(starts) == 1 and not place.by_macro:
+            name = _type_compared_with_itself(tokens[place.path], starts[0])
         if name is None or (name not in declared and not privacy.is_private(name)):
             yield place
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from gradus.contract import TestCount
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.base.harness_report import parse_test_report
+from services.graders.base.code import limit_hit
+from services.graders.base.harness_report import HarnessReport, parse_test_report
 from services.graders.rust.config import RustConfig
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
@@ -26,26 +27,12 @@ too."""
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    tests: TestCount
-    reasons: tuple[str, ...]
-    """Why tests did not pass, in numbers."""
+    proof: HarnessReport
     limit: str | None
     """The limit that ended a run."""
     cpu_s: float
-    passed: tuple[str, ...] = ()
-    """Names of the tests that passed."""
-    doubtful: bool = False
-    """Nothing shows that the program was started: the box may be broken."""
-    forged: bool = False
-    """The answer's process reported what the harness could not have."""
-    got: tuple[str, ...] = ()
-    """Values that are not the expected ones, in the harness's words; of runs of public tests
-    only."""
-
-
-class NotStarted(Exception):
-    """The harness did not come to speak: the box is broken, or this program cannot be started at
-    all."""
+    doubt: str = ""
+    """What is known where nothing shows that the program was started: the box may be broken."""
 
 
 class Runner:
@@ -57,7 +44,7 @@ class Runner:
     def tests(
         self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
     ) -> RunResult:
-        """Run all tests; believe what the harness signed. Raises NotStarted.
+        """Run all tests; believe what the harness signed.
 
         `expected`: values that are not in the program, by name of test.
         """
@@ -66,41 +53,39 @@ class Runner:
         lines = "".join(f"{name} {text}\n" for name, text in expected)
         outcome, limits = self._run(program, task, f"{secret}{show}\n{lines}")
         proof = parse_test_report(outcome.report, secret, expected=0)
-        if not proof.started and outcome.exit_reason is ExitReason.EXITED:
+        limit, why = limit_hit(outcome, limits.cpu_s or 0, limits.output_kb)
+        doubt = ""
+        if not proof.started and limit is None:
             said = outcome.stderr.decode(errors="replace").strip()[-500:]
-            raise NotStarted(f"exit code {outcome.exit_code}: {said or 'nothing said'}")
-        limit, why = _limit_hit(outcome, limits)
-        # A suite that came to nothing proves nothing: it counts as one test that did not pass.
-        tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
-        found = proof.passed, False, proof.forged, proof.got
-        return RunResult(tests, (*why, *proof.reasons), limit, outcome.cpu_s, *found)
+            doubt = f"exit code {outcome.exit_code}: {said or 'nothing said'}"
+            why = ("the program cannot be started",)
+        proof = replace(proof, reasons=(*why, *proof.reasons))
+        return RunResult(proof, limit, outcome.cpu_s, doubt)
 
     def cases(self, program: bytes, task: RustTask) -> RunResult:
         """Run the program once per case, until all are done or one run hits a limit."""
         passed = 0
         cpu_s = 0.0
         limit = None
-        reasons = []
-        doubtful = False
+        doubt = ""
+        reasons: list[str] = []
         for number, case in enumerate(task.cases, 1):
             outcome, limits = self._run(program, task, case.stdin)
             cpu_s += outcome.cpu_s
-            limit, why = _limit_hit(outcome, limits)
             # what is not as the case wants it, without saying what it wants
-            wrong = [*why]
-            if not wrong and outcome.exit_code != 0:
-                wrong = [f"the program ended with exit code {outcome.exit_code}"]
-            elif not wrong and _lines(outcome.stdout.decode(errors="replace")) != _lines(
-                case.stdout
-            ):
-                wrong = ["the output is not the expected one"]
+            limit, wrong = limit_hit(outcome, limits.cpu_s or 0, limits.output_kb)
+            if limit is None and outcome.exit_code != 0:
+                wrong = (f"the program ended with exit code {outcome.exit_code}",)
+            elif limit is None and not _is_same(outcome.stdout, case.stdout):
+                wrong = ("the output is not the expected one",)
             passed += not wrong
-            doubtful |= outcome.exit_code in _OF_THE_BOX and not outcome.stdout
+            if outcome.exit_code in _OF_THE_BOX and not outcome.stdout:
+                doubt = f"exit code {outcome.exit_code}"
             reasons += [f"case {number} of {len(task.cases)}: {text}" for text in wrong]
             if limit:
                 break
         tests = TestCount(passed=passed, total=len(task.cases))
-        return RunResult(tests, tuple(reasons), limit, cpu_s, doubtful=doubtful)
+        return RunResult(HarnessReport(True, tests, tuple(reasons)), limit, cpu_s, doubt)
 
     def _run(self, program: bytes, task: RustTask, stdin: str) -> tuple[Outcome, Limits]:
         limits = replace(self._config.run_limits(task.limits), output_kb=1024, idle_s=_IDLE_S)
@@ -118,25 +103,10 @@ class Runner:
         return outcome, limits
 
 
+def _is_same(stdout: bytes, expected: str) -> bool:
+    return _lines(stdout.decode(errors="replace")) == _lines(expected)
+
+
 def _lines(text: str) -> list[str]:
     """Without white space at the ends of lines and without empty lines at the end."""
     return [line.rstrip() for line in text.rstrip().split("\n")]
-
-
-def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, tuple[str, ...]]:
-    match outcome.exit_reason:
-        case ExitReason.CPU_LIMIT:
-            return "cpu", (f"the answer was stopped after {limits.cpu_s} s of CPU time",)
-        case ExitReason.WALL_IDLE:
-            return "wall", (
-                (
-                    "the answer was stopped: it slept, or waited for what did not come, after"
-                    f" {outcome.wall_s:.1f} s"
-                ),
-            )
-        case ExitReason.OUTPUT_LIMIT:
-            return "output", (
-                f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",
-            )
-        case _:
-            return None, ()

@@ -14,7 +14,7 @@ lifetimes) and #84366 (closures that return a named lifetime).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 from services.graders.rust.lexer import Kind, Token, ends_of_groups, macro_bodies
 from services.graders.rust.signature import Function
@@ -95,17 +95,18 @@ def _takes_for_granted(function: Function) -> bool:
     takes_more = any(token.text in _CALLED for token in function.gives)
     implied = of_result.union(*(_implied_bounds(part, free) for part in function.takes))
     for short, long in implied:
-        if short not in due:
-            continue
-        if takes_more and long in _lifetimes(function.gives):
+        if short in due and (
+            (takes_more and long in _lifetimes(function.gives))
+            or {(short, long), (long, short)} <= of_result
+            or any(_takes_other(part, short, long) for part in function.takes)
+        ):
             return True
-        if {(short, long), (long, short)} <= of_result:
-            return True
-        for part in function.takes:
-            is_reference = [token.text for token in part[:2]] == ["&", short]
-            if long in _lifetimes(part) and not is_reference:
-                return True
     return False
+
+
+def _takes_other(part: Sequence[Token], short: str, long: str) -> bool:
+    """The parameter has `long`, and is no reference of `short`."""
+    return long in _lifetimes(part) and [one.text for one in part[:2]] != ["&", short]
 
 
 def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str]]:
@@ -125,9 +126,8 @@ def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str
             if len(own) > 1:
                 around.pop()
                 arguments, every = own.pop()
-                found |= {
-                    pair for one in arguments for two in every for pair in ((one, two), (two, one))
-                }
+                for one, two in product(arguments, every):
+                    found |= {(one, two), (two, one)}
                 own[-1][1].update(every)
         elif token.text == ",":
             around[-1] = {*around[-2]} if len(around) > 1 else set()

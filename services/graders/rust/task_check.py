@@ -302,10 +302,8 @@ def _returned(signature_text: str) -> set[str]:
     found = set()
     inside = False
     for at, word in enumerate(words):
-        inside = (inside or (word == ">" and words[at - 1 : at] == ["-"])) and word not in (
-            ";",
-            "{",
-        )
+        inside = inside or (word == ">" and words[at - 1 : at] == ["-"])
+        inside = inside and word not in (";", "{")
         if inside or word == "async":
             found.add(word)
     return found

@@ -8,7 +8,6 @@ and change no verdict.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import shlex
@@ -22,8 +21,6 @@ from pathlib import Path
 from gradus.errors import InternalFault
 from gradus.resources import cache
 from services.graders.rust.crates import Crates, Prebuilt, build
-
-log = logging.getLogger(__name__)
 
 HARNESS = Path(__file__).parent / "harness" / "gradus_harness.rs"
 HARNESS_CRATE = "gradus_harness"
@@ -120,7 +117,7 @@ class RustToolchain:
             raise InternalFault(
                 f"building crates for answers needs `cargo` on PATH: {_INSTALL}", retryable=False
             )
-        return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""), log.info)
+        return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""))
 
     @property
     def answer_flags(self) -> tuple[str, ...]:

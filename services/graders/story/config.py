@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from services.graders.base.config_loader import GraderConfig, Positive, Section
 from services.graders.story.matching import Gate
-from services.graders.story.model import DEFAULT_MODEL, SHIPPED
+from services.graders.story.model import DEFAULT_MODEL
 
 Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
@@ -42,8 +42,8 @@ class StoryConfig(GraderConfig):
     model: str = DEFAULT_MODEL
     backend: str
     precision: str
-    pairs: str = SHIPPED
-    """Pair model: `shipped`, `none`, a folder, or a name on the hub."""
+    pairs: Literal["shipped", "none"] = "shipped"
+    """Pair model: what looks for contradictions."""
     threads: Positive = 1
     gate: GateConfig
     limits: StoryLimits

@@ -1,7 +1,7 @@
 """Opens the sentence model, and exports what is not exported yet: weights -> the folder that is
 served.
 
-`python -m services.graders.story.export [MODEL] [--precision int8]` exports beforehand. Weights are
+`python -m services.graders.story.export [MODEL]` exports beforehand. Weights are
 found in a folder, in the hub's cache, in an installed package that ships them, or on the hub. Only
 exporting needs the packages onnx and safetensors, and imports them.
 """
@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from services.graders.story.model import (
     ABOUT,
     ADAPTER,
     DEFAULT_MODEL,
+    FP32,
+    PAIRS,
     TOKENIZER,
     About,
     ExportedModel,
@@ -36,8 +38,6 @@ from services.graders.story.model import (
 )
 
 WEIGHTS = "model.safetensors"
-PRECISIONS = ("fp32", "int8")
-"""Precisions of graphs. OpenVINO and torch compute other precisions from the fp32 graph."""
 PUBLISHED: Mapping[str, str] = {
     DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 }
@@ -49,15 +49,12 @@ _FILES = ("config.json", WEIGHTS, TOKENIZER, "sentence_bert_config.json", "1_Poo
 
 
 def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
-    """The model `model`: an exported folder or a graph in it, a folder of weights, or a name on the
-    hub.
+    """The model `model`: an exported folder, a folder of weights, or a name on the hub.
 
     What is not exported yet is exported, and kept; that needs the weights and the package onnx.
     Raises InternalFault saying how to get what is missing, Misuse for a name that means nothing.
     """
     path = Path(model)
-    if path.suffix == ".onnx" and path.is_file():
-        path = path.parent
     if (path / ABOUT).is_file():
         return read_folder(path)
     refuse_unless_named(model)
@@ -71,8 +68,8 @@ def whereabouts(model: str = DEFAULT_MODEL) -> str:
 
     Raises InternalFault saying how to get what is missing, Misuse for a name that means nothing.
     """
-    named = Path(model).parent if model.endswith(".onnx") else Path(model)
-    kept = read_folder(named) if (named / ABOUT).is_file() else kept_model(model)
+    is_exported = (Path(model) / ABOUT).is_file()
+    kept = read_folder(Path(model)) if is_exported else kept_model(model)
     if kept:
         return f"{kept.about.model}, {', '.join(kept.about.graphs)}, exported in {kept.folder}"
     refuse_unless_named(model)
@@ -99,9 +96,7 @@ def _refuse_without_packages(model: str) -> None:
         raise InternalFault(message, retryable=False) from None
 
 
-def export(
-    model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to: Path | None = None
-) -> ExportedModel:
+def export(model: str = DEFAULT_MODEL, to: Path | None = None) -> ExportedModel:
     """Export `model`, a folder of weights or a name on the hub, into `to`, by default a folder of
     its own in the cache.
 
@@ -124,7 +119,7 @@ def export(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="exporting-") as name:
         folder = Path(name) / "export"
         folder.mkdir(mode=0o755)
-        _write(model, source, weights, folder, tuple(precisions))
+        _write(model, source, weights, folder)
         # files that are there already are replaced one by one, `about.json` last
         target.mkdir(mode=0o755, exist_ok=True)
         for path in sorted(folder.iterdir(), key=lambda path: path.name == ABOUT):
@@ -182,22 +177,14 @@ def how_to_get(model: str) -> str:
     return f"To have it, {', '.join(ways)}"
 
 
-def _write(model: str, source: Path, weights: str, folder: Path, precisions: Sequence[str]) -> None:
+def _write(model: str, source: Path, weights: str, folder: Path) -> None:
     import onnx
 
     from services.graders.story import graph
 
-    graphs = {"": graph.build(source)}
+    onnx.save(graph.build(source), folder / f"model-{FP32}.onnx")
     if weights == PUBLISHED[DEFAULT_MODEL]:  # the weights that the pair model was made of
-        graphs["pairs-"] = graph.build_pairs(source, ADAPTER)
-    for kind, made in graphs.items():
-        onnx.save(made, exact := folder / f"model-{kind}fp32.onnx")
-        if "int8" in precisions:
-            from onnxruntime.quantization import QuantType, quantize_dynamic
-
-            with boundary(InternalFault, "the graph cannot be rounded to int8"):
-                rounded = folder / f"model-{kind}int8.onnx"
-                quantize_dynamic(exact, rounded, per_channel=True, weight_type=QuantType.QInt8)
+        onnx.save(graph.build_pairs(source, ADAPTER), folder / f"model-{PAIRS}.onnx")
     config = json.loads((source / "config.json").read_text())
     longest = [config["max_position_embeddings"]]  # texts are cut as sentence-transformers would
     if (own := source / "sentence_bert_config.json").exists():
@@ -227,14 +214,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "model", nargs="?", default=DEFAULT_MODEL, help="folder of weights, or name on the hub"
     )
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="fp32", help="int8 is made beside fp32"
-    )
-    parser.add_argument(
         "--to", type=Path, help="folder to write into [default: one in the cache folder]"
     )
     chosen = parser.parse_args(arguments)
     try:
-        made = export(chosen.model, (chosen.precision,), chosen.to)
+        made = export(chosen.model, chosen.to)
     except GradusError as error:
         print(f"gradus: {error}", file=sys.stderr)
         return 3 if isinstance(error, InternalFault) else 2

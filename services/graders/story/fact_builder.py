@@ -33,12 +33,11 @@ from services.graders.story.matching import (
 from services.graders.story.pairs import CONTRADICTED, SAME
 from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
 
-MOST_WORDS, SPARE_STORIES = 45, 8
-"""Words of a long real story (95 of 100 have at most 44); stories of that length that are read of
-an answer, beside twice as many as there are references."""
-KEPT_TASK = 30_000
-"""Characters of a task from which it is read anew for each answer; 100 smaller ones take 50 MB at
-most."""
+MOST_WORDS = 45
+"""Words of a long real story: 95 of 100 have at most 44."""
+SPARE_STORIES = 8
+"""Stories of that length that are read of an answer, beside twice as many as there are
+references."""
 
 SAME_BENEFIT = 0.5
 """Shared words, of all words of two benefits, from which they are one."""
@@ -66,15 +65,16 @@ DENIED = (0.5, 0.85)
 the similarity stays, from the second on nothing."""
 CONTRADICTS = 0.6
 """Chance of a contradiction from which an answer does not pass."""
-LIFT, USUAL = 0.5, 0.2
-"""What the chance that want and reference say the same adds to their cosine, for each that it is
-above USUAL."""
+USUAL = 0.2
+"""Chance that want and reference say the same of any two that belong together."""
+LIFT = 0.5
+"""What that chance adds to their cosine, for each that it is above USUAL."""
 HARMS = (0.5, 0.95)
 """Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
 STRAY = (0.3, 0.9)
-STRAY_COST = 0.5
 """Chance that a benefit has nothing to do with its want: from which it costs, to where it costs
 STRAY_COST."""
+STRAY_COST = 0.5
 CLEARED = (0.5, 0.9)
 """Chance that a benefit says the same as the reference's: from which it harms less, to where it
 does not."""
@@ -142,28 +142,25 @@ class _PendingChecks(NamedTuple):
         yield from (text for text in self if text is not None)
 
 
-class _SecondPass:
-    """The embeddings of the texts in `_PendingChecks`."""
+_SecondPass = dict[str, tuple[Vectors, Vectors]]
+"""Text -> its vector and its inner vector."""
 
-    def __init__(self, texts: Sequence[str], encoder: Embedder) -> None:
-        self.vector: dict[str, Vectors] = {}
-        self.inner: dict[str, Vectors] = {}
-        self.cpu_s = 0.0
-        if distinct := list(dict.fromkeys(texts)):
-            embedded = encoder.embed(distinct)
-            self.vector = dict(zip(distinct, embedded.vectors, strict=True))
-            self.inner = dict(zip(distinct, embedded.inner, strict=True))
-            self.cpu_s = embedded.cpu_s
+
+def _second_pass(texts: Sequence[str], encoder: Embedder) -> tuple[_SecondPass, float]:
+    """The embeddings of the texts in `_PendingChecks`, and the CPU seconds of the model."""
+    if not texts:
+        return {}, 0.0
+    embedded = encoder.embed(texts)
+    return dict(
+        zip(texts, zip(embedded.vectors, embedded.inner, strict=True), strict=True)
+    ), embedded.cpu_s
 
 
 def asked_by(task: StoryTask) -> TaskSpec:
     """What `task` asks for; in an order of its own, so that the order of the references cannot
     matter."""
-    references = tuple(sorted(task.references))
-    context = " ".join(_texts(task.team_context))
-    about = f"{task.sprint_goal} {context}"[:20_000]
-    is_kept = len(about) + sum(map(len, references)) <= KEPT_TASK
-    return _asked(references, about) if is_kept else _asked.__wrapped__(references, about)
+    about = f"{task.sprint_goal} {' '.join(_texts(task.team_context))}"
+    return _asked(tuple(sorted(task.references)), about[:20_000])
 
 
 @lru_cache(maxsize=100)
@@ -238,8 +235,7 @@ def judged(
     embedded = encoder.embed(
         [story.want for story in stories] + [one.want for one in asked.references]
     )
-    own = embedded.vectors[: len(stories)]
-    others = embedded.vectors[len(stories) :]
+    own, others = np.split(embedded.vectors, [len(stories)])
     hedged = [semantic_checks.is_hedged(story.want, asked.known) for story in stories]
     cosines = similarities(own, others)
     gated = gate(cosines) * np.array([[HEDGED if is_hedged else 1.0] for is_hedged in hedged])
@@ -280,11 +276,8 @@ def _shortened(answer: StoryList, most_words: int) -> StoryList:
         Rejected(story.line, "stands behind far more than was asked for")
         for story in answer.stories[kept:]
     )
-    return (
-        replace(answer, stories=answer.stories[:kept], rejected=(*answer.rejected, *beyond))
-        if beyond
-        else answer
-    )
+    rejected = (*answer.rejected, *beyond)
+    return replace(answer, stories=answer.stories[:kept], rejected=rejected)
 
 
 def _read(
@@ -297,9 +290,9 @@ def _read(
         return _Read([0.0] * len(pairs), ones, 0, ones, ones, 0.0)
     texts: list[tuple[str, str]] = []
     for pair in pairs:
-        story = stories[pair.story]
+        want = stories[pair.story].want
         wanted = asked.references[pair.reference].want
-        texts += [(wanted, story.want), (story.want, wanted)]
+        texts += [(wanted, want), (want, wanted)]
     foreign = [
         at
         for at, pair in enumerate(pairs)
@@ -327,20 +320,20 @@ def _read(
     lift = LIFT * (wants[:, SAME] - USUAL)
     agreement = 1 - ramps(denied, *DENIED)
     harms = benefits[:, CONTRADICTED]
-    strays = 1 - benefits[:, SAME] - benefits[:, CONTRADICTED]
-    doubted = []
+    strays = 1 - benefits[:, SAME] - harms
+    doubted: dict[int, tuple[str, str]] = {}
     for place, at in enumerate(with_benefit):
         own = asked.references[pairs[at].reference].benefit
         said = stories[pairs[at].story].benefit
         if own and said and (harms[place] > HARMS[0] or strays[place] > STRAY[0]):
-            doubted.append((place, own, said))
+            doubted[place] = own, said
     if doubted:
-        again, more_cpu_s = reader.chances([(own, said) for _, own, said in doubted])
+        again, more_cpu_s = reader.chances([*doubted.values()])
         cpu_s += more_cpu_s
-        places = [place for place, _, _ in doubted]
-        harms[places] *= 1 - ramps(again[:, SAME], *CLEARED)
-        strays[places] *= 1 - again[:, SAME]
-    sound, fitting = np.ones(number), np.ones(number)
+        harms[[*doubted]] *= 1 - ramps(again[:, SAME], *CLEARED)
+        strays[[*doubted]] *= 1 - again[:, SAME]
+    sound = np.ones(number)
+    fitting = np.ones(number)
     sound[with_benefit] = (1 - ramps(harms, *HARMS)) * (1 - STRAY_COST * ramps(strays, *STRAY))
     fitting[foreign] = 1 - ramps(roles[:, CONTRADICTED], *FOREIGN)
     contradicted = int((denied >= CONTRADICTS).sum())
@@ -403,11 +396,10 @@ def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | 
     decides nothing among them."""
     if len({story.want for story in stories}) == len(stories):
         return None
-    roles = [frozenset(content(story.role)) for story in stories]
-    same = np.zeros((len(roles), len(asked.references)))
-    for row, role in enumerate(roles):
-        for column, reference in enumerate(asked.references):
-            same[row, column] = role == reference.role
+    same = np.zeros((len(stories), len(asked.references)))
+    for at, story in enumerate(stories):
+        role = frozenset(content(story.role))
+        same[at] = [role == reference.role for reference in asked.references]
     places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (
         same.size * min(same.shape)
     )
@@ -423,7 +415,7 @@ def _senses_of(
     if not pairs:
         return Senses(), 0.0
     doubts = [_pending_checks(one, asked) for one in pairs]
-    again = _SecondPass([text for doubt in doubts for text in doubt.texts], encoder)
+    again, cpu_s = _second_pass([text for doubt in doubts for text in doubt.texts], encoder)
     scores = [
         (
             one.fluency,
@@ -437,7 +429,7 @@ def _senses_of(
     ]
     weights = np.array([one.gated for one in pairs]) + TIE
     means = weights @ np.array(scores) / weights.sum()
-    return Senses(*(round(float(mean), 6) for mean in means)), again.cpu_s
+    return Senses(*(round(float(mean), 6) for mean in means)), cpu_s
 
 
 def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
@@ -461,18 +453,17 @@ def _coherence(
 ) -> float:
     if doubt.benefit is None:
         return 1.0
-    vector = again.vector[doubt.benefit]
+    vector, inner = again[doubt.benefit]
     related = max(float((references @ vector).max()), float(one.vector @ vector))
-    sense = float(semantic_checks.probe("sense")(again.inner[doubt.benefit][None])[0])
+    sense = float(semantic_checks.probe("sense")(inner[None])[0])
     return semantic_checks.ramp(related + SENSE * sense, *RELATED)
 
 
 def _role(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass) -> float:
-    party = (
-        1.0
-        if doubt.role is None
-        else float(semantic_checks.probe("party")(again.inner[doubt.role][None])[0])
-    )
+    party = 1.0
+    if doubt.role is not None:
+        _, inner = again[doubt.role]
+        party = float(semantic_checks.probe("party")(inner[None])[0])
     others = semantic_checks.is_others_role(one.story.role, one.reference.role, asked.roles)
     return min(party, OTHERS_ROLE) if others else party
 

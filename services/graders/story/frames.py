@@ -91,8 +91,7 @@ def without_tags(text: str) -> str:
 
 def _without_json(text: str) -> Iterator[str]:
     """The parts of `text` in order, JSON values that hold stories replaced by these."""
-    done = 0
-    failed = 0
+    done = failed = 0
     decoder = json.JSONDecoder()
     lenient = _LAST_COMMA.sub(r"\1", text)
     for start in _JSON_START.finditer(lenient):
@@ -170,8 +169,8 @@ def _row_story(cells: Sequence[str], head: Sequence[str]) -> str | None:
         return whole
     if story := _story_of(dict(zip(head, cells, strict=False))):
         return story
-    clauses = []
-    for cell in cells:
-        if any(opening.match(cell) for opening in _OPENINGS.values()):
-            clauses.append(cell)
-    return ", ".join(clauses) or None
+    return ", ".join(filter(_opens_a_clause, cells)) or None
+
+
+def _opens_a_clause(cell: str) -> bool:
+    return any(opening.match(cell) for opening in _OPENINGS.values())

@@ -23,7 +23,7 @@ from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
 from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.facts import StoryFacts
-from services.graders.story.pairs import open_pairs
+from services.graders.story.pairs import PairModel
 from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
 from services.graders.story.scrum import scrum_facts, scrum_texts
@@ -45,13 +45,9 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             self.config.backend, self.config.precision, model, self.config.threads
         )
         self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
-        self.pairs = open_pairs(
-            self.config.pairs,
-            model,
-            self.config.precision,
-            self.config.threads,
-            self.config.cache_mb,
-        )
+        self.pairs = None
+        if self.config.pairs == "shipped":
+            self.pairs = PairModel(model, self.config.threads, self.config.cache_mb)
         read_by = self.pairs.name if self.pairs else WITHOUT_PAIRS
         self.identify(
             self.config,

@@ -29,46 +29,25 @@ _SUFFIXES = (
     "y",
 )
 _SHORTEST_STEM = 3
-LONGEST_KEPT, _LONGEST_KEPT_WORD = 500, 30
-"""Longest text and word that are kept, in characters. With the numbers of entries below, that takes
-at most 60 MB."""
-_APART = "".join(mark if mark.isalnum() else " " for mark in map(chr, range(128)))
-"""Table for `str.translate`: keeps ASCII letters and digits, and turns all else of ASCII into white
-space."""
+_LONGEST_KEPT = 30
+"""Longest word whose stem is kept, in characters."""
 
 
 @cache
 def word_list(name: str) -> frozenset[str]:
     """The entries of `<name>.txt`, lower case."""
-    return frozenset(_entries(name))
-
-
-def _entries(name: str) -> list[str]:
     lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
     entries = (line.partition("#")[0].strip().lower() for line in lines)
-    return [entry for entry in entries if entry]
+    return frozenset(filter(None, entries))
 
 
 def tokens(text: str) -> tuple[str, ...]:
     """Words of `text` in order, lower case, without punctuation."""
-    return _tokens(text) if len(text) <= LONGEST_KEPT else _tokens.__wrapped__(text)
-
-
-@lru_cache(maxsize=2000)  # a clause is looked at by several checks
-def _tokens(text: str) -> tuple[str, ...]:
-    lower = text.lower()
-    if lower.isascii() and "'" not in lower:  # nearly always, and five times as fast
-        return tuple(lower.translate(_APART).split())
-    return tuple(_TOKEN.findall(lower))
+    return tuple(_TOKEN.findall(text.lower()))
 
 
 def content(text: str) -> tuple[str, ...]:
     """Stems of the words of `text` that carry meaning, in order: function words are left out."""
-    return _content(text) if len(text) <= LONGEST_KEPT else _content.__wrapped__(text)
-
-
-@lru_cache(maxsize=2000)
-def _content(text: str) -> tuple[str, ...]:
     stop = word_list("stop_words")
     return tuple([stem(word) for word in tokens(text) if word not in stop])
 
@@ -76,7 +55,7 @@ def _content(text: str) -> tuple[str, ...]:
 def stem(word: str) -> str:
     """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` ->
     `upload`."""
-    return _stem(word) if len(word) <= _LONGEST_KEPT_WORD else _stem.__wrapped__(word)
+    return _stem(word) if len(word) <= _LONGEST_KEPT else _stem.__wrapped__(word)
 
 
 @lru_cache(maxsize=50_000)

@@ -12,23 +12,18 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from gradus.errors import InternalFault, Misuse, boundary
 from gradus.resources import cache
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-SHIPPED, NONE = "shipped", "none"
-"""Pair models beside those that are named by a folder or a name on the hub."""
+FP32, PAIRS = "fp32", "pairs-fp32"
+"""Graphs: the sentence model's and the pair model's."""
 ABOUT = "about.json"
 TOKENIZER = "tokenizer.json"
 ADAPTER = Path(__file__).with_name("pairs.safetensors")
@@ -39,11 +34,6 @@ white space."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
-_PLAIN = re.compile(r"[ -Z^-~]*")
-"""Printable ASCII without brackets, because marks such as `[CLS]` have brackets."""
-_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
-_LONGEST_WORD = 40
-_KEPT_WORDS = 20_000
 _HASH = r"^[0-9a-f]{64}$"
 
 
@@ -62,7 +52,7 @@ class About(BaseModel):
     width: Annotated[int, Field(ge=1, le=100_000)]
     inner_layer: int
     graphs: dict[str, Annotated[str, Field(pattern=_HASH)]]
-    """Precision, behind `pairs-` that of the pair model -> hash of `model-<precision>.onnx`."""
+    """Name -> hash of `model-<name>.onnx`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +73,29 @@ class ExportedModel:
         )
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
-    def graph(self, precision: str) -> Path:
-        """The file of the graph in `precision`. Raises InternalFault when there is none, or not the
-        one described."""
-        path = self.folder / f"model-{precision}.onnx"
-        if precision not in self.about.graphs or not path.exists():
+    def graph(self, name: str) -> Path:
+        """The file of that graph. Raises InternalFault when there is none, or not the one
+        described."""
+        path = self.folder / f"model-{name}.onnx"
+        if name not in self.about.graphs or not path.exists():
             message = (
-                f"there is no {precision} graph in {self.folder}: python -m"
-                f" services.graders.story.export {self.about.model} --precision {precision}"
+                f"there is no {name} graph in {self.folder}: python -m"
+                f" services.graders.story.export {self.about.model}"
             )
             raise InternalFault(message, retryable=False)
-        if file_sha256(path) != self.about.graphs[precision]:
+        if file_sha256(path) != self.about.graphs[name]:
             raise InternalFault(
                 f"{path} is damaged or another model's: remove {self.folder}", retryable=False
             )
         return path
 
-    def tokenizer(self) -> StoryTokenizer:
-        """Raises InternalFault when it is damaged."""
+    def tokenizer(self, max_tokens: int | None = None) -> StoryTokenizer:
+        """Cuts texts at `max_tokens`, by default at as many as the model reads. Raises
+        InternalFault when it is damaged."""
         path = self.folder / TOKENIZER
         if not path.exists() or file_sha256(path) != self.about.tokenizer_sha256:
             raise InternalFault(f"{path} is missing, damaged or another model's", retryable=False)
-        return StoryTokenizer(path, self.about.max_tokens)
+        return StoryTokenizer(path, max_tokens or self.about.max_tokens)
 
 
 class StoryTokenizer:
@@ -113,42 +104,16 @@ class StoryTokenizer:
 
     def __init__(self, path: Path, max_tokens: int) -> None:
         with boundary(InternalFault, f"{path} is no tokenizer"):
-            self._tokenizer = Tokenizer.from_file(str(path))
-            self._tokenizer.no_padding()
-            self._tokenizer.enable_truncation(max_tokens)
-        self._ends = self._tokenizer.encode("").ids
-        self._most = max_tokens - len(self._ends)
-        self._by_words = len(self._ends) == 2 and _reads_word_by_word(self._tokenizer)
-        self._pieces = lru_cache(_KEPT_WORDS)(
-            lambda word: self._tokenizer.encode(word, add_special_tokens=False).ids
-        )
+            self.tokenizer = Tokenizer.from_file(str(path))
+            self.tokenizer.no_padding()
+            self.tokenizer.enable_truncation(max_tokens)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """One list per text, in order. What is no character (half a surrogate pair) is read as
         U+FFFD."""
         # one by one: a batch would wake a pool of threads for microseconds of work
-        return [self._ids(_SURROGATE.sub(_REPLACEMENT, text[:MAX_CHARS])) for text in texts]
-
-    def _ids(self, text: str) -> list[int]:
-        """Put together of what its words have, where that is the same: a fifth of the time."""
-        words = _WORD.findall(text) if self._by_words and _PLAIN.fullmatch(text) else []
-        if not words or max(map(len, words)) > _LONGEST_WORD:
-            return self._tokenizer.encode(text).ids
-        pieces = list(chain.from_iterable(map(self._pieces, words)))
-        return [self._ends[0], *pieces[: self._most], self._ends[1]]
-
-
-def _reads_word_by_word(tokenizer: Tokenizer) -> bool:
-    """Whether it reads plain ASCII as BERT does: each word and each mark for itself."""
-    bert = isinstance(tokenizer.normalizer, BertNormalizer) and isinstance(
-        tokenizer.pre_tokenizer, BertPreTokenizer
-    )
-    marks = [mark.content for mark in tokenizer.get_added_tokens_decoder().values()]
-    return (
-        bert
-        and isinstance(tokenizer.model, WordPiece)
-        and all(mark.startswith("[") for mark in marks)
-    )
+        read = (_SURROGATE.sub(_REPLACEMENT, text[:MAX_CHARS]) for text in texts)
+        return [self.tokenizer.encode(text).ids for text in read]
 
 
 def refuse_unless_named(model: str) -> None:

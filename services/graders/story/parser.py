@@ -194,7 +194,9 @@ def visible(completion: str, characters: int) -> tuple[str, list[str]]:
     depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
-            depth, end, closings = 0, tag.end(), closings + 1
+            depth = 0
+            end = tag.end()
+            closings += 1
         elif depth and completion[opened : tag.start()].strip():
             return "", [THINK_NESTED]
         else:  # a second one at once: models repeat the `<think>` that their prompt ended in
@@ -228,11 +230,8 @@ def _plain(text: str) -> tuple[str, list[str]]:
         flags.append(HIDDEN)
     for word in re.findall(r"\w+", shown):
         letters = {mark for mark in word if mark.isalpha() and mark not in _MEASURES}
-        if (
-            not word.isascii()
-            and len({unicodedata.name(one, "?").partition(" ")[0] for one in letters} & _SCRIPTS)
-            > 1
-        ):
+        scripts = {unicodedata.name(one, "?").partition(" ")[0] for one in letters} & _SCRIPTS
+        if not word.isascii() and len(scripts) > 1:
             flags.append(MIXED)
             break
     return shown, flags
@@ -257,7 +256,8 @@ def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], in
             open_ended = open_ended and not line and not bulleted
         elif _ROLE_OPENING.match(line):
             groups.append((number, line))
-            open_ended, in_details = True, False
+            open_ended = True
+            in_details = False
         elif open_ended and groups and _continues(line, bulleted, groups[-1][1]):
             groups[-1] = (groups[-1][0], f"{groups[-1][1]} {line}")
         elif groups and (
@@ -265,21 +265,21 @@ def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], in
             or _LABELLED.match(line)
             or (in_details and (bulleted or raw[:1].isspace()))
         ):
-            frames, open_ended, in_details = (
-                frames + 1,
-                False,
-                in_details or _DETAILS.match(line) is not None,
-            )
+            frames += 1
+            open_ended = False
+            in_details = in_details or _DETAILS.match(line) is not None
         elif len(line.split()) <= MAX_FRAME_WORDS and (
             raw.lstrip().startswith("#")
             or line.endswith(":")
             or _BOLD_LINE.fullmatch(raw.strip())
             or _is_title(lines, number - 1, line)
         ):
-            frames, open_ended, in_details = frames + 1, False, False
+            frames += 1
+            open_ended = in_details = False
         else:
             groups.append((number, line))
-            open_ended, in_details = True, False
+            open_ended = True
+            in_details = False
     return groups, frames
 
 
@@ -294,12 +294,11 @@ def _is_title(lines: Sequence[str], at: int, line: str) -> bool:
 
 def _bare(raw: str) -> tuple[str, bool]:
     """The line without bullets, numbers and emphasis, and whether it had a bullet or number."""
-    marked = "*" in raw or "_" in raw or "`" in raw
-    line = (_EMPHASIS.sub("", raw) if marked else raw).strip()
+    line = _EMPHASIS.sub("", raw).strip().strip("|").strip()
     bulleted = False
-    line = line.strip("|").strip()
     while match := _BULLET.match(line):
-        line, bulleted = line[match.end() :].lstrip(), True
+        line = line[match.end() :].lstrip()
+        bulleted = True
     return " ".join(line.strip('"').split()), bulleted
 
 

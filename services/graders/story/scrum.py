@@ -46,9 +46,8 @@ def scrum_texts(
     said = text.splitlines() if len(text) <= max_characters else []
     lines = tuple(line.strip() for line in said if line.strip())[:max_lines]
     clean = tuple(line.lower().rstrip(_TRAILING + string.whitespace) for line in lines)
-    unquoted = [reference.strip().strip('"') for reference in references]
-    issues = tuple(issue for issue in unquoted if issue)
-    return ScrumTexts(lines, clean, issues)
+    issues = (reference.strip().strip('"') for reference in references)
+    return ScrumTexts(lines, clean, tuple(filter(None, issues)))
 
 
 def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) -> ScrumFacts:

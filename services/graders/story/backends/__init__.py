@@ -42,8 +42,7 @@ class Backend(Protocol):
 
 
 BACKENDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "onnxruntime": ("services.graders.story.backends.onnx:OnnxBackend", ("fp32", "int8")),
-    "openvino": ("services.graders.story.backends.openvino:OpenvinoBackend", ("fp32", "bf16")),
+    "onnxruntime": ("services.graders.story.backends.onnx:OnnxBackend", ("fp32",)),
     "sentence-transformers": (
         "services.graders.story.backends.sentence_transformers:TorchBackend",
         ("fp32", "bf16"),
