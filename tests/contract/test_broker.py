@@ -218,11 +218,6 @@ async def test_graders_have_queues_of_their_own(broker: Broker) -> None:
     assert ids_of(await broker.claim("rust", "w", 1, SOON_S)) == ["a"]
 
 
-async def test_jobs_for_two_graders_in_one_submit_are_a_mistake(broker: Broker) -> None:
-    with pytest.raises(ValueError, match="one grader"):
-        await broker.submit([Job("a", "rust", "{}"), Job("b", "ocaml", "{}")])
-
-
 async def test_an_empty_submission_does_nothing(broker: Broker) -> None:
     await broker.submit([])
     assert await answers(broker, []) == []
