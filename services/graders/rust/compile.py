@@ -43,8 +43,6 @@ _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values(
 lint."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
-_LAZILY = ("-Zcross-crate-inline-threshold=always", "-Zallow-features=")
-"""The second refuses the unstable features that `_UNSTABLE` would allow."""
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
 names."""
@@ -144,13 +142,11 @@ class Compiler:
         task: RustTask,
         slot: int,
         *,
-        lazily: bool = False,
         behind: str = "",
     ) -> Compiled:
         """Check, lint and compile the answer. Raises Fault for a broken box.
 
-        `lazily`: code of its functions is made where the tests use them, as if each were
-        `#[inline]`. `behind`: text of ours at the end of its root file, on lines of its own.
+        `behind`: text of ours at the end of its root file, on lines of its own.
         """
         toolchain = self._toolchain
         server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
@@ -167,12 +163,8 @@ class Compiler:
         lints = [*_FOREIGN]
         if not task.cases and own_equality.may_implement(answer.files.values()):
             lints += _EQUALITY
-        more = {}
-        if lazily:
-            lints += _LAZILY
-            more = _UNSTABLE
         argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
-        compiled = self._ask(server, argv, task, files, more)
+        compiled = self._ask(server, argv, task, files)
         if (
             compiled.came is CompileStatus.REFUSED
             and compiled.errors
@@ -181,7 +173,7 @@ class Compiler:
             # The answer made errors of lints: a matter of style, so compile it again with no lint
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
             # errors here.
-            again = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more)
+            again = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
             named = (
                 remark
                 for remark in again.remarks
