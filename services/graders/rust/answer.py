@@ -126,10 +126,6 @@ class RustAnswer:
         return not any(self.tokens.values())
 
     @cached_property
-    def has_exported_macros(self) -> bool:
-        return any("macro_export" in text for text in self.written.values())
-
-    @cached_property
     def forbidden(self) -> tuple[Diagnostic, ...]:
         made = []
         for path, found in self.tokens.items():
@@ -146,7 +142,7 @@ class RustAnswer:
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
         yield from _named_in(FORBIDDEN, found)
-        if self.has_exported_macros:
+        if any("macro_export" in text for text in self.written.values()):
             for body in macro_bodies(found):
                 yield from _named_in(FORBIDDEN_IN_MACROS, body)
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))

@@ -85,10 +85,6 @@ class CompilerMessage:
     """Where macros are called, if `line` is inside of one that the same file defines; else
     `line`."""
 
-    @property
-    def by_linter(self) -> bool:
-        return (self.code or "").startswith("clippy::")
-
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -161,14 +157,14 @@ class Compiler:
         }
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
-        if not task.cases and own_equality.may_implement(answer.files.values()):
+        if not task.cases:
             lints += _EQUALITY
         argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
         compiled = self._ask(server, argv, task, files)
         if (
             compiled.came is CompileStatus.REFUSED
             and compiled.errors
-            and all(error.by_linter for error in compiled.errors)
+            and all((error.code or "").startswith("clippy::") for error in compiled.errors)
         ):
             # The answer made errors of lints: a matter of style, so compile it again with no lint
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
