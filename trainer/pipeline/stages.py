@@ -127,8 +127,7 @@ class TrainStage(Stage):
     @property
     def wants_service(self) -> bool:
         learns_from_rewards = STAGES.get(self.setting("stage") or "grpo") is TrainConfig
-        has_grader = self.setting("reward.grader") or self.setting("reward.services")
-        return learns_from_rewards and bool(has_grader)
+        return learns_from_rewards and bool(self.setting("reward.grader"))
 
     def reads(self) -> list[str]:
         named = []
