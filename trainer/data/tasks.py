@@ -2,9 +2,8 @@
 nothing.
 
 A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as
-in `gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do
-(`gradus.sprint_datasets`). Rows that cannot be used are refused with file and line, and skipped
-only where that is asked for.
+in `gradus.contract`), flat or under `task`. Rows that cannot be used are refused with
+file and line, and skipped only where that is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row
 from gradus.row_reader import read_rows as read_file
-from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
@@ -138,7 +136,7 @@ def read_examples(
     """
     known = ["id", "prompt", *DESCRIBING]
     if grader is not None:
-        known += ["task", "solution", *task_class(grader).model_fields, *sprint_columns(grader)]
+        known += ["task", "solution", *task_class(grader).model_fields]
     found: list[Example] = []
     skipped: list[str] = []
     first: dict[str, str] = {}
@@ -149,7 +147,7 @@ def read_examples(
                     str(row.values.get("id") or f"row-{number}"), row.text("prompt"), None
                 )
             else:
-                example = _example(Row(row.where, as_task_row(row.values, grader)), grader)
+                example = _example(row, grader)
             _refuse_duplicate(row, example, first)
             found.append(example)
         except Misuse as misuse:

@@ -52,7 +52,7 @@ def signs(redis: str | None) -> Iterator[Check]:
     for package, use, how in OPTIONAL:
         found = version_of(package)
         text = f"{found}: {use}" if found else f"for {use}: {how}"
-        yield Check(package, found is not None, text, False, {"version": found})
+        yield Check(package, found is not None, text, False)
 
 
 def accelerator() -> Check:
@@ -70,12 +70,11 @@ def accelerator() -> Check:
             "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries"
             " it out"
         )
-        return Check("device", True, text, details={"kind": "mps"})
+        return Check("device", True, text)
     return Check(
         "device",
         True,
         f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}",
-        details={"kind": "cpu"},
     )
 
 
@@ -90,7 +89,6 @@ def _cuda(torch: Any) -> Check:
         "device",
         True,
         f"CUDA {torch.version.cuda}: {told}",
-        details={"kind": "cuda", "devices": devices},
     )
 
 
@@ -123,7 +121,6 @@ def vllm_pair() -> Check:
     trl = version_of("trl") or "?"
     vllm = version_of("vllm") or _in_own_environment()
     tested = TESTED.get(trl, ())
-    details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
     if vllm is None:
         wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
         return Check(
@@ -131,12 +128,11 @@ def vllm_pair() -> Check:
             False,
             f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'",
             False,
-            details,
         )
     if vllm.partition("+")[0] in tested:
-        return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)
+        return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False)
     text = f"TRL {trl} with vLLM {vllm} were never tried together: install {tested_pairs()}"
-    return Check("vLLM", False, text, False, details)
+    return Check("vLLM", False, text, False)
 
 
 def _in_own_environment() -> str | None:
