@@ -13,12 +13,10 @@ from trainer.evaluate.intervals import (
     BOOTSTRAP,
     NEWCOMBE,
     NO_WIDTH,
-    ONE_RUN,
     WILSON,
     WILSON_ALIKE,
     bootstrap,
     mcnemar,
-    mean_over_runs,
     mean_with_interval,
     paired_difference,
     pass_at_k,
@@ -226,17 +224,3 @@ def test_wilson_agrees_with_scipy() -> None:
 def test_a_ratio_needs_a_pair() -> None:
     with pytest.raises(ValueError, match="at least one problem"):
         bootstrap([], [], statistic=ratio)
-
-
-def test_the_mean_of_few_runs_has_students_interval() -> None:
-    found = mean_over_runs(
-        [0.1, 0.2, 0.3]
-    )  # t of 2 degrees of freedom: 4.30265; 0.1 / sqrt(3) is the standard error
-    assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx(
-        (0.2, 0.2 - 0.248414, 0.2 + 0.248414), abs=1e-6
-    )
-    alone = mean_over_runs([0.1])
-    assert alone is not None
-    assert (alone.low, alone.high, alone.method) == (0.1, 0.1, ONE_RUN)
-    assert mean_over_runs([]) is None
