@@ -191,7 +191,7 @@ def test_prompts_that_leave_no_room_for_a_completion_are_refused_with_the_limit_
     )["model"]
     assert trouble is None
     assert text.endswith(
-        "prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens: t7, t6"
+        "prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens: t6, t7"
     )
 
 

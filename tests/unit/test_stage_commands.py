@@ -51,8 +51,9 @@ def test_a_stage_alone_asks_for_a_config(gradus: Run, argv: tuple[str, ...]) -> 
     assert "name the config" in said.err
 
 
-def test_ppo_says_what_to_take_instead(gradus: Run) -> None:
-    said = gradus("train", "ppo", "any.yaml")
+def test_ppo_says_what_to_take_instead(gradus: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("stage: ppo\n")
+    said = gradus("train", "ppo", str(tmp_path / "run.yaml"))
     assert said.status == 2
     assert "PPO is no longer in TRL" in said.err
     assert "rloo" in gradus("train", "--help").out

@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from shutil import rmtree, which
-from types import FrameType
-from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -90,7 +88,7 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | No
         console.print(f"There is no {vllm}. `make vllm` installs it.")
         return EXIT_FAILED
     try:
-        with handled_by(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+        with handled_by(signal.default_int_handler, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
             if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if not which(tool)]:
                 raise DemoFailed(
                     f"These programs are missing: {', '.join(missing)}. `make setup` installs all"
@@ -280,11 +278,6 @@ def _live_workers(url: str) -> int:
     except QueueFault:
         return 0
     return sum(info.workers for info in graders if info.name == GRADER)
-
-
-def stop(number: int, frame: FrameType | None) -> NoReturn:
-    """End the demo like Ctrl-C, so that it cleans up."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
