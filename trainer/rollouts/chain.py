@@ -91,11 +91,6 @@ class Chain:
     def passed(self) -> bool:
         return self.turns[-1].passed
 
-    @property
-    def is_judged(self) -> bool:
-        """Each answer has a verdict."""
-        return all(isinstance(turn.result, Graded) for turn in self.turns)
-
 
 # ------------------------------------------------------------------------------------- advantages
 

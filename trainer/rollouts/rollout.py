@@ -17,7 +17,7 @@ from typing import Any
 from accelerate.utils import gather_object
 from trl.chat_template_utils import get_training_chat_template
 
-from gradus.contract import Faulted
+from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from gradus.feedback import next_turn
 from gradus.tasks.base import cleaned
@@ -183,7 +183,8 @@ def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
     share of chains that ended so.
     """
     found: dict[str, float] = {}
-    judged = [one for one in chains if one.is_judged]
+    # A chain ends at a fault, so all its answers have verdicts if the last one has.
+    judged = [one for one in chains if isinstance(one.turns[-1].result, Graded)]
     again = [one for one in judged if len(one.turns) > 1]
     for turn in range(1, turns + 1):
         if judged:

@@ -43,6 +43,13 @@ class Resumable:
             # written
             wait_for_all()
 
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        # Over an older checkpoint of the same step, what says that it is whole goes first.
+        if is_leader():
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            (folder / "trainer_state.json").unlink(missing_ok=True)
+        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+
     def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
         """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states
         transformers would skip."""
