@@ -69,13 +69,10 @@ class GenerationState:
 
 
 def way_of_weights(
-    server: VllmServer, config: GenerationConfig, wants_adapter: bool, *, has_nccl: bool = False
+    server: VllmServer, config: GenerationConfig, wants_adapter: bool
 ) -> How:
     """How weights will travel to a server that answers. Raises GenerationStopped when it cannot
-    take them.
-
-    `has_nccl`: TRL could send them from GPU to GPU.
-    """
+    take them."""
     refuse_untested(server.version(), allowed=config.allow_untested_versions)
     settings = server.settings()
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
@@ -87,13 +84,9 @@ def way_of_weights(
         )
     serves_adapters = bool(settings.get("lora_config"))
     backend = (settings.get("weight_transfer_config") or {}).get("backend")
-    way: How
+    way: How = "lora" if wants_adapter and serves_adapters else "file"
     if config.sync != "auto":
         way = config.sync
-    elif wants_adapter and serves_adapters:
-        way = "lora"
-    else:
-        way = "nccl" if has_nccl and backend == "nccl" else "file"
     if way == "lora":
         if not serves_adapters:
             raise GenerationStopped(
