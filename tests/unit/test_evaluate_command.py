@@ -184,7 +184,7 @@ def test_each_completion_is_told_for_other_programs(
     assert [row["task"]["tests"] for row in lines_of(folder / "tasks.jsonl")] == [
         task["tests"] for task in TASKS
     ]
-    assert read_evaluation(folder).evaluation.name == "out"
+    assert read_evaluation(folder).name == "out"
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_the_same_command_goes_on_and_asks_only_for_what_is_missing(
         # What was never written is asked for again; what could not be judged is judged again, and
         # is not written anew.
         assert like.prompts() == ["(* c *)", "(* c *)"]
-    found = read_evaluation(tmp_path / "out").evaluation
+    found = read_evaluation(tmp_path / "out")
     assert [(m.graded, m.faulted, m.unwritten) for m in found.measurements] == [
         (6, 0, 0),
         (2, 1, 0),
@@ -385,7 +385,7 @@ def test_a_model_here_goes_on_as_if_it_had_never_been_stopped(
     model: Path, tasks: Path, tmp_path: Path, service: Service
 ) -> None:
     assert here(model, tasks, tmp_path / "whole", service) == 0
-    whole = read_evaluation(tmp_path / "whole").records()
+    whole = lines_of(tmp_path / "whole" / "completions.jsonl")
     assert {record["finish_reason"] for record in whole} <= {"length", "stop"}
     assert all(
         record["prompt_tokens"] > 0 and 1 <= record["completion_tokens"] <= 4 for record in whole
@@ -397,7 +397,7 @@ def test_a_model_here_goes_on_as_if_it_had_never_been_stopped(
         "".join(lines[:3]) + lines[3][:40]
     )  # as a crash leaves it
     assert here(model, tasks, stopped, service) == 0
-    assert [r["completion"] for r in read_evaluation(stopped).records()] == [
+    assert [r["completion"] for r in lines_of(stopped / "completions.jsonl")] == [
         r["completion"] for r in whole
     ]
 
@@ -410,9 +410,9 @@ def test_a_prompt_that_is_too_long_for_a_model_here_is_a_generation_error(
     long = {"id": "long", "prompt": "x" * 400, "tests": "let () = assert (f 1 = 2)"}
     tasks.write_text(tasks.read_text() + json.dumps(long) + "\n")
     assert here(model, tasks, tmp_path / "out", service, temperature=0.0) == 3
-    (found,) = read_evaluation(tmp_path / "out").evaluation.measurements
+    (found,) = read_evaluation(tmp_path / "out").measurements
     assert (found.mode, found.graded, found.unwritten) == ("greedy", 3, 1)
-    records = read_evaluation(tmp_path / "out").records()
+    records = lines_of(tmp_path / "out" / "completions.jsonl")
     assert "400 tokens" in str(records[-1]["error"]) or "the model takes 40" in str(
         records[-1]["error"]
     )

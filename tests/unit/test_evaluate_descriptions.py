@@ -168,7 +168,7 @@ def test_the_middle_completion_is_found_in_the_order_of_the_description() -> Non
 def test_a_stored_evaluation_brings_its_description(tmp_path: Path) -> None:
     made = evaluation(records())
     (tmp_path / "results.json").write_text(made.model_dump_json(by_alias=True))
-    read = read_evaluation(tmp_path).evaluation
+    read = read_evaluation(tmp_path)
     assert read.grader_description == TOY
     after = evaluation(records({**RESULTS, "d": RESULTS["c"]}))
     assert list(compare(read, after).migration) == ["extract", "score", "check", "passed"]

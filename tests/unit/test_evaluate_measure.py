@@ -36,7 +36,6 @@ from trainer.evaluate.results import (
     Evaluation,
     evaluation_of,
     figures_path,
-    read_evaluation,
     write_outcome,
 )
 from trainer.evaluate.setup import SamplingOptions, plan_of
@@ -306,7 +305,7 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert path == figures_path(tmp_path, "n")
     assert Evaluation.model_validate_json(path.read_text()) == done.evaluation
     assert json.loads(path.read_text())["schema"] == "gradus/evaluation@1"
-    lines = read_evaluation(path).completions.read_text().splitlines()
+    lines = path.with_name("n.completions.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == done.records
     assert {file.name for file in (tmp_path / "eval").iterdir()} == {
         "n.json",

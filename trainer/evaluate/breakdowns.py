@@ -29,9 +29,8 @@ from trainer.evaluate.verdicts import (
     Record,
     Test,
     cause_of,
-    changed_lines,
-    code_lines,
     code_of,
+    count_lines,
     grader_of,
     invented_names,
     is_judged,
@@ -82,14 +81,6 @@ class HallucinatedNames(Part):
     """The most frequent, each with the number of answers that have it."""
 
 
-class Sizes(Part):
-    """Lines of code, blank ones left out. Quantiles are over judged answers."""
-
-    answer_lines: Quantiles | None
-    changed_lines: Quantiles | None
-    """Lines that differ between the task's `stub` and the answer; None where no task has one."""
-
-
 class TextMetrics(Part):
     """Words are what stands between white space."""
 
@@ -116,7 +107,8 @@ class Details(Part):
     """Share of the completions that assign or loop; None for languages where nothing tells."""
     groups: dict[str, dict[str, Group]]
     invented: HallucinatedNames | None
-    sizes: Sizes | None
+    answer_lines: Quantiles | None
+    """Lines of code that are not blank, over judged answers; None where answers are no code."""
     text: TextMetrics | None
 
 
@@ -135,6 +127,7 @@ def details_of(
         name: _share(verdicts, rate_test(rule, description.stages), seed)
         for name, rule in description.rates.items()
     }
+    lengths = [count_lines(code_of(str(record["completion"]), fences)) for record in verdicts]
     causes = Counter(cause_of(record) for record in records)
     del causes[PASSED]
     return Details(
@@ -152,7 +145,7 @@ def details_of(
         else None,
         groups={name: _groups(verdicts, name, seed) for name in group_columns(verdicts)},
         invented=invented_of(verdicts, description.name, seed),
-        sizes=_sizes(verdicts, fences) if fences else None,
+        answer_lines=quantiles(lengths) if fences else None,
         text=text_metrics([str(record["completion"]) for record in written]),
     )
 
@@ -178,17 +171,6 @@ def _truncated(written: Sequence[Record]) -> Truncated | None:
         return None
     cut = [record for record in written if record.get("finish_reason") == "length"]
     return Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
-
-
-def _sizes(verdicts: Sequence[Record], fences: Sequence[str]) -> Sizes:
-    lengths = []
-    changes = []
-    for record in verdicts:
-        code = code_of(str(record["completion"]), fences)
-        lengths.append(len(code_lines(code)))
-        if isinstance(record.get("stub"), str):
-            changes.append(changed_lines(record["stub"], code))
-    return Sizes(answer_lines=quantiles(lengths), changed_lines=quantiles(changes))
 
 
 def invented_of(verdicts: Sequence[Record], grader: str, seed: int = 0) -> HallucinatedNames | None:
@@ -305,8 +287,6 @@ class Turns(Part):
     median_turns: float | None
     """Over all chains, where one that never got green took more turns than any; None where that is
     the median."""
-    median_turns_of_green: float | None
-    """Over the chains that got green only: says nothing about how many those are."""
     broken: int
     """Chains that ended with a fault or a generation error, other than those below: counted as not
     green."""
@@ -333,7 +313,6 @@ def turns_of(
         if rate is not None:
             green_by[turn] = rate
     every_end = [end for task in ends.values() for end in task]
-    green = [int(end) for end in every_end if isfinite(end)]
     middle = median(every_end) if every_end else inf
     stopped = [cause_of(chain[-1]) for chain in chains.values() if not is_judged(chain[-1])]
     refused = stopped.count("generation:refused")
@@ -342,7 +321,6 @@ def turns_of(
         chains=len(chains),
         green_by=green_by,
         median_turns=middle if isfinite(middle) else None,
-        median_turns_of_green=median(green) if green else None,
         broken=len(stopped) - refused,
         refused=refused,
     )

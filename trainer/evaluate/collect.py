@@ -182,8 +182,6 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     }
     if ask.turn > 1:
         record["turn"] = ask.turn
-    if problem.stub is not None:
-        record["stub"] = problem.stub
     if isinstance(outcome, GeneratedCompletion):
         record |= {"status": "written", "completion": cleaned(outcome.text)}
         if outcome.tool_calls:

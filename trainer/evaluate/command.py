@@ -129,21 +129,10 @@ def table_for_terminal(evaluation: Evaluation) -> Table:
 def _figures(found: Measurement) -> dict[str, str]:
     figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
     figures |= {f"pass@{k}": rate.text.partition(";")[0] for k, rate in found.pass_at.items()}
-    details = found.details
-    figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
-    further = {
-        "  answers with invented names": details.invented and details.invented.answers,
-        "  tests, on average": details.partial_tests,
-    }
-    figures |= {name: f"{rate.value:.1%}" for name, rate in further.items() if rate}
+    figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in found.details.rates.items()}
     figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
-    if details.truncated is not None:
-        figures["cut off at the limit"] = str(details.truncated.completions)
     if found.turns is not None:
         for turn, rate in found.turns.green_by.items():
             figures[f"green by turn {turn}"] = rate.text.partition(";")[0]
-        medians = (found.turns.median_turns, found.turns.median_turns_of_green)
-        middle, of_green = ("never" if value is None else f"{value:g}" for value in medians)
-        figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
         figures["broken off"] = str(found.turns.broken)
     return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}

@@ -54,20 +54,6 @@ class Side(Part):
     samples: int
 
 
-class Answer(Part):
-    """What one side has for one task."""
-
-    graded: int
-    passed: int
-    reward: float
-    stage: str
-    cause: str | None
-
-    @property
-    def rate(self) -> float:
-        return self.passed / self.graded
-
-
 class Change(Part):
     """One task."""
 
@@ -78,8 +64,8 @@ class Change(Part):
     pass_change: float
     reward_change: float
     frozen: bool
-    before: Answer
-    after: Answer
+    before: ProblemFigures
+    after: ProblemFigures
 
 
 class Difference(Part):
@@ -192,7 +178,7 @@ def _measured_alike(
 
 
 def _migration(changes: Sequence[Change], stages: Sequence[str]) -> dict[str, dict[str, int]]:
-    counts = Counter((change.before.stage, change.after.stage) for change in changes)
+    counts = Counter((str(one.before.stage), str(one.after.stage)) for one in changes)
     order = sorted(set(chain(*counts)), key=lambda stage: rank_of(stage, stages))
     migration: dict[str, dict[str, int]] = {}
     for first in order:
@@ -208,7 +194,7 @@ def _side(evaluation: Evaluation, found: Measurement) -> Side:
 def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:
     """The fields `pass_rate` and `reward` of a comparison and of a group."""
     found = {}
-    for name, column in (("pass_rate", "rate"), ("reward", "reward")):
+    for name, column in (("pass_rate", "pass_rate"), ("reward", "mean_reward")):
         before = [getattr(one.before, column) for one in changes]
         after = [getattr(one.after, column) for one in changes]
         change = paired_difference(before, after, seed=seed)
@@ -227,14 +213,12 @@ def _test(changes: Sequence[Change], seed: int) -> Test:
 
 
 def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
-    before = _answer(first)
-    after = _answer(last)
-    pass_change = after.rate - before.rate
-    reward_change = after.reward - before.reward
-    turn = {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(before.rate, Turn.UNCHANGED)
+    pass_change = last.pass_rate - first.pass_rate
+    reward_change = (last.mean_reward or 0.0) - (first.mean_reward or 0.0)
+    turn = {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(first.pass_rate, Turn.UNCHANGED)
     if abs(pass_change) > ROUNDING:
         turn = Turn.IMPROVED if pass_change > 0 else Turn.REGRESSED
-    is_still = before.stage == after.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
+    is_still = first.stage == last.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
     return Change(
         id=first.id,
         kind=first.kind,
@@ -243,21 +227,8 @@ def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
         pass_change=pass_change,
         reward_change=reward_change,
         frozen=turn is Turn.BOTH_FAIL and is_still,
-        before=before,
-        after=after,
-    )
-
-
-def _answer(side: ProblemFigures) -> Answer:
-    """What a side has for a task of which at least one completion was judged."""
-    assert side.mean_reward is not None
-    assert side.stage is not None
-    return Answer(
-        graded=side.graded,
-        passed=side.passed,
-        reward=side.mean_reward,
-        stage=side.stage,
-        cause=side.cause,
+        before=first,
+        after=last,
     )
 
 

@@ -188,7 +188,6 @@ def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
             "kind": problem.kind,
             "difficulty": problem.difficulty,
             "prompt": problem.prompt,
-            **({"stub": problem.stub} if problem.stub is not None else {}),
             "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
         }
         for problem in problems

@@ -43,8 +43,8 @@ class ServiceJudge:
         return await self.client.wait_ready(self.grader, self.ready_timeout_s)
 
     async def description(self) -> GraderDescription:
-        """The announced one; where the service is older or away, the one that this version
-        knows."""
+        """The announced one; the one that this version knows where no worker or no service is
+        there now."""
         try:
             return await self.client.description(self.grader) or description_of(self.grader)
         except QueueFault:

@@ -46,8 +46,6 @@ class Problem:
     opening: str = ""
     """What the prompt has already written of each completion."""
     difficulty: str | None = None
-    stub: str | None = None
-    """The code that an answer starts from."""
     tools: Sequence[Mapping[str, Any]] | None = None
     """That are declared to the model, with messages."""
 
@@ -149,7 +147,6 @@ def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Probl
             one.kind,
             prompt.opening,
             one.difficulty,
-            one.stub,
         )
         for one in examples
     ]

@@ -53,7 +53,7 @@ def comparisons(before: Path, after: Path, first: Comparison | None = None) -> l
         if first is None or mode != first.mode:
             # Not where one has no such way of sampling, or no task was judged both times.
             with suppress(Misuse):
-                sides = [read_evaluation(path).evaluation for path in (before, after)]
+                sides = [read_evaluation(path) for path in (before, after)]
                 found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
     return [one.model_dump(mode="json", by_alias=True) for one in found]
 
@@ -72,13 +72,8 @@ def main(
     Misuse."""
     if mode not in (None, *MODES):
         raise Misuse(f"mode {mode!r}: there are sampled and greedy")
-    first, last = read_evaluation(before), read_evaluation(after)
     found = compare(
-        first.evaluation,
-        last.evaluation,
-        mode=mode,
-        anyway=anyway,
-        seed=seed,
+        read_evaluation(before), read_evaluation(after), mode=mode, anyway=anyway, seed=seed
     )
     console = Console()
     for part in _printed(found):

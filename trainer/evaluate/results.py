@@ -12,7 +12,6 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +20,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gradus.descriptions import GraderDescription, description_of
-from gradus.row_reader import stored_rows
 from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
@@ -48,6 +46,11 @@ class ProblemFigures(Part):
     """Where the middle one of its completions stopped, by how far they came, or `passed`; the
     earlier of two."""
     cause: str | None = None
+
+    @property
+    def pass_rate(self) -> float:
+        """Of a task of which at least one completion was judged."""
+        return self.passed / self.graded
 
 
 class Measurement(Part):
@@ -285,34 +288,14 @@ def write_outcome(
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """An evaluation that was read again."""
-
-    path: Path
-    evaluation: Evaluation
-    completions: Path
-    """May be missing: figures can be compared without."""
-
-    def records(self) -> list[Record]:
-        """Every completion; empty where the file is missing. Raises Misuse for a damaged one."""
-        return (
-            [dict(row.values) for row in stored_rows(self.completions)]
-            if self.completions.exists()
-            else []
-        )
-
-
-def read_evaluation(path: Path) -> Read:
+def read_evaluation(path: Path) -> Evaluation:
     """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or
     RUN/eval/NAME.json.
 
     Raises Misuse when there is none.
     """
     figures = path / "results.json" if path.is_dir() else path
-    prefix = "" if figures.name == "results.json" else f"{figures.stem}."
-    completions = figures.with_name(f"{prefix}completions.jsonl")
-    return Read(figures, read_as(Evaluation, figures, "evaluation"), completions)
+    return read_as(Evaluation, figures, "evaluation")
 
 
 # ---------------------------------------------------------------------- comparable

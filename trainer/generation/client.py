@@ -68,9 +68,7 @@ class GenerationState:
             self.client.close()
 
 
-def way_of_weights(
-    server: VllmServer, config: GenerationConfig, wants_adapter: bool
-) -> How:
+def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
     """How weights will travel to a server that answers. Raises GenerationStopped when it cannot
     take them."""
     refuse_untested(server.version(), allowed=config.allow_untested_versions)

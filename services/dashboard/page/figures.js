@@ -283,8 +283,7 @@ function speed(columns) {
     ["distinct-1, different words of all", of("text.distinct_1", percent)],
     ["distinct-2, of pairs of words", of("text.distinct_2", percent)],
     ["runs of four words that occur again", of("text.repetition", percent)],
-    ["lines of code per answer", of("sizes.answer_lines")],
-    ["lines changed from the stub", of("sizes.changed_lines")],
+    ["lines of code per answer", of("answer_lines")],
     ["asked for more than once", of("speed.retried", count)],
   ]);
 }
@@ -298,7 +297,6 @@ function turns(columns) {
     ...solved,
     ["never green", at("turns.never_green")],
     ["turns to green, median of all", at("turns", median)],
-    ["turns to green, median of those that got there", at("turns.median_turns_of_green", number)],
     ["lines changed to turn green", at("turns.repair_lines", spread)],
     ["written tokens per green", at("turns.completion_tokens_per_green", number)],
     ["read tokens per green", at("turns.prompt_tokens_per_green", number)],
@@ -483,7 +481,7 @@ function comparisonSections(measured, comparisons) {
     one.kind ?? one.difficulty ?? "",
     one.turn,
     `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
-    `${number(before.reward)} → ${number(after.reward)} (${signed(one.reward_change, 3)})`,
+    `${number(before.mean_reward)} → ${number(after.mean_reward)} (${signed(one.reward_change, 3)})`,
     `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
   ];
   const shown = changed.slice(0, MOST_ROWS).map(taskRow);
