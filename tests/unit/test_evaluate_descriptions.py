@@ -144,13 +144,10 @@ def test_the_page_is_told_stages_rates_and_components_of_the_description(tmp_pat
 def test_what_only_a_language_can_tell_is_left_out_for_a_grader_without_one() -> None:
     found = details_of(records(), TOY)
     assert (found.imperative, found.invented) == (None, None)
-    assert found.sizes is not None
-    assert found.sizes.answer_lines is not None
-    assert found.sizes.answer_lines.max == 2, (
-        "the block with the grader's info string is the answer"
-    )
+    assert found.answer_lines is not None
+    assert found.answer_lines.max == 2, "the block with the grader's info string is the answer"
     prose = TOY.model_copy(update={"fences": ()})
-    assert details_of(records(), prose).sizes is None
+    assert details_of(records(), prose).answer_lines is None
 
 
 def test_the_middle_completion_is_found_in_the_order_of_the_description() -> None:

@@ -62,6 +62,11 @@ class Gate(Section):
         return self
 
     @property
+    def files(self) -> list[str]:
+        """The files of figures that it reads."""
+        return [self.of] if self.against is None else [self.of, self.against]
+
+    @property
     def wants(self) -> str:
         """The condition in words."""
         if self.p_value is not None:

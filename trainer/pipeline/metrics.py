@@ -91,13 +91,12 @@ def read_json(file: Path) -> Any:
         raise NoFigure(f"{file} is not JSON") from None
 
 
-def at(tree: Any, path: str, inside: Callable[[Any, re.Match[str]], Any] | None = None) -> Any:
-    """What stands at a path; `inside` takes a step of another kind of tree. Raises NoFigure where
-    it leads nowhere."""
+def at(tree: Any, path: str) -> Any:
+    """What stands at a path. Raises NoFigure where it leads nowhere."""
     if not PATH.fullmatch(path):
         raise NoFigure(f"{path!r} is no path such as measurements[mode=greedy].mean_reward")
     for step in STEP.finditer(path):
-        tree = (inside or _inside)(tree, step)
+        tree = _inside(tree, step)
     return tree
 
 

@@ -20,7 +20,7 @@ from gradus.console import log_line
 from gradus.errors import Misuse
 from trainer.config.run import nearest
 from trainer.config.stages import load_stage
-from trainer.pipeline.digests import Digests, Inputs, fingerprint
+from trainer.pipeline.digests import Inputs, digest_of, digest_of_named, fingerprint, inputs_of
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.stages import GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, write_json
@@ -117,7 +117,6 @@ class Run:
     def __post_init__(self) -> None:
         self.ready = self.pipeline.ready()
         self.state = self.folder.read(self.pipeline.name)
-        self.digests = Digests(self.state.digests)
 
     def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
         """Each stage and what is to be done, when it is asked for: what earlier stages have left
@@ -127,7 +126,7 @@ class Run:
             self.signals.raise_if_made()
             written = self.pipeline.stages[name]
             entry = self.state.stages.get(name)
-            inputs = self.digests.inputs(written, stage, self.pipeline.places())
+            inputs = inputs_of(written, stage, self.pipeline.places())
             anew = anew or name == self.start
             todo: Todo = "runs"
             if not anew and entry is not None and entry.fingerprint == fingerprint(written, inputs):
@@ -227,7 +226,7 @@ class Run:
                 }
                 if isinstance(self.ready[name], TrainStage):
                     files = {
-                        file: self.digests.named(str(self.folder.of(name) / file))
+                        file: digest_of_named(str(self.folder.of(name) / file))
                         for file in LEFT_BY_TRAINING
                     }
                     stages[name]["left"] = {
@@ -235,7 +234,7 @@ class Run:
                     }
         return {
             "pipeline": self.pipeline.name,
-            "file_sha256": self.digests.of(self.source),
+            "file_sha256": digest_of(self.source),
             "stages": stages,
         }
 
