@@ -208,7 +208,7 @@ fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,0
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python tools/check_style.py services trainer deploy examples
+	$(BIN)/python tools/check_style.py gradus services trainer corpus tools deploy examples tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

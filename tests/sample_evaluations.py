@@ -120,7 +120,6 @@ def evaluation_of(
         "served": True,
         "asked_as": "chat",
         "top_p": 1.0,
-        "grader_description": description_of("ocaml"),
     }
     given |= changed
     return Evaluation(grader_description=description_of(given["grader"]), **given)

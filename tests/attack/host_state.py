@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,6 +132,15 @@ class Batch:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+
+def representatives(attacks: Iterable[Attack]) -> list[str]:
+    """Names of one attack of each class: of those that get the same flags, and whose aims begin
+    with the same two words. `make test` runs these, `make test-slow` all."""
+    classes: dict[tuple[object, ...], str] = {}
+    for attack in attacks:
+        classes.setdefault((attack.flags, *attack.must_not.split()[:2]), attack.name)
+    return list(classes.values())
 
 
 def chosen_attacks(request: pytest.FixtureRequest) -> list[tuple[Attack, str]]:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from gradus.contract import Graded
 from services.attacks.code import Attack, CodeCorpus
 from services.graders.rust.grader import RustGrader
-from tests.attack.host_state import SLOTS, Batch, chosen_attacks, watched
+from tests.attack.host_state import SLOTS, Batch, chosen_attacks, representatives, watched
 
 CORPUS = CodeCorpus.read("rust")
 ATTACKS, HONEST = CORPUS.attacks, CORPUS.honest
@@ -35,12 +35,17 @@ OWN_CPU_S = 20.0
 
 
 def attacks() -> Iterator[Any]:
-    completions = [CORPUS.attack(said) for said in FILES if "refused" not in said]
-    for attack in (*ATTACKS.values(), *completions):
+    everything = [*ATTACKS.values()]
+    everything += [CORPUS.attack(said) for said in FILES if "refused" not in said]
+    # an answer that does not compile meets no tests, so that their variant does not matter
+    meeting_tests = [attack for attack in everything if "check" not in attack.stages]
+    often = {
+        "declared": representatives(everything),
+        "undeclared glob": representatives(meeting_tests)[::6],
+    }
+    for attack in everything:
         for variant in VARIANTS:
-            # the second variant has other tests, and an answer that does not compile meets none
-            again = variant != VARIANTS[0] and "check" in attack.stages
-            marks = [pytest.mark.slow] if again else []
+            marks = () if attack.name in often[variant] else pytest.mark.slow
             yield pytest.param(attack, variant, id=f"{attack.name}-{variant}", marks=marks)
 
 

@@ -199,7 +199,7 @@ TO_NOWHERE = (
 )
 
 HOST_IN_SIGHT = both(
-    before("--remount-ro", "--ro-bind", HOST_FOLDER, HOST_FOLDER, "--proc", "/proc"),
+    before("--chdir", "--ro-bind", HOST_FOLDER, HOST_FOLDER, "--proc", "/proc"),
     before("--chdir", "--setenv", "TOKEN", "x"),
 )
 NO_LIMITS = {
@@ -211,11 +211,10 @@ NO_LIMITS = {
 }
 
 WEAKENED: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "files of the host, its /proc and a variable kept": (
-        {"edit": HOST_IN_SIGHT},
-        {"files", "proc", "environment"},
+    "files of the host, its /proc and a variable kept, without --remount-ro": (
+        {"edit": both(without_remount, HOST_IN_SIGHT)},
+        {"files", "proc", "environment", "write"},
     ),
-    "without --remount-ro": ({"edit": without_remount}, {"write"}),
     "without prlimit and a size of /tmp": (
         {"limits": NO_LIMITS, "loops_s": 1.0},
         {"memory", "disk", "file count", "write", "processes", "cpu"},
@@ -583,14 +582,15 @@ def test_where_there_is_no_scratch_nothing_can_be_written(sandbox: Bubblewrap) -
         "def writable(place):\n"
         "    try:\n        open(place + '/x', 'w'); return True\n"
         "    except OSError:\n        return not os.statvfs(place).f_flag & os.ST_RDONLY\n"
-        "print(os.getcwd(), [place for place, _, _ in os.walk('/') if writable(place)])"
+        "found = []\n"
+        "for place, folders, _ in os.walk('/'):\n"
+        "    found += [place] * writable(place)\n"
+        "    if place.count('/') > 2: folders.clear()\n"  # what is mounted is above
+        "print(os.getcwd(), found)"
     )
-    patient = replace(LIMITS, cpu_s=30)  # a walk through all of /usr
-    bare = replace(patient, scratch_mb=0)
+    bare = replace(LIMITS, scratch_mb=0)
     assert said(sandbox.run(python(script, limits=bare, files={"/box/a": b""}))) == "/tmp []"
-    assert (
-        said(sandbox.run(python(script, limits=patient, files={"/box/a": b""}))) == "/tmp ['/tmp']"
-    )
+    assert said(sandbox.run(python(script, files={"/box/a": b""}))) == "/tmp ['/tmp']"
 
 
 # ----------------------------------------------------------------------------------------- endings

@@ -107,6 +107,7 @@ def test_a_run_that_was_killed_replaces_as_one_that_was_not(model: Path, tmp_pat
     )
 
 
+@pytest.mark.slow  # two processes train in tests/e2e/test_training_sharded.py
 def test_two_processes_generate_equally_often(model: Path, tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
