@@ -353,8 +353,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "output_dir is the pipeline's to say",
     ),
     "an evaluation's folder": (
-        {"stages": {"a": {"kind": "eval", "model": "m", "tasks": "t", "options": {"out": "/"}}}},
-        "stages.a.eval.options: out: is the pipeline's to say",
+        {"stages": {"a": {"kind": "eval", "model": "m", "tasks": "t", "options": ["--out=/"]}}},
+        "stages.a.eval.options: --out=/: is the pipeline's to say",
     ),
     "a config that is not there": (
         {"stages": {"a": {"kind": "train", "config": "no/such.yaml"}}},
@@ -453,7 +453,7 @@ def test_an_unknown_option_of_a_stage_is_told_before_the_first_runs(gradus: Cli,
         "kind": "eval",
         "model": "m",
         "tasks": "demo:ocaml",
-        "options": {"sampels": 3},
+        "options": ["--sampels=3"],
     }
     ended = gradus("pipeline", "run", toy.write())
     assert (ended.status, toy.runs()) == (2, "000")

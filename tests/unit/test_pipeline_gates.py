@@ -389,16 +389,6 @@ def test_figures_of_two_revisions_of_a_grader_are_refused(gradus: Cli, tmp_path:
     assert "one revision of each grader (figures come from ocaml@1, ocaml@2)" in ended.out
 
 
-def test_figures_of_another_model_are_pointed_out(gradus: Cli, tmp_path: Path) -> None:
-    of = lm_eval_results(tmp_path, model_name="another")
-    gate = {"name": "rate", "of": of, "metric": "results.own_questions.acc,none", "at_least": -1}
-    ended = gradus("gate", gates_file(tmp_path, gates=[gate]))
-    assert ended.status == 0
-    record = json.loads((tmp_path / "promotion.json").read_text())
-    assert record["gates"][1]["passed"] is False
-    assert record["gates"][1]["why"] == "figures are of another"
-
-
 GATE = {"name": "rate", "of": "x.json", "metric": "rate", "at_least": 0.3}
 MISUSE: dict[str, dict[str, Any]] = {
     "no gates": {"gates": []},

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS as BUILT_IN
@@ -29,7 +28,7 @@ from trainer.evaluate.completion_store import COMPLETIONS, TASKS, TURNS, opened,
 from trainer.evaluate.exports import table_of
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import problems_of
-from trainer.evaluate.results import Evaluation, Measurement, evaluation_of
+from trainer.evaluate.results import described, evaluation_of
 from trainer.evaluate.setup import (
     SamplingOptions,
     config_of,
@@ -102,7 +101,8 @@ def main(
     write_text(out / "results.csv", table_of(records, description))
     write_text(results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
     write_page(out / "report.html", [out])  # made of the other files
-    Console().print(table_for_terminal(evaluation))
+    for line in described(evaluation):
+        print(line)
     say_troubles(console, [*records, *later])
     print(results)
     return (
@@ -110,29 +110,3 @@ def main(
         if evaluation.faulted or evaluation.unwritten or evaluation.broken
         else EXIT_GRADED
     )
-
-
-def table_for_terminal(evaluation: Evaluation) -> Table:
-    """The figures of an evaluation, one column for each way of sampling."""
-    found = evaluation.measurements
-    columns = [_figures(one) for one in found]
-    hows = [
-        "greedy" if one.mode == "greedy" else f"T={one.temperature:g}, {one.samples} each"
-        for one in found
-    ]
-    table = Table("", *hows)
-    for name in dict.fromkeys(name for column in columns for name in column):
-        table.add_row(name, *(column.get(name, "") for column in columns))
-    return table
-
-
-def _figures(found: Measurement) -> dict[str, str]:
-    figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
-    figures |= {f"pass@{k}": rate.text.partition(";")[0] for k, rate in found.pass_at.items()}
-    figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in found.details.rates.items()}
-    figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
-    if found.turns is not None:
-        for turn, rate in found.turns.green_by.items():
-            figures[f"green by turn {turn}"] = rate.text.partition(";")[0]
-        figures["broken off"] = str(found.turns.broken)
-    return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
-from trainer.evaluate.breakdowns import group_columns
 from trainer.evaluate.intervals import Part, Rate, mcnemar, paired_difference, sign_flip
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable
@@ -74,12 +73,6 @@ class Difference(Part):
     change: Rate
 
 
-class GroupChange(Part):
-    tasks: int
-    pass_rate: Difference
-    reward: Difference
-
-
 class Test(Part):
     """How likely so uneven a change is if neither side were better."""
 
@@ -109,7 +102,6 @@ class Comparison(Part):
     migration: dict[str, dict[str, int]]
     """Tasks by the stage before and the stage after."""
     frozen: tuple[str, ...]
-    groups: dict[str, dict[str, GroupChange]]
     problems: tuple[Change, ...]
     """The largest gains first, the largest losses last."""
 
@@ -142,7 +134,6 @@ def compare(
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
     changes = [_change(*pair) for pair in pairs]
     turns = dict.fromkeys(map(str, Turn), 0) | Counter(str(change.turn) for change in changes)
-    columns = group_columns([vars(change) for change in changes])
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
@@ -157,7 +148,6 @@ def compare(
         net=turns[Turn.IMPROVED] - turns[Turn.REGRESSED],
         migration=_migration(changes, after.grader_description.stages),
         frozen=tuple(change.id for change in changes if change.frozen),
-        groups={column: _groups(changes, column, seed) for column in columns},
         problems=tuple(
             sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))
         ),
@@ -192,7 +182,7 @@ def _side(evaluation: Evaluation, found: Measurement) -> Side:
 
 
 def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:
-    """The fields `pass_rate` and `reward` of a comparison and of a group."""
+    """The fields `pass_rate` and `reward` of a comparison."""
     found = {}
     for name, column in (("pass_rate", "pass_rate"), ("reward", "mean_reward")):
         before = [getattr(one.before, column) for one in changes]
@@ -230,15 +220,3 @@ def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
         before=first,
         after=last,
     )
-
-
-def _groups(changes: Sequence[Change], column: str, seed: int) -> dict[str, GroupChange]:
-    by_value: dict[str, list[Change]] = {}
-    for change in changes:
-        value = getattr(change, column)
-        if value is not None:
-            by_value.setdefault(value, []).append(change)
-    return {
-        value: GroupChange(tasks=len(found), **_differences(found, seed))
-        for value, found in sorted(by_value.items())
-    }

@@ -22,11 +22,8 @@ from gradus.console import visible
 from gradus.errors import Misuse
 from gradus.whole_file import write_text
 from gradus.wings import write_page
-from trainer.evaluate.comparison import MODES, Comparison, Difference, Turn, compare
+from trainer.evaluate.comparison import MODES, Comparison, Difference, compare
 from trainer.evaluate.results import read_evaluation
-
-MOST_CHANGES = 15
-"""Tasks that are listed on a terminal, at most, of each kind of change."""
 
 
 def write_report(folder: Path, out: Path) -> Path:
@@ -109,16 +106,7 @@ def _printed(found: Comparison) -> Iterator[Table | str]:
         [f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)]
     )
     yield table
-    table = Table(*found.turns, "net", "frozen")
-    table.add_row(
-        *(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen))
-    )
-    yield table
-    for turn, step in ((Turn.IMPROVED, 1), (Turn.REGRESSED, -1)):
-        changed = [change.id for change in found.problems if change.turn is turn][::step]
-        more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-        if changed:
-            yield f"{turn.value}: {visible(', '.join(changed[:MOST_CHANGES]))}{more}"
+    yield ", ".join(f"{count} {turn}" for turn, count in found.turns.items())
 
 
 def _cells(found: Difference, form: str) -> tuple[str, ...]:

@@ -240,6 +240,22 @@ def evaluation_of(
     )
 
 
+def described(evaluation: Evaluation) -> list[str]:
+    """Put the headline of each way of sampling into words."""
+    lines = []
+    for found in evaluation.measurements:
+        how = "greedy" if found.mode == "greedy" else f"at temperature {found.temperature:g}"
+        figures = [f"pass@{k} {how} {rate.text}" for k, rate in found.pass_at.items()]
+        if found.turns is not None:
+            green = found.turns.green_by.items()
+            figures += [f"green by turn {turn} {rate.text}" for turn, rate in green]
+        if found.mean_reward is not None:
+            figures.append(f"reward {found.mean_reward.value:.3f}")
+        figures += [f"{found.faulted} faulted", f"{found.unwritten} not written"]
+        lines.append(", ".join(figures))
+    return lines
+
+
 OF_THE_PLAN = {
     *("model", "tasks", "tasks_sha256", "grader", "seed", "max_new_tokens", "served"),
     *("asked_as", "top_p"),

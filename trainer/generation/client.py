@@ -214,14 +214,16 @@ class Client:
         probe = probe_of(prompts)
         settings = self._server.settings().get("model_config") or {}
         dtype = str(settings.get("dtype", "bfloat16"))
-        found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
-        self._served.metrics["sync_logprob_difference_max"] = found.largest
-        self._served.metrics["sync_logprob_difference_mean"] = found.mean
+        mean, largest = difference(
+            self._own.logprobs(probe), self._server.logprobs(self._model, probe)
+        )
+        self._served.metrics["sync_logprob_difference_max"] = largest
+        self._served.metrics["sync_logprob_difference_mean"] = mean
         bound = self._config.max_logprob_difference or mean_bound((self._own.dtype, dtype))
         self._unverified = False
-        if not found.mean <= bound:
+        if not mean <= bound:
             raise GenerationStopped(
-                f"trainer and vLLM server {self._server.url} differ by {found.mean:.3g} in the mean"
+                f"trainer and vLLM server {self._server.url} differ by {mean:.3g} in the mean"
                 f" log-probability of a token, more than {bound:g}"
                 " (generation.max_logprob_difference): it does not hold the weights of this step"
                 f" ({self._name}). Nothing was trained on its completions."

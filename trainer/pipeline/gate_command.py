@@ -113,7 +113,7 @@ def _evidence(file: Path) -> dict[str, Any]:
 
 
 def implied(asked: GatesFile) -> Iterator[Judged]:
-    """Implicit gates: one revision of each grader behind all metrics, and metrics of this model."""
+    """Yield the gate that every file has: one revision of each grader behind all metrics."""
     trees = [_tree(Path(file)) for file in asked.evidence]
     revisions: dict[str, set[str]] = {}
     for tree in trees:
@@ -125,13 +125,6 @@ def implied(asked: GatesFile) -> Iterator[Judged]:
     if revisions:
         said = f"figures come from {'; '.join(mixed)}" if mixed else "one"
         yield Judged("one revision of each grader", not mixed, False, "one", said)
-    told = [part for tree in trees for part in (tree, tree.get("after")) if isinstance(part, dict)]
-    names = [part.get("model") or part.get("model_name") for part in told]
-    measured = {str(name) for name in names if name is not None}
-    if asked.model is not None and measured:
-        same = any(Path(name).resolve() == Path(asked.model).resolve() for name in measured)
-        said = "this one" if same else f"figures are of {', '.join(sorted(measured))}"
-        yield Judged("the model that was measured", same, True, asked.model, said)
 
 
 def _tree(file: Path) -> dict[str, Any]:

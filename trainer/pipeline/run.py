@@ -154,8 +154,7 @@ class Run:
         url = self.pipeline.service if stage.wants_service else None
         if url == EMBEDDED:
             url = embedded()
-        words = stage.command(self.folder.of(name), url)
-        return words if words[0] != "gradus" else [*GRADUS, *words[1:]]
+        return stage.command(self.folder.of(name), url)
 
     # ----------------------------------------------------------------------------------- one stage
 
@@ -177,7 +176,7 @@ class Run:
         log_line(stage_line(name, f"{stage.kind} {todo}"))
         started = time.monotonic()
         try:
-            child = Child(command, log, lock)
+            child = Child([*GRADUS, *command[1:]] if command[0] == "gradus" else command, log, lock)
         except OSError as error:
             raise Misuse(
                 f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
@@ -270,19 +269,16 @@ class Run:
         anything."""
         self._refuse_mistakes(check_command)
         for name, todo, _ in self.todo():
-            words = self.words(name, lambda: LATER)
-            if _is_ours(words):
-                words = ["gradus", *words[len(GRADUS) :]]
             log_line(stage_line(name, todo))
-            log_line(f"    {shlex.join(words)}")
+            log_line(f"    {shlex.join(self.words(name, lambda: LATER))}")
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
         for name, stage in self.ready.items():
             try:
                 words = self.words(name, lambda: LATER)
-                if _is_ours(words):
-                    check_command(words[len(GRADUS) :])
+                if words[0] == "gradus":
+                    check_command(words[1:])
                 if isinstance(stage, TrainStage):
                     load_stage(Path(stage.config), stage.overrides(self.folder.of(name), None))
             except Misuse as misuse:
@@ -293,7 +289,3 @@ class Run:
 
 def stage_line(name: str, text: str) -> str:
     return f"  {name:<14} {text}"
-
-
-def _is_ours(words: Sequence[str]) -> bool:
-    return tuple(words[: len(GRADUS)]) == GRADUS

@@ -25,7 +25,6 @@ from trainer.pipeline.gates import Gates, Level
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 DATASETS = tuple(".".join(place) for place in PLACES)
-Scalar = bool | int | float | str | None
 
 
 class Stage(Section):
@@ -148,15 +147,15 @@ class EvalStage(Stage):
     model: str
     tasks: str
     grader: str = "ocaml"
-    options: dict[str, Scalar | list[Scalar]] = {}
-    """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
+    options: list[str] = []
+    """Further words of the command, such as `--samples=8`."""
 
     @field_validator("options")
     @classmethod
-    def _leaves_what_is_the_pipelines(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if name in ("out", "url", "model", "grader", "fresh"):
-                raise ValueError(f"{name}: is the pipeline's to say")
+    def _leaves_what_is_the_pipelines(cls, value: list[str]) -> list[str]:
+        for word in value:
+            if word.partition("=")[0] in ("--out", "--url", "--model", "--grader", "--no-resume"):
+                raise ValueError(f"{word}: is the pipeline's to say")
         return value
 
     @property
@@ -164,20 +163,9 @@ class EvalStage(Stage):
         return True
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        """With `samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the
-        option again and again."""
         words = ["gradus", "eval", self.model, self.tasks]
-        words += ["--grader", self.grader, "--out", str(folder)]
-        if service is not None:
-            words += ["--url", service]
-        for name, value in self.options.items():
-            option = name.replace("_", "-")
-            for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, bool):
-                    words.append(f"--{option}" if item else f"--no-{option}")
-                elif item is not None:
-                    words.append(f"--{option}={item}")
-        return words
+        words += ["--grader", self.grader, "--out", str(folder), *self.options]
+        return words if service is None else [*words, "--url", service]
 
 
 class GateStage(Stage):

@@ -446,9 +446,6 @@ function comparisonSections(measured, comparisons) {
   const [found] = comparisons;
   if (!found) return [hero(measured, [])];
   const names = measured.map((one) => one.name);
-  const columns = names.map((name, n) => ({ name, style: n ? "after" : "before", n }));
-  const rowsOf = (pairs) => entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]);
-  const byPair = (caption, first, pairs) => levels(caption, first, columns, rowsOf(pairs));
   const rewards = ({ change }) => `${signed(change.value, 3)} (${signed(change.low, 3)} to ${signed(change.high, 3)})`;
   const onOneSide = `${count(found.only_before)} before, ${count(found.only_after)} after`;
   const cards = [
@@ -458,23 +455,11 @@ function comparisonSections(measured, comparisons) {
     ["Change of the reward", rewards(found.reward)],
     ["Judged on one side only", found.only_before + found.only_after > 0 && onOneSide],
   ];
-  const inPoints = (change) => `${points(change.value)} (${points(change.low)} to ${points(change.high)})`;
-  const kindRow = ([name, { tasks, pass_rate: rate, reward }]) => {
-    return [name, count(tasks), percent(rate.before), percent(rate.after), inPoints(rate.change), rewards(reward)];
-  };
-  const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
-  const several = entries(found.groups).filter(([, given]) => entries(given).length > 1);
-  const kindTable = (name, rows) => [
-    table(`pass@1 by ${name}`, [name, ...kindHead], rows.map(kindRow)),
-    fallbacks(rows.flatMap(([kind, one]) => [[kind, one.pass_rate.change], [`reward of ${kind}`, one.reward.change]])),
-  ];
-  const kinds = several.map(([column, given]) => kindTable(column, entries(given)));
   const doubts = found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`);
   const afters = Object.keys(found.migration).map((stage) => "after: " + stage);
   const cells = (row) => Object.keys(found.migration).map((stage) => (row[stage] ? count(row[stage]) : "·"));
   const moved = entries(found.migration).map(([stage, row]) => ["before: " + stage, ...cells(row)]);
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
-  const shift = found.imperative;
   const card = CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]);
   const taskRow = ({ before, after, ...one }) => [
     one.id,
@@ -494,16 +479,8 @@ function comparisonSections(measured, comparisons) {
     section(
       "stages",
       "Where answers stop",
-      byPair("Tasks by the stage of their middle completion", "stage", found.progression),
       table("Tasks by where their middle completion stopped, before and after", ["", ...afters], moved),
-      byPair("Tasks whose middle completion did not pass, by what stopped it", "cause", found.causes),
-      shift &&
-        el(
-          "p",
-          `Of ${counted(shift.both + shift.gained + shift.lost + shift.neither, "task")}, ${shift.gained} turned to assignments and loops, ${shift.lost} away from them; ${shift.both} had them both times and ${shift.neither} neither time.`,
-        ),
     ),
-    kinds.length > 0 && section("groups", "Kinds of task", kinds),
     section(
       "changes",
       "Task by task",
