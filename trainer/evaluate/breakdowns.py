@@ -52,13 +52,6 @@ class Speed(Part):
     completion_tokens: int | None
 
 
-class Truncated(Part):
-    """Completions that were cut off at the limit."""
-
-    completions: int
-    passed: int
-
-
 class Group(Part):
     """The tasks that share a kind or a difficulty."""
 
@@ -98,8 +91,9 @@ class Details(Part):
     """The mean share of tests that passed; an answer that ran none has 0."""
     causes: dict[str, int]
     """What stopped the completions that did not pass, most frequent first."""
-    truncated: Truncated | None
-    """None where the source did not report how completions ended."""
+    truncated: int | None
+    """Completions that were cut off at the limit; None where the source did not report how they
+    ended."""
     generation_errors: dict[str, int]
     speed: Speed
     completion_tokens: Quantiles | None
@@ -128,13 +122,14 @@ def details_of(
         for name, rule in description.rates.items()
     }
     lengths = [count_lines(code_of(str(record["completion"]), fences)) for record in verdicts]
+    ends = _known(written, "finish_reason")
     causes = Counter(cause_of(record) for record in records)
     del causes[PASSED]
     return Details(
         rates={name: rate for name, rate in shares.items() if rate is not None},
         partial_tests=_partial_tests(verdicts, seed),
         causes=dict(causes.most_common()),
-        truncated=_truncated(written),
+        truncated=ends.count("length") if ends else None,
         generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
         speed=_speed(written),
         completion_tokens=quantiles(_known(written, "completion_tokens")),
@@ -164,13 +159,6 @@ def _partial_tests(verdicts: Sequence[Record], seed: int) -> Rate | None:
         tests = [record.get("tests") or {"passed": 0, "total": 1} for record in group]
         means.append(fmean(one["passed"] / max(1, one["total"]) for one in tests))
     return mean_with_interval(means, seed=seed)
-
-
-def _truncated(written: Sequence[Record]) -> Truncated | None:
-    if not _known(written, "finish_reason"):
-        return None
-    cut = [record for record in written if record.get("finish_reason") == "length"]
-    return Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
 
 
 def invented_of(verdicts: Sequence[Record], grader: str, seed: int = 0) -> HallucinatedNames | None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import openai
 
+from gradus.console import visible
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate.plan import (
     CompletionRequest,
@@ -214,17 +215,7 @@ def _refusal(error: openai.APIStatusError) -> GenerationError:
 
 
 def _detail(body: bytes) -> str:
-    text = body.decode(errors="replace")
-    try:
-        value = json.loads(text)
-        error = value.get("error", value)
-        text = str(error.get("message") or error) if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError, RecursionError):
-        pass
-    # Not as the server wrote it: it is shown on terminals.
-    return "".join(
-        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:SHOWN_CHARS]
-    )
+    return visible(body.decode(errors="replace")[:SHOWN_CHARS])  # it is shown on terminals
 
 
 # ---------------------------------------------------------------------- the answer

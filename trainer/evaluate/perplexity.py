@@ -125,13 +125,9 @@ def perplexity_of(nats: Sequence[float], tokens: Sequence[int]) -> Rate | None:
     rate = ratio_over_tasks(nats, tokens, 0)
     if rate is None:
         return None
-    ends = {name: _exp(getattr(rate, name)) for name in ("value", "low", "high")}
-    return rate.model_copy(update=ends)
-
-
-def _exp(nats: float) -> float:
     # A model that gives a token no chance at all is as bad as a number can say.
-    return math.exp(min(nats, 700.0))
+    ends = {name: math.exp(min(getattr(rate, name), 700.0)) for name in ("value", "low", "high")}
+    return rate.model_copy(update=ends)
 
 
 # ----------------------------------------------------------------------------------------- reading

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +41,14 @@ def write_comparisons(before: Path, after: Path, out: Path) -> None:
         write_text(out, json.dumps({"comparisons": comparisons(before, after)}) + "\n")
 
 
-def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
-    """Compare by each way of sampling that both evaluations have, `first` before others; empty if
-    incomparable."""
-    found = [first] if first is not None else []
+def comparisons(before: Path, after: Path) -> list[dict[str, Any]]:
+    """Compare by each way of sampling that both evaluations have; empty if incomparable."""
+    found = []
     for mode in MODES:
-        if first is None or mode != first.mode:
-            # Not where one has no such way of sampling, or no task was judged both times.
-            with suppress(Misuse):
-                sides = [read_evaluation(path) for path in (before, after)]
-                found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
+        # Not where one has no such way of sampling, or no task was judged both times.
+        with suppress(Misuse):
+            sides = [read_evaluation(path) for path in (before, after)]
+            found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
     return [one.model_dump(mode="json", by_alias=True) for one in found]
 
 
@@ -76,7 +73,7 @@ def main(
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
     if html is not None:
-        write_page(html, [before, after], partial(comparisons, first=found))
+        write_page(html, [before, after], comparisons)
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")

@@ -42,8 +42,12 @@ def digest_of_named(text: str) -> str | None:
 def digest_of_run(folder: str) -> str | None:
     """Hash the records of a run: checkpoints below may be a hundred gigabytes, and never change
     without them. None if there is no such folder."""
-    path = Path(folder)
-    return _of_all(_of_files(path, path.glob("*"))) if path.is_dir() else None
+    return _of_all(records_in(Path(folder))) if Path(folder).is_dir() else None
+
+
+def records_in(folder: Path) -> dict[str, str]:
+    """Hash each file of a folder, but none of those in its folders."""
+    return _of_files(folder, folder.glob("*"))
 
 
 def inputs_of(written: Stage, ready: Stage, places: Mapping[tuple[str, str], Path]) -> Inputs:

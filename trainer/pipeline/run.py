@@ -20,7 +20,7 @@ from gradus.console import log_line
 from gradus.errors import Misuse
 from trainer.config.run import nearest
 from trainer.config.stages import load_stage
-from trainer.pipeline.digests import Inputs, digest_of, digest_of_named, fingerprint, inputs_of
+from trainer.pipeline.digests import Inputs, digest_of, fingerprint, inputs_of, records_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.stages import GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, write_json
@@ -33,13 +33,6 @@ number."""
 TAIL_LINES = 15
 LATER = "http://the-service"
 """Stands for the address of a service that is not there yet."""
-LEFT_BY_TRAINING = (
-    "config.resolved.json",
-    "environment.json",
-    "data.json",
-    "tasks.train.jsonl",
-    "tasks.held_out.jsonl",
-)
 
 CheckCommand = Callable[[Sequence[str]], None]
 """Raises Misuse when the command line does not understand these words."""
@@ -224,13 +217,7 @@ class Run:
                     "inputs": entry.inputs,
                 }
                 if isinstance(self.ready[name], TrainStage):
-                    files = {
-                        file: digest_of_named(str(self.folder.of(name) / file))
-                        for file in LEFT_BY_TRAINING
-                    }
-                    stages[name]["left"] = {
-                        file: digest for file, digest in files.items() if digest is not None
-                    }
+                    stages[name]["left"] = records_in(self.folder.of(name))
         return {
             "pipeline": self.pipeline.name,
             "file_sha256": digest_of(self.source),

@@ -213,11 +213,10 @@ function rates(columns) {
   const rules = columns.at(-1).evaluation.rules ?? {};
   // What passes stands in the headline.
   const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
-  const cut = (found) => (found ? `${count(found.completions)}, ${count(found.passed)} of them passed` : NOTHING);
   return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
     ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => m.details?.rates?.[name] ?? null]),
     ["tests that pass, on average", at("details.partial_tests")],
-    ["cut off at the limit", at("details.truncated", cut)],
+    ["cut off at the limit", at("details.truncated", count)],
     ["answers with names that do not exist", at("details.invented.answers")],
     ["errors of the compiler that say so", at("details.invented.errors")],
     ["answers that decline the task", at("details.declined")],
@@ -329,15 +328,15 @@ function warnings(measured) {
     const [faulted, lost, broken] = [sum((m) => m.faulted), sum(unwritten), sum((m) => m.turns?.broken)];
     const names = [...(one.graders ?? []), ...(one.toolchains ?? [])];
     const judged = names.filter((name) => String(name).includes("unsandboxed"));
-    const isCut = (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded);
+    const isCut = (m) => m.details?.truncated > CUT_OFF_WARNING * Math.max(1, m.graded);
     const cut = one.measurements.filter(isCut);
     return [
       faulted > 0 && `${counted(faulted, "completion")}${where} could not be judged and count in no rate: see Faults.`,
       lost > 0 && `${counted(lost, "completion")}${where} were never written and count in no rate: see Faults.`,
       ...cut.map(
         (m) =>
-          `${described(m)}${where}: ${counted(m.details.truncated.completions, "completion")} were cut off at ` +
-          `${counted(one.max_new_tokens, "token")}, ${count(m.details.truncated.passed)} of which passed. ` +
+          `${described(m)}${where}: ${counted(m.details.truncated, "completion")} were cut off at ` +
+          `${counted(one.max_new_tokens, "token")}. ` +
           "They count as they stand; a higher limit may change the rates.",
       ),
       broken > 0 &&
