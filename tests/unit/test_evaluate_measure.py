@@ -24,7 +24,6 @@ from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.plan import (
     CompletionRequest,
-    ErrorKind,
     EvalPlan,
     GeneratedCompletion,
     GenerationError,
@@ -283,7 +282,7 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
             self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
         ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
             for ask in asks:
-                yield ask, GenerationError(ErrorKind.REFUSED, "too long")
+                yield ask, GenerationError("refused", "too long")
 
     async def collected() -> list[Record]:
         async with RewardClient(

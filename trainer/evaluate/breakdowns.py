@@ -56,8 +56,6 @@ class Group(Part):
     """The tasks that share a kind or a difficulty."""
 
     tasks: int
-    graded: int
-    passed: int
     rate: Rate | None
     mean_reward: float
 
@@ -202,8 +200,6 @@ def _groups(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Gro
     return {
         value: Group(
             tasks=len(by_task(found)),
-            graded=len(found),
-            passed=sum(map(is_passed, found)),
             rate=_share(found, is_passed, seed),
             mean_reward=fmean(_known(found, "reward")),
         )

@@ -187,7 +187,7 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
         if outcome.tool_calls:
             record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
     else:
-        record["error"] = {"kind": outcome.kind.value, "message": outcome.message}
+        record["error"] = {"kind": outcome.kind, "message": outcome.message}
     return record
 
 

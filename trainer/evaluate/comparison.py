@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from itertools import chain
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -30,15 +29,9 @@ ROUNDING = 1e-9
 Record = Mapping[str, Any]
 
 
-class Turn(StrEnum):
-    """What became of one task."""
-
-    IMPROVED = "improved"
-    REGRESSED = "regressed"
-    BOTH_PASS = "both pass"
-    BOTH_FAIL = "both fail"
-    UNCHANGED = "unchanged"
-    """Passed by the same share of completions, neither all nor none."""
+Turn = Literal["improved", "regressed", "both pass", "both fail", "unchanged"]
+"""What became of one task; unchanged: the same share of its completions passed, neither all nor
+none."""
 
 
 class Side(Part):
@@ -48,7 +41,6 @@ class Side(Part):
     created: str
     model: str
     graders: tuple[str, ...]
-    rubrics: tuple[str, ...]
     temperature: float
     samples: int
 
@@ -133,7 +125,7 @@ def compare(
     if not pairs:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
     changes = [_change(*pair) for pair in pairs]
-    turns = dict.fromkeys(map(str, Turn), 0) | Counter(str(change.turn) for change in changes)
+    turns = dict.fromkeys(get_args(Turn), 0) | Counter(change.turn for change in changes)
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
@@ -145,7 +137,7 @@ def compare(
         **_differences(changes, seed),
         test=_test(changes, seed),
         turns=turns,
-        net=turns[Turn.IMPROVED] - turns[Turn.REGRESSED],
+        net=turns["improved"] - turns["regressed"],
         migration=_migration(changes, after.grader_description.stages),
         frozen=tuple(change.id for change in changes if change.frozen),
         problems=tuple(
@@ -205,9 +197,10 @@ def _test(changes: Sequence[Change], seed: int) -> Test:
 def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
     pass_change = last.pass_rate - first.pass_rate
     reward_change = (last.mean_reward or 0.0) - (first.mean_reward or 0.0)
-    turn = {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(first.pass_rate, Turn.UNCHANGED)
+    turns: dict[float, Turn] = {1.0: "both pass", 0.0: "both fail"}
+    turn = turns.get(first.pass_rate, "unchanged")
     if abs(pass_change) > ROUNDING:
-        turn = Turn.IMPROVED if pass_change > 0 else Turn.REGRESSED
+        turn = "improved" if pass_change > 0 else "regressed"
     is_still = first.stage == last.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
     return Change(
         id=first.id,
@@ -216,7 +209,7 @@ def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
         turn=turn,
         pass_change=pass_change,
         reward_change=reward_change,
-        frozen=turn is Turn.BOTH_FAIL and is_still,
+        frozen=turn == "both fail" and is_still,
         before=first,
         after=last,
     )

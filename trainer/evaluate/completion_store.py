@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,7 +29,7 @@ from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
-from trainer.runs.folder import finite
+from trainer.runs.folder import finite, free_name
 
 COMPLETIONS, TASKS, TURNS = "completions.jsonl", "tasks.jsonl", "turns.jsonl"
 
@@ -88,22 +87,13 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
     refusal = f"{path}: another process is writing here; choose another --out"
     with locked(path.with_name(f".{path.name}.lock"), refusal):
         if fresh:
-            _set_aside([path, beside])
+            for file in (path, beside):
+                if file.exists():
+                    file.rename(free_name(file.with_name(f"{file.name}.previous-")))
         _agree(beside, plan, path)
         records = _read(path)
         with path.open("ab") as handle:
             yield Completions(path, handle, records)
-
-
-def _set_aside(files: Sequence[Path]) -> None:
-    """Rename the files to the first `NAME.previous-N` that are free."""
-    for number in count(1):
-        aside = [file.with_name(f"{file.name}.previous-{number}") for file in files]
-        if not any(free.exists() for free in aside):
-            break
-    for file, free in zip(files, aside, strict=True):
-        if file.exists():
-            file.rename(free)
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:

@@ -13,7 +13,6 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -191,15 +190,8 @@ class GeneratedCompletion:
     they are none."""
 
 
-class ErrorKind(StrEnum):
-    """Why a completion was not written. Neither the model's doing nor the grader's."""
-
-    UNREACHABLE = "unreachable"
-    TIMEOUT = "timeout"
-    OVERLOADED = "overloaded"
-    SERVER = "server"
-    REFUSED = "refused"
-    GARBAGE = "garbage"
+ErrorKind = Literal["unreachable", "timeout", "overloaded", "server", "refused", "garbage"]
+"""Why a completion was not written. Neither the model's doing nor the grader's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ some languages have is in `gradus.languages`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from gradus.contract import Stage
 from gradus.errors import Misuse
@@ -16,7 +16,6 @@ from gradus.extract import extract
 from gradus.languages import language_of
 
 Record = Mapping[str, Any]
-AnyRecord = TypeVar("AnyRecord", bound=Mapping[str, Any])
 Test = Callable[[Record], bool]
 
 PASSED = "passed"
@@ -69,7 +68,7 @@ def rank_of(stage: str, stages: Sequence[str] = ()) -> int:
     return order.index(stage) if stage in order else -1
 
 
-def typical_of(verdicts: Sequence[AnyRecord], stages: Sequence[str] = ()) -> AnyRecord | None:
+def typical_of(verdicts: Sequence[Record], stages: Sequence[str] = ()) -> Record | None:
     """The middle one by how far they came, then by reward; the lower of two. None where there is
     none.
 
