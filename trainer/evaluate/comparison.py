@@ -90,7 +90,6 @@ class Comparison(Part):
     reward: Difference
     test: Test
     turns: dict[str, int]
-    net: int
     migration: dict[str, dict[str, int]]
     """Tasks by the stage before and the stage after."""
     frozen: tuple[str, ...]
@@ -137,7 +136,6 @@ def compare(
         **_differences(changes, seed),
         test=_test(changes, seed),
         turns=turns,
-        net=turns["improved"] - turns["regressed"],
         migration=_migration(changes, after.grader_description.stages),
         frozen=tuple(change.id for change in changes if change.frozen),
         problems=tuple(

@@ -449,7 +449,6 @@ function comparisonSections(measured, comparisons) {
   const onOneSide = `${count(found.only_before)} before, ${count(found.only_after)} after`;
   const cards = [
     ...entries(found.turns).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value && count(value)]),
-    ["Net", found.net && signed(found.net, 0)],
     ["Frozen", found.frozen.length && count(found.frozen.length)],
     ["Change of the reward", rewards(found.reward)],
     ["Judged on one side only", found.only_before + found.only_after > 0 && onOneSide],
