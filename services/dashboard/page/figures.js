@@ -218,8 +218,6 @@ function rates(columns) {
     ["tests that pass, on average", at("details.partial_tests")],
     ["cut off at the limit", at("details.truncated", count)],
     ["answers with names that do not exist", at("details.invented.answers")],
-    ["errors of the compiler that say so", at("details.invented.errors")],
-    ["answers that decline the task", at("details.declined")],
     ["assigns or loops (imperative)", at("details.imperative")],
     ["faults, in no rate", at("faulted", count)],
     ["never written, in no rate", ({ m }) => count(unwritten(m))],
@@ -255,35 +253,18 @@ function groups(columns) {
   });
 }
 
-// Histograms of another width than the widest one's have no common rows and are left out.
-function bins(caption, first, columns, of, show) {
-  const edges = columns.map((one) => of(one)?.edges ?? []).sort((a, b) => b.at(-1) - a.at(-1))[0] ?? [];
-  const fits = (one) => of(one)?.edges.every((edge, n) => edge === edges[n]);
-  const most = Math.max(1, ...columns.filter(fits).flatMap((one) => of(one).counts));
-  const cell = (n) => (one) => {
-    const value = fits(one) ? (of(one).counts[n] ?? 0) : null;
-    return { text: count(value), share: value / most };
-  };
-  const rows = edges.slice(0, -1).map((low, n) => [`${show(low)} to ${show(edges[n + 1])}`, cell(n)]);
-  return levels(caption, first, columns, rows);
-}
-
 function speed(columns) {
   const of = (path, show = spread) => at("details." + path, show);
   return matrix("Means, and in brackets p50 · p90 · p99", columns, [
     ["tokens of prompts", of("speed.prompt_tokens", count)],
     ["tokens of completions", of("speed.completion_tokens", count)],
     ["tokens per second, all together", of("speed.tokens_per_s", number)],
-    ["tokens per second, of each", of("speed.tokens_per_s_each")],
     ["seconds per completion", of("speed.latency_s")],
     ["tokens per completion", of("completion_tokens")],
-    ["characters per completion", of("completion_chars")],
     ["words per completion", of("text.words", number)],
     ["distinct-1, different words of all", of("text.distinct_1", percent)],
     ["distinct-2, of pairs of words", of("text.distinct_2", percent)],
-    ["runs of four words that occur again", of("text.repetition", percent)],
     ["lines of code per answer", of("answer_lines")],
-    ["asked for more than once", of("speed.retried", count)],
   ]);
 }
 
@@ -294,12 +275,7 @@ function turns(columns) {
   const median = (found) => (found?.median_turns === null ? "never" : number(found?.median_turns));
   return matrix(caption, columns, [
     ...solved,
-    ["never green", at("turns.never_green")],
     ["turns to green, median of all", at("turns", median)],
-    ["lines changed to turn green", at("turns.repair_lines", spread)],
-    ["written tokens per green", at("turns.completion_tokens_per_green", number)],
-    ["read tokens per green", at("turns.prompt_tokens_per_green", number)],
-    ["seconds per green", at("turns.seconds_per_green", number)],
     ["broken off", at("turns.broken", count)],
     ["prompt too long", at("turns.refused", count)],
   ]);
@@ -398,7 +374,6 @@ const samplesSection = (groups) =>
 // All of one evaluation but its completions.
 function evaluationSections(evaluation) {
   const columns = columnsOf([evaluation]);
-  const lengthsIn = columns.map(({ m }) => m.details?.lengths_in).find(Boolean) ?? "characters";
   const causes = tally(
     "Completions that did not pass, by what stopped it; shares are of all that were asked for",
     "cause",
@@ -430,9 +405,7 @@ function evaluationSections(evaluation) {
     byGroup.length > 0 && section("groups", "Kinds of task", byGroup),
     section(
       "spread",
-      "Rewards, lengths and speed",
-      bins("Verdicts by reward", "reward", columns, ({ m }) => m.details?.rewards, number),
-      bins(`Completions by length in ${lengthsIn}`, lengthsIn, columns, ({ m }) => m.details?.lengths, count),
+      "Lengths and speed",
       speed(columns),
       matrix("Parts of the reward, means over verdicts", columns, cells),
     ),
