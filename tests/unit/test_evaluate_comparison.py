@@ -239,7 +239,7 @@ def test_folders_and_files_are_compared_and_the_json_is_named_last(
     before, after = stored(tmp_path / "before", BEFORE), stored(tmp_path / "after", AFTER)
     out = tmp_path / "out" / "c.json"
     page = tmp_path / "out" / "c.html"
-    assert main(before, after / "results.json", None, page, out, anyway=False, seed=0) == 0
+    assert main(before, after / "results.json", None, page, out, anyway=False) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == str(out)
     assert "2 improved, 1 regressed" in said
@@ -267,7 +267,6 @@ def test_evaluations_of_a_training_run_can_be_compared(tmp_path: Path) -> None:
             None,
             out,
             anyway=False,
-            seed=0,
         )
         == 0
     )
@@ -300,7 +299,7 @@ def test_hostile_names_neither_style_nor_steer_a_terminal(
     paths = [
         stored(tmp_path / side, given, name=name) for side, given in zip("xy", results, strict=True)
     ]
-    assert main(paths[0], paths[1], None, None, None, anyway=False, seed=0) == 0
+    assert main(paths[0], paths[1], None, None, None, anyway=False) == 0
     printed = capsys.readouterr().out
     assert "[/red]" in printed
     assert not any(character in printed for character in ("\x1b", "\u202e"))

@@ -103,7 +103,6 @@ def compare(
     *,
     mode: Mode | None = None,
     anyway: bool = False,
-    seed: int = 0,
 ) -> Comparison:
     """Compare in one mode, by default the first that both have.
 
@@ -133,8 +132,8 @@ def compare(
         tasks=len(changes),
         only_before=len(first.problems) - first.unjudged - len(changes),
         only_after=len(last.problems) - last.unjudged - len(changes),
-        **_differences(changes, seed),
-        test=_test(changes, seed),
+        **_differences(changes),
+        test=_test(changes),
         turns=turns,
         migration=_migration(changes, after.grader_description.stages),
         frozen=tuple(change.id for change in changes if change.frozen),
@@ -171,34 +170,35 @@ def _side(evaluation: Evaluation, found: Measurement) -> Side:
     return Side(**{name: known[name] for name in Side.model_fields})
 
 
-def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:
+def _differences(changes: Sequence[Change]) -> dict[str, Difference]:
     """The fields `pass_rate` and `reward` of a comparison."""
     found = {}
     for name, column in (("pass_rate", "pass_rate"), ("reward", "mean_reward")):
         before = [getattr(one.before, column) for one in changes]
         after = [getattr(one.after, column) for one in changes]
-        change = paired_difference(before, after, seed=seed)
+        change = paired_difference(before, after)
         assert change is not None
         found[name] = Difference(before=fmean(before), after=fmean(after), change=change)
     return found
 
 
-def _test(changes: Sequence[Change], seed: int) -> Test:
+def _test(changes: Sequence[Change]) -> Test:
     if all(one.before.graded == one.after.graded == 1 for one in changes):
         gained = sum(one.pass_change == 1 for one in changes)
         lost = sum(one.pass_change == -1 for one in changes)
         return Test(method="exact McNemar", p_value=mcnemar(gained, lost), gained=gained, lost=lost)
-    p_value = sign_flip([one.pass_change for one in changes], seed=seed)
+    p_value = sign_flip([one.pass_change for one in changes])
     return Test(method="sign flips over tasks", p_value=p_value, gained=None, lost=None)
 
 
 def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
     pass_change = last.pass_rate - first.pass_rate
     reward_change = (last.mean_reward or 0.0) - (first.mean_reward or 0.0)
-    turns: dict[float, Turn] = {1.0: "both pass", 0.0: "both fail"}
-    turn = turns.get(first.pass_rate, "unchanged")
+    turn: Turn = "unchanged"
     if abs(pass_change) > ROUNDING:
         turn = "improved" if pass_change > 0 else "regressed"
+    elif first.pass_rate in (0, 1):
+        turn = "both pass" if first.pass_rate else "both fail"
     is_still = first.stage == last.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
     return Change(
         id=first.id,

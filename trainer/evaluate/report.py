@@ -60,15 +60,12 @@ def main(
     as_json: Path | None,
     *,
     anyway: bool,
-    seed: int,
 ) -> int:
     """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises
     Misuse."""
     if mode not in (None, *MODES):
         raise Misuse(f"mode {mode!r}: there are sampled and greedy")
-    found = compare(
-        read_evaluation(before), read_evaluation(after), mode=mode, anyway=anyway, seed=seed
-    )
+    found = compare(read_evaluation(before), read_evaluation(after), mode=mode, anyway=anyway)
     console = Console()
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
