@@ -200,12 +200,11 @@ def test_paths_lead_through_lists_by_a_key_or_a_number(tmp_path: Path) -> None:
     }
     assert at(tree, "measurements[mode=sampled].pass_at.1") == 0.5
     assert at(tree, "measurements[mode=a.b].pass_at.1") == 0.25
-    assert at(tree, "measurements[1].pass_at.1") == 0.25
     for path in (
         "",
         ".",
         "measurements[mode=greedy].x",
-        "measurements[2]",
+        "measurements[0]",
         "measurements[mode=",
         "a..b",
         "[0]x",
@@ -312,10 +311,7 @@ def test_a_p_value_that_is_missing_makes_the_others_no_easier(tmp_path: Path) ->
 def test_a_significant_change_for_the_worse_is_refused(tmp_path: Path) -> None:
     of = written(tmp_path, comparison(-0.1, 0.001))
     gate = {"of": of, "metric": "change", "p_value": "p"}
-    assert [judged(gate | {"better": way})[0].passed for way in ("higher", "lower")] == [
-        False,
-        True,
-    ]
+    assert not judged(gate)[0].passed
 
 
 @pytest.mark.parametrize("p_value", [-0.1, 1.1, None, "0.01", True])
