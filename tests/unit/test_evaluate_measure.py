@@ -208,8 +208,9 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
 
 
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
-    opened = [Problem("a", "(* add 1 *)\n", TASK, opening="<think>\n")]
-    found = measured(plan(opened, samples=2, greedy=False), service := Service(), problems=opened)
+    one = [Problem("a", "(* add 1 *)\n", TASK)]
+    opened = plan(one, samples=2, greedy=False).model_copy(update={"opening": "<think>\n"})
+    found = measured(opened, service := Service(), problems=one)
     sent = [
         submission["completion"] for body in service.asked for submission in body["submissions"]
     ]

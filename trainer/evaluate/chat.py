@@ -53,7 +53,7 @@ def main(
         tokenizer = load_tokenizer(str(asked.model), ModelConfig(name=str(asked.model)))
         asked = asked.model_copy(update={"chat": tokenizer.chat_template is not None})
     prompt = prompt_config(asked, trained_with)
-    problem = Problem("chat", "", None, None, prompt.opening)
+    problem = Problem("chat", "", None)
     name: GraderName | None = None
     if tasks is not None:
         name = asyncio.run(judge.known(judge.grader))
@@ -90,9 +90,9 @@ def main(
         if isinstance(outcome, GenerationError):
             raise Misuse(f"no answer ({outcome.kind}): {outcome.message}")
         print(f"\n{outcome.text}", flush=True)
-        answer = with_opening(problem.opening, outcome.text)
+        answer = with_opening(plan.opening, outcome.text)
         if name is not None:
-            submission = submission_of(problem, outcome.text, str(turn))
+            submission = submission_of(problem, answer, str(turn))
             result = asyncio.run(judge.grade([submission], rubric))[0]
             print(f"\n{_told(result, name, answer)}", flush=True)
     raise AssertionError

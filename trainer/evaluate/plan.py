@@ -42,8 +42,6 @@ class Problem:
     task: Task | None
     """None where nothing is judged."""
     kind: str | None = None
-    opening: str = ""
-    """What the prompt has already written of each completion."""
     difficulty: str | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
     """That are declared to the model, with messages."""
@@ -94,6 +92,7 @@ class EvalPlan(BaseModel):
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     chat_template_kwargs: dict[str, Any] = {}
     opening: str = ""
+    """What prompts have already written of each completion."""
     turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1
     """How often an answer that did not pass is asked for, with what the grader said of the one
     before."""
@@ -144,7 +143,6 @@ def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Probl
             render(prompt, one),
             one.task,
             one.kind,
-            prompt.opening,
             one.difficulty,
         )
         for one in examples

@@ -103,7 +103,6 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             name,
             render_text(config, f"{DECLINE_INSTRUCTION}\n\n{prompt}"),
             None,
-            opening=config.opening,
         )
         pair = name if row.values.get("pair") in (None, "") else row.text("pair")
         yield Wanted(problem, pair, can)

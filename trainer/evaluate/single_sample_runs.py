@@ -136,7 +136,6 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
             _prompt(row, config),
             None,
             row.values.get("kind") and str(row.values["kind"]),
-            config.opening,
         )
         for name, row in named_rows(prompts, asked.limit)
     ]
