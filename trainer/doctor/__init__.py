@@ -16,8 +16,7 @@ from trainer.generation.responses import TESTED, tested_pairs
 from trainer.runs.provenance import version_of
 
 BF16_FROM = (8, 0)
-FP8_FROM = (8, 9)
-"""CUDA's compute capabilities."""
+"""CUDA's compute capability."""
 OPTIONAL = (
     (
         "bitsandbytes",
@@ -83,8 +82,7 @@ def _cuda(torch: Any) -> Check:
     devices = [cuda_device(torch, index) for index in range(torch.cuda.device_count())]
     told = "; ".join(
         f"{one['name']}, {one['memory_gb']:.0f} GiB,"
-        f" {'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'},"
-        f" {'fp8' if one['has_fp8'] else 'no fp8'}"
+        f" {'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'}"
         for one in devices
     )
     return Check(
@@ -95,15 +93,12 @@ def _cuda(torch: Any) -> Check:
 
 
 def cuda_device(torch: Any, index: int) -> dict[str, Any]:
-    """One CUDA device: name, memory, and which short numbers its tensor cores have."""
+    """One CUDA device: name, memory, and whether its tensor cores have bf16."""
     found = torch.cuda.get_device_properties(index)
-    capability = (found.major, found.minor)
     return {
         "name": found.name,
         "memory_gb": round(found.total_memory / 2**30, 2),
-        "capability": f"{found.major}.{found.minor}",
-        "has_bf16": capability >= BF16_FROM,
-        "has_fp8": capability >= FP8_FROM,
+        "has_bf16": (found.major, found.minor) >= BF16_FROM,
     }
 
 
