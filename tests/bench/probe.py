@@ -187,7 +187,7 @@ def story_grader() -> Iterator[Callable[[int], Figures]]:
     alone."""
     from tests.bench import story
 
-    model = story.export(story.DEFAULT_MODEL)
+    model = story.export()
     encoder = story.open_backend("onnxruntime", "fp32", model, 1)
     pairs = story.PairModel(model, 1, 64)
     ours = story.Ours(story.StoryGrader(), encoder, model, pairs)

@@ -56,7 +56,7 @@ from services.graders.story.encoder import (
 )
 from services.graders.story.export import export, weights_of
 from services.graders.story.grader import StoryGrader
-from services.graders.story.model import DEFAULT_MODEL, ExportedModel
+from services.graders.story.model import ExportedModel
 from services.graders.story.pairs import PairModel
 from services.local_grading import grade_in_order
 from tests.bench.ocaml import machine, median_of, ratios
@@ -93,9 +93,7 @@ class Reference:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
-        self._model = sentence_transformers.SentenceTransformer(
-            str(weights_of(DEFAULT_MODEL)), device="cpu"
-        )
+        self._model = sentence_transformers.SentenceTransformer(str(weights_of()), device="cpu")
 
     def __call__(self, asked: Groups) -> Rewards:
         rewards = []
@@ -335,7 +333,7 @@ def _advantages(rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
-    model = export(DEFAULT_MODEL)
+    model = export()
     grader = StoryGrader()
     backends = opened(model)
     asked = groups(number, shared)

@@ -589,7 +589,8 @@ def test_several_that_need_the_same_build_at_once_build_it_once(
     boxes: Boxes, vendored: Vendored, caplog: pytest.LogCaptureFixture
 ) -> None:
     vendored.add("leaf", "pub fn n() -> u8 { 1 }")
-    with caplog.at_level(logging.INFO, "services.graders.rust"), ThreadPoolExecutor(3) as pool:
+    caplog.set_level(logging.INFO, "services.graders.rust.crates")
+    with ThreadPoolExecutor(3) as pool:
         built = list(pool.map(lambda _: boxes.build(vendored.crates("leaf")), range(3)))
     assert len(caplog.messages) == 1
     assert "leaf 1.0.0" in caplog.messages[0]

@@ -27,16 +27,17 @@ import yaml
 from gradus.errors import Fault, InternalFault, Misuse
 from services.doctor import grader_checks
 from services.graders.base import default_slots, installed, load
-from services.graders.story import export, graph
+from services.graders.story import export
 from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
 from services.graders.story.encoder import Encoder, padded
 from services.graders.story.export import open_model, whereabouts
 from services.graders.story.model import (
     ABOUT,
-    DEFAULT_MODEL,
+    INNER_LAYER,
     MAX_CHARS,
+    MODEL,
     ExportedModel,
-    kept_model,
+    kept_folder,
 )
 from tests.graders import class_of
 
@@ -151,7 +152,7 @@ def test_the_inner_vectors_are_the_mean_of_the_inner_layer(
     network = transformers.AutoModel.from_pretrained(str(weights)).eval()
     with torch.inference_mode():
         given = network(torch.from_numpy(ids), torch.from_numpy(mask), output_hidden_states=True)
-    hidden = given.hidden_states[graph.INNER_LAYER].numpy()
+    hidden = given.hidden_states[INNER_LAYER].numpy()
     expected = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
     assert (
         np.abs(
@@ -165,7 +166,6 @@ def test_what_is_longer_than_the_model_reads_is_cut_as_sentence_transformers_cut
     model: ExportedModel,
 ) -> None:
     tokenizer = model.tokenizer()
-    assert model.about.max_tokens == 256
     assert [len(ids) for ids in tokenizer.ids(["word " * 1000, "word " * 255, ""])] == [256, 256, 2]
     assert tokenizer.ids(["word " * 300 + "tail"]) == tokenizer.ids(["word " * 254])
 
@@ -236,11 +236,7 @@ def test_the_revision_is_that_of_the_weights_and_not_of_the_place(
 ) -> None:
     assert open_model(str(copy)).revision == model.revision
     about = json.loads((copy / ABOUT).read_text())
-    for changed in (
-        {"weights_sha256": "0" * 64},
-        {"tokenizer_sha256": "0" * 64},
-        {"max_tokens": 128},
-    ):
+    for changed in ({"tokenizer_sha256": "0" * 64}, {"exporter": "another"}):
         (copy / ABOUT).write_text(json.dumps(about | changed))
         assert open_model(str(copy)).revision != model.revision
 
@@ -302,12 +298,12 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_onnx(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kept_model(DEFAULT_MODEL) is None
     assert "exported when the grader first starts" in whereabouts()
     assert not empty_cache.exists()
     made = open_model()
+    assert made.folder == kept_folder()
     assert made.folder.parent == empty_cache
-    assert whereabouts() == f"{DEFAULT_MODEL}, fp32, pairs-fp32, exported in {made.folder}"
+    assert whereabouts() == f"{MODEL}, fp32, pairs-fp32, exported in {made.folder}"
     assert str(made.folder) in whereabouts(str(made.folder))
     onnx.checker.check_model(str(made.folder / "model-fp32.onnx"))
     monkeypatch.setitem(sys.modules, "onnx", None)
@@ -328,17 +324,19 @@ def test_without_onnx_and_without_an_export_the_fault_says_what_to_do(
     assert not empty_cache.exists()
 
 
-def test_an_export_of_another_version_is_not_used(empty_cache: Path, model: ExportedModel) -> None:
+def test_an_export_of_another_version_is_not_used(
+    empty_cache: Path, model: ExportedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     empty_cache.mkdir()
-    kept = linked(model.folder, empty_cache / "story-all-MiniLM-L6-v2-0-old")
-    about = json.loads((kept / ABOUT).read_text())
-    (kept / ABOUT).write_text(json.dumps(about | {"model": DEFAULT_MODEL, "exporter": "another"}))
-    assert kept_model(DEFAULT_MODEL) is None
-    (kept / ABOUT).write_text(json.dumps(about | {"model": DEFAULT_MODEL}))
-    assert kept_model(DEFAULT_MODEL) is not None
+    linked(model.folder, empty_cache / "story-another")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InternalFault, match="needs the package onnx"):
+        open_model()
+    linked(model.folder, kept_folder())
+    assert open_model().about == model.about
 
 
-def test_weights_that_are_not_the_published_ones_are_refused_under_the_published_name(
+def test_weights_that_are_not_the_published_ones_are_refused(
     empty_cache: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other" / "model"
@@ -347,9 +345,9 @@ def test_weights_that_are_not_the_published_ones_are_refused_under_the_published
         file.seek(-4, 2)
         file.write(b"\1\2\3\4")
     monkeypatch.setattr(export, "found_here", lambda model: other)
-    with pytest.raises(InternalFault, match="does not hold the published weights"):
-        open_model()
-    assert open_model(str(other)).about.weights_sha256 != export.PUBLISHED[DEFAULT_MODEL]
+    for source in (MODEL, str(other)):
+        with pytest.raises(Misuse, match="does not hold the published weights"):
+            open_model(source)
 
 
 def test_a_model_that_cannot_be_downloaded_is_a_fault_that_says_how_to_get_it(
@@ -360,42 +358,23 @@ def test_a_model_that_cannot_be_downloaded_is_a_fault_that_says_how_to_get_it(
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(export, "found_here", lambda source: None)
     with pytest.raises(InternalFault, match="cannot be downloaded") as fault:
-        open_model("gradus-tests/there-is-no-such-model")
-    assert (
-        "python -m services.graders.story.export gradus-tests/there-is-no-such-model"
-        in fault.value.message
-    )
+        open_model()
+    assert "python -m services.graders.story.export" in fault.value.message
     assert not fault.value.retryable
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "../../nowhere", "no such folder", "https://example.org/model", "a/b/c", "nothing.onnx"],
+    ["../../nowhere", "no such folder", "https://example.org/model", "another/model"],
 )
 def test_a_name_that_means_nothing_is_misuse(
     name: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    with pytest.raises(Misuse, match="neither a folder nor a name on the hub"):
+    with pytest.raises(Misuse, match="neither a folder nor sentence-transformers/all-MiniLM-L6-v2"):
         open_model(name)
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"model_type": "mpnet"}, "model_type is 'mpnet', and only 'bert' can be exported"),
-        ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
-        ({"num_hidden_layers": 1}, "fewer than"),
-    ],
-)
-def test_another_architecture_is_refused_by_name(
-    changed: dict[str, Any], told: str, weights: Path, tmp_path: Path
-) -> None:
-    config = json.loads((weights / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | changed))
-    with pytest.raises(Misuse, match=told):
-        graph.build(tmp_path)
 
 
 def test_a_folder_without_weights_is_a_fault_that_names_what_it_lacks(
@@ -418,12 +397,15 @@ def test_the_command_makes_the_graphs_of_both_models_and_tells_faults_from_misus
 # ---------------------------------------------------------------------- what is at hand
 
 
-def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(empty_cache: Path) -> None:
+def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "found_here", lambda source: None)
     with pytest.raises(
         InternalFault,
         match="not on this machine. To have it, run `python -m services.graders.story",
     ):
-        whereabouts("gradus-tests/there-is-no-such-model")
+        whereabouts()
 
 
 def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:

@@ -24,7 +24,6 @@ from transformers import AutoTokenizer, BertModel
 
 from gradus.resources import configs
 from services.graders.story.export import weights_of
-from services.graders.story.model import DEFAULT_MODEL
 from tools.story_model.pair_texts import DENIED, OTHER, SAME, Pair, examples, pairs
 
 SEED = 20
@@ -153,7 +152,7 @@ def main(out: Path) -> None:
     ]
     data = pairs(known, PAIRS, SEED)
     chance = random.Random(SEED)
-    folder = weights_of(DEFAULT_MODEL)
+    folder = weights_of()
     reader = PairReader(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     head = list(reader.head.parameters())

@@ -28,7 +28,6 @@ from services.graders.story.backends import open_backend
 from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
 from services.graders.story.lexicon import word_list
-from services.graders.story.model import DEFAULT_MODEL
 from tools.story_model.pair_texts import PARTIES
 
 SEED = 20
@@ -208,7 +207,7 @@ def main(out: Path) -> None:
     """Write the three probes; print quantiles of their scores on texts that they did not see."""
     chance = random.Random(SEED)
     found = sentences()
-    model = open_model(DEFAULT_MODEL)
+    model = open_model()
     encoder = Encoder(open_backend("onnxruntime", "fp32", model, 1), model.tokenizer())
     stop = word_list("stop_words")
     words = sorted(

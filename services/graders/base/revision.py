@@ -7,14 +7,21 @@ that these import, inside functions too.
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import re
 from collections.abc import Iterator
-from functools import lru_cache
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
 PACKAGES = ("services", "gradus")
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)"
+    r"|import[ \t]+([^\n#]*))",
+    re.MULTILINE,
+)
+"""Text that looks like an import and is none, in a docstring say, adds at most a file too many. No
+syntax trees: `ast.parse` of Python 3.11 fails now and then when several threads use it."""
+_NAME = re.compile(r"[\w.]+")
 
 
 def revision(module: str, *settings: str, root: Path | None = None) -> str:
@@ -35,61 +42,47 @@ def closure(module: str, root: Path | None = None) -> dict[str, Path]:
     `root`: the folder that holds the packages, in place of where they are installed.
     """
     own = module.partition(".")[0]
-    tops = {
-        package: root / package if root else _folder_of(package) for package in {own, *PACKAGES}
-    }
-    folder = tops[own].joinpath(*module.split(".")[1:-1])
-    files = {
-        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    }
-    unread = [path for path in sorted(files) if path.suffix == ".py"]
+    above = {package: root or _folder_above(package) for package in (own, *PACKAGES)}
+    home = above[own].joinpath(*module.split(".")[:-1])
+    kept = [path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    found = {path.relative_to(above[own]) for path in kept}
+    unread = [file for file in found if file.suffix == ".py"]
     while unread:
-        path = unread.pop()
-        top = next(top for top in tops.values() if path.is_relative_to(top))
-        package = [top.name, *path.relative_to(top).parts[:-1]]
-        for name in _imports(path.read_bytes(), tuple(package)):
-            found = set(_files_of(name, tops)) - files
-            files |= found
-            unread += found
-    return dict(sorted((str(_below(path, tops)), path) for path in files))
+        file = unread.pop()
+        source = (above[file.parts[0]] / file).read_text()
+        for name in _imports(source, file.parts[:-1]):
+            new = set(_files_of(name, above)) - found
+            found |= new
+            unread += new
+    return {str(file): above[file.parts[0]] / file for file in sorted(found)}
 
 
-def _folder_of(package: str) -> Path:
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"no package {package!r}", name=package)
-    return Path(next(iter(spec.submodule_search_locations)))
+def _folder_above(package: str) -> Path:
+    return Path(import_module(package).__path__[0]).parent
 
 
-def _below(path: Path, tops: dict[str, Path]) -> Path:
-    top = next(top for top in tops.values() if path.is_relative_to(top))
-    return Path(top.name, path.relative_to(top))
-
-
-@lru_cache(maxsize=512)
-def _imports(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
+def _imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
     """Absolute dotted names that are imported; what is imported *from* a module may be a module or
     not."""
-    names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            prefix = ".".join([*base, *([node.module] if node.module else [])])
-            names += (prefix, *(f"{prefix}.{alias.name}" for alias in node.names))
-    return tuple(names)
+    for found in _IMPORT.finditer(source):
+        dots, module, names, whole = found.groups(default="")
+        if whole:
+            yield from _NAME.findall(whole)
+            continue
+        base = package[: len(package) - len(dots) + 1] if dots else []
+        prefix = ".".join([*base, *filter(None, [module])])
+        yield prefix
+        yield from (f"{prefix}.{name}" for name in _NAME.findall(names))
 
 
-def _files_of(name: str, tops: dict[str, Path]) -> Iterator[Path]:
+def _files_of(name: str, above: dict[str, Path]) -> Iterator[Path]:
     """The files that importing `name` runs, those of the packages around it included; none for
     other packages."""
-    first, *rest = name.split(".")
-    if first not in tops:
+    parts = name.split(".")
+    if parts[0] not in above:
         return
-    place = tops[first]
-    for part in [None, *rest]:
-        place = place / part if part else place
+    for end in range(1, len(parts) + 1):
+        place = Path(*parts[:end])
         for file in (place / "__init__.py", place.with_suffix(".py")):
-            if file.is_file():
+            if (above[parts[0]] / file).is_file():
                 yield file

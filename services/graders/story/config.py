@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from services.graders.base.config_loader import GraderConfig, Positive, Section
 from services.graders.story.matching import Gate
-from services.graders.story.model import DEFAULT_MODEL
+from services.graders.story.model import MODEL
 
 Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
@@ -39,7 +39,8 @@ class StoryLimits(Section):
 
 
 class StoryConfig(GraderConfig):
-    model: str = DEFAULT_MODEL
+    model: str = MODEL
+    """An exported folder, a folder with the weights, or the name: wherever they are found."""
     backend: str
     precision: str
     pairs: Literal["shipped", "none"] = "shipped"

@@ -23,6 +23,7 @@ from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
 from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.facts import StoryFacts
+from services.graders.story.model import MODEL
 from services.graders.story.pairs import PairModel
 from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
@@ -52,7 +53,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         self.identify(
             self.config,
             config,
-            toolchain=f"{model.about.model} {model.revision} on {backend.name}, {read_by}",
+            toolchain=f"{MODEL} {model.revision} on {backend.name}, {read_by}",
             versions=(model.revision, backend.name, read_by),
         )
 

@@ -4,14 +4,12 @@ packages onnx and safetensors, and no torch.
 The graph of `build` takes `ids` and `mask`, int64 (n, longest), and gives `vectors`, unit rows, the
 mean over a text's tokens of the last layer, as sentence-transformers pools; and `inner`, the same
 mean of layer INNER_LAYER, not scaled. That of `build_pairs` reads two texts in one pass, with the
-inputs and the output that models on the hub have. Only the architecture that MiniLM has is known.
+inputs and the output that models on the hub have. The architecture is that of MiniLM.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +19,19 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from gradus.errors import Misuse
+from services.graders.story.model import INNER_LAYER
 
-INNER_LAYER = 3
-"""Counted from 1: `inner` is pooled from what this layer gives."""
 _OPSET = 17
-_KNOWN = {"model_type": "bert", "hidden_act": "gelu"}
+_LAYERS, _HEADS, _WIDTH = 6, 12, 384
+_EPSILON = 1e-12
 _MASKED = -10_000.0
 """Added to the attention that padding would get: exp of it is 0 in fp32 and bf16."""
 
 Weights = Mapping[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The numbers of `config.json` that the graph depends on."""
-
-    layers: int
-    heads: int
-    width: int
-    epsilon: float
-
-
 def build(folder: Path) -> onnx.ModelProto:
-    """The graph of the model in `folder` (config.json, model.safetensors). Raises Misuse for
-    another architecture."""
+    """The graph of the model whose `model.safetensors` is in `folder`."""
     return _writer(folder, {}).model()
 
 
@@ -62,48 +48,24 @@ def build_pairs(folder: Path, adapter: Path) -> onnx.ModelProto:
 
 
 def _writer(folder: Path, adapter: Weights) -> _Writer:
-    config = json.loads((folder / "config.json").read_text())
-    _refuse_unless_known(folder, config)
-    shape = Shape(
-        layers=config["num_hidden_layers"],
-        heads=config["num_attention_heads"],
-        width=config["hidden_size"],
-        epsilon=config["layer_norm_eps"],
-    )
     loaded = load_file(folder / "model.safetensors")
     weights = {
         name.removeprefix("bert."): array.astype(np.float32, copy=False)
         for name, array in loaded.items()
     }
-    for name in [
-        name for name in adapter if name.endswith(".a")
-    ]:  # a product of two small matrices on top of a layer
-        layer = f"{name.removesuffix('.a')}.weight"
-        weights[layer] = weights[layer] + adapter[f"{name.removesuffix('.a')}.b"] @ adapter[name]
-    return _Writer({**weights, **adapter}, shape)
-
-
-def _refuse_unless_known(folder: Path, config: Mapping[str, Any]) -> None:
-    for key, value in _KNOWN.items():
-        if config.get(key) != value:
-            raise Misuse(
-                f"{folder}/config.json: {key} is {config.get(key)!r}, and only {value!r} can be"
-                " exported"
-            )
-    if config.get("num_hidden_layers", 0) < INNER_LAYER:
-        raise Misuse(f"{folder}/config.json: fewer than {INNER_LAYER} layers")
-    pooling = folder / "1_Pooling" / "config.json"
-    if pooling.exists() and not json.loads(pooling.read_text()).get("pooling_mode_mean_tokens"):
-        raise Misuse(f"{pooling}: only the mean over tokens can be exported")
+    for name in adapter:
+        layer, _, part = name.rpartition(".")
+        if part == "a":  # a product of two small matrices on top of a layer
+            weights[f"{layer}.weight"] += adapter[f"{layer}.b"] @ adapter[name]
+    return _Writer({**weights, **adapter})
 
 
 class _Writer:
     """Collects nodes and constants; every method adds one part of the model and returns the name of
     what it gives."""
 
-    def __init__(self, weights: Weights, shape: Shape) -> None:
+    def __init__(self, weights: Weights) -> None:
         self._weights = weights
-        self._shape = shape
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
 
@@ -114,15 +76,13 @@ class _Writer:
         table = self._weights["embeddings.position_embeddings.weight"] + types
         hidden = self._norm(self._words("ids", table), "embeddings.LayerNorm")
         inner = ""
-        for number in range(1, self._shape.layers + 1):
+        for number in range(1, _LAYERS + 1):
             hidden = self._layer(hidden, added, f"encoder.layer.{number - 1}")
             if number == INNER_LAYER:
                 inner = self._mean(hidden, column)
         self._op("Identity", inner, to="inner")
         self._op("LpNormalization", self._mean(hidden, column), to="vectors", axis=1, p=2)
-        return self._closed(
-            ("ids", "mask"), {"vectors": self._shape.width, "inner": self._shape.width}
-        )
+        return self._closed(("ids", "mask"), {"vectors": _WIDTH, "inner": _WIDTH})
 
     def pair_model(self) -> onnx.ModelProto:
         inputs = ("input_ids", "attention_mask", "token_type_ids")
@@ -130,7 +90,7 @@ class _Writer:
         words = self._words("input_ids", self._weights["embeddings.position_embeddings.weight"])
         typed = self._op("Add", words, self._op("Gather", self._weight("types"), "token_type_ids"))
         hidden = self._norm(typed, "embeddings.LayerNorm")
-        for number in range(self._shape.layers):
+        for number in range(_LAYERS):
             hidden = self._layer(hidden, added, f"encoder.layer.{number}")
         axis = self._ints("axes_column", [2])
         types = self._op(
@@ -192,7 +152,7 @@ class _Writer:
         return self._norm(self._op("Add", shrunk, hidden), f"{name}.output.LayerNorm")
 
     def _attention(self, hidden: str, added: str, name: str) -> str:
-        size = self._shape.width // self._shape.heads
+        size = _WIDTH // _HEADS
         queries = self._op(
             "Mul",
             self._heads(hidden, f"{name}.query", [0, 2, 1, 3]),
@@ -204,12 +164,10 @@ class _Writer:
         )
         values = self._heads(hidden, f"{name}.value", [0, 2, 1, 3])
         mixed = self._op("Transpose", self._op("MatMul", weights, values), perm=[0, 2, 1, 3])
-        return self._op("Reshape", mixed, self._ints("joined", [0, 0, self._shape.width]))
+        return self._op("Reshape", mixed, self._ints("joined", [0, 0, _WIDTH]))
 
     def _heads(self, hidden: str, name: str, order: list[int]) -> str:
-        shape = self._ints(
-            "split", [0, 0, self._shape.heads, self._shape.width // self._shape.heads]
-        )
+        shape = self._ints("split", [0, 0, _HEADS, _WIDTH // _HEADS])
         return self._op(
             "Transpose", self._op("Reshape", self._dense(hidden, name), shape), perm=order
         )
@@ -235,7 +193,7 @@ class _Writer:
 
     def _norm(self, value: str, name: str) -> str:
         parts = [self._weight(f"{name}.weight"), self._weight(f"{name}.bias")]
-        return self._op("LayerNormalization", value, *parts, axis=-1, epsilon=self._shape.epsilon)
+        return self._op("LayerNormalization", value, *parts, axis=-1, epsilon=_EPSILON)
 
     # ------------------------------------------------------------------------------------ the ONNX
 

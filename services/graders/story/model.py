@@ -18,20 +18,26 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
-from gradus.errors import InternalFault, Misuse, boundary
+from gradus.errors import InternalFault, boundary
 from gradus.resources import cache
 
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+"""The one model: gate, probes and pair model were made for its vectors."""
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MAX_TOKENS = 256
+"""A text's further tokens are dropped, as sentence-transformers drops them; those that mark its
+ends are included in the count."""
 FP32, PAIRS = "fp32", "pairs-fp32"
 """Graphs: the sentence model's and the pair model's."""
+INNER_LAYER = 3
+"""Counted from 1: `inner` is pooled from what this layer gives."""
 ABOUT = "about.json"
 TOKENIZER = "tokenizer.json"
 ADAPTER = Path(__file__).with_name("pairs.safetensors")
-"""What makes a pair model of the default model; made by `tools.story_model.train_pairs`."""
+"""What makes a pair model of the sentence model; made by `tools.story_model.train_pairs`."""
 MAX_CHARS = 20_000
 """What is behind them is not looked at: no text of 256 tokens is that long, unless it is mostly
 white space."""
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _HASH = r"^[0-9a-f]{64}$"
@@ -41,16 +47,11 @@ class About(BaseModel):
     """What `about.json` says of the folder that it stands in."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    model: str
-    """The hub's name for it, or the folder that it came from."""
-    weights_sha256: Annotated[str, Field(pattern=_HASH)]
+    source: str
+    """The hub's name of the model, or the folder that its weights came from."""
     tokenizer_sha256: Annotated[str, Field(pattern=_HASH)]
     exporter: str
     """Hash of the code that built the graph."""
-    max_tokens: Annotated[int, Field(ge=3, le=100_000)]
-    """A text's further tokens are dropped, those that mark its ends included in the count."""
-    width: Annotated[int, Field(ge=1, le=100_000)]
-    inner_layer: int
     graphs: dict[str, Annotated[str, Field(pattern=_HASH)]]
     """Name -> hash of `model-<name>.onnx`."""
 
@@ -65,12 +66,7 @@ class ExportedModel:
         """Hash of weights, tokenizer and graph, 12 hexadecimal digits. Equal revisions mean equal
         vectors."""
         about = self.about
-        parts = (
-            about.weights_sha256,
-            about.tokenizer_sha256,
-            about.exporter,
-            str(about.max_tokens),
-        )
+        parts = (WEIGHTS_SHA256, about.tokenizer_sha256, about.exporter, str(MAX_TOKENS))
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
     def graph(self, name: str) -> Path:
@@ -80,7 +76,7 @@ class ExportedModel:
         if name not in self.about.graphs or not path.exists():
             message = (
                 f"there is no {name} graph in {self.folder}: python -m"
-                f" services.graders.story.export {self.about.model}"
+                f" services.graders.story.export"
             )
             raise InternalFault(message, retryable=False)
         if file_sha256(path) != self.about.graphs[name]:
@@ -89,13 +85,12 @@ class ExportedModel:
             )
         return path
 
-    def tokenizer(self, max_tokens: int | None = None) -> StoryTokenizer:
-        """Cuts texts at `max_tokens`, by default at as many as the model reads. Raises
-        InternalFault when it is damaged."""
+    def tokenizer(self, max_tokens: int = MAX_TOKENS) -> StoryTokenizer:
+        """Cuts texts at `max_tokens`. Raises InternalFault when it is damaged."""
         path = self.folder / TOKENIZER
         if not path.exists() or file_sha256(path) != self.about.tokenizer_sha256:
             raise InternalFault(f"{path} is missing, damaged or another model's", retryable=False)
-        return StoryTokenizer(path, max_tokens or self.about.max_tokens)
+        return StoryTokenizer(path, max_tokens)
 
 
 class StoryTokenizer:
@@ -116,24 +111,9 @@ class StoryTokenizer:
         return [self.tokenizer.encode(text).ids for text in read]
 
 
-def refuse_unless_named(model: str) -> None:
-    """Raises Misuse unless `model` is a folder or could be a name on the hub."""
-    if not model or not (Path(model).is_dir() or _HUB_ID.fullmatch(model)):
-        raise Misuse(
-            f"model: {model!r} is neither a folder nor a name on the hub such as {DEFAULT_MODEL}"
-        )
-
-
-def kept_model(model: str) -> ExportedModel | None:
-    """What was exported of `model` by this version and is in the cache folder; the newest if there
-    are several."""
-    folders = [
-        read_folder(about.parent) for about in cache().glob(f"story-{slug(model)}-*/{ABOUT}")
-    ]
-    kept = [
-        one for one in folders if (one.about.model, one.about.exporter) == (model, exporter_hash())
-    ]
-    return max(kept, key=lambda one: (one.folder / ABOUT).stat().st_mtime_ns, default=None)
+def kept_folder() -> Path:
+    """Where the cache folder has the export of this version, if it has one."""
+    return cache() / f"story-{exporter_hash()}"
 
 
 def read_folder(folder: Path) -> ExportedModel:
@@ -145,15 +125,11 @@ def read_folder(folder: Path) -> ExportedModel:
         raise InternalFault(f"{folder / ABOUT} cannot be used: {first}", retryable=False) from None
 
 
-def slug(model: str) -> str:
-    """`model` as part of a file's name."""
-    return re.sub(r"[^\w.-]+", "-", model.strip("/").rpartition("/")[2])[:60]
-
-
 def exporter_hash() -> str:
-    """Hash of the code that builds graphs and of the adapter; a graph of another version is not
+    """Hash of the code that builds graphs and of what it reads; a graph of another version is not
     used."""
-    made_of = file_sha256(Path(__file__).with_name("graph.py")) + file_sha256(ADAPTER)
+    code = file_sha256(Path(__file__).with_name("graph.py"))
+    made_of = f"{code}{file_sha256(ADAPTER)}{WEIGHTS_SHA256}{INNER_LAYER}"
     return hashlib.sha256(made_of.encode()).hexdigest()[:12]
 
 

@@ -1,7 +1,7 @@
 """The pair model: what one text is to another, which no comparison of two vectors tells. `upload`
 and `never upload`.
 
-Runs `pairs.safetensors` on the default sentence model, in ONNX. Batched and cached by
+Runs `pairs.safetensors` on the sentence model, in ONNX. Batched and cached by
 `encoder.Encoder`, a pair being one text for it.
 """
 
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from services.graders.story.backends import Floats, Pooled, Tokens
 from services.graders.story.backends.onnx import open_session
 from services.graders.story.encoder import Encoder
-from services.graders.story.export import open_model
-from services.graders.story.model import DEFAULT_MODEL, PAIRS, ExportedModel
+from services.graders.story.model import PAIRS, ExportedModel
 
 SAME, CONTRADICTED = 0, 1
 """Columns of the chances; the last one is of neither."""
@@ -31,13 +30,11 @@ class PairModel:
     """May be called from many threads at once."""
 
     def __init__(self, model: ExportedModel, threads: int, cache_mb: int) -> None:
-        """`model`: what the configuration names; the pair model of the default one is taken where
-        it has none. Raises InternalFault saying what is missing."""
-        own = model if PAIRS in model.about.graphs else open_model(DEFAULT_MODEL)
-        self.name = f"pairs {own.revision} fp32"
-        self._tokenizer = own.tokenizer(_MAX_TOKENS).tokenizer
+        """Raises InternalFault saying what is missing."""
+        self.name = f"pairs {model.revision} fp32"
+        self._tokenizer = model.tokenizer(_MAX_TOKENS).tokenizer
         self._end = self._tokenizer.encode("a", "b").ids[-1]
-        self._session = open_session(own.graph(PAIRS), threads)
+        self._session = open_session(model.graph(PAIRS), threads)
         self._encoder = Encoder(self, self, cache_mb=cache_mb)
         self.close = self._encoder.close
 

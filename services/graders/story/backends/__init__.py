@@ -27,7 +27,7 @@ class Pooled(NamedTuple):
     vectors: Floats
     """(n, width), unit rows: what the texts mean."""
     inner: Floats
-    """(n, width), means over each text's tokens of the hidden state of layer `graph.INNER_LAYER`;
+    """(n, width), means over each text's tokens of the hidden state of layer `model.INNER_LAYER`;
     not unit rows."""
 
 

@@ -4,6 +4,7 @@ Optional: package sentence-transformers. Needs the weights themselves, not only 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import sentence_transformers
@@ -12,21 +13,18 @@ import torch
 from gradus.errors import InternalFault, boundary
 from services.graders.story.backends import Pooled, Tokens
 from services.graders.story.export import weights_of
-from services.graders.story.model import ExportedModel, file_sha256
+from services.graders.story.model import INNER_LAYER, MODEL, ExportedModel
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class TorchBackend:
     """On CUDA, MPS or the CPU, the first there is. Raises InternalFault when the weights are not
-    those exported."""
+    there."""
 
     def __init__(self, model: ExportedModel, precision: str, threads: int) -> None:
-        folder = weights_of(model.about.model)
-        if file_sha256(folder / "model.safetensors") != model.about.weights_sha256:
-            raise InternalFault(
-                f"{folder} holds other weights than the exported graph", retryable=False
-            )
+        is_there = Path(model.about.source).is_dir()
+        folder = weights_of(model.about.source if is_there else MODEL)
         torch.set_num_threads(threads)
         with boundary(InternalFault, f"sentence-transformers cannot load {folder}"):
             loaded: Any = sentence_transformers.SentenceTransformer(
@@ -34,7 +32,6 @@ class TorchBackend:
             )
         self._encoder = loaded[0].auto_model.eval()
         self._device = loaded.device
-        self._inner_layer = model.about.inner_layer
         self.name = f"sentence-transformers-{precision}-{self._device.type}"
 
     @torch.inference_mode()
@@ -43,7 +40,7 @@ class TorchBackend:
         given = self._encoder(
             torch.from_numpy(ids).to(self._device), there, output_hidden_states=True
         )
-        inner = _mean(given.hidden_states[self._inner_layer], there)
+        inner = _mean(given.hidden_states[INNER_LAYER], there)
         vectors = torch.nn.functional.normalize(_mean(given.last_hidden_state, there), dim=1)
         return Pooled(vectors.cpu().numpy(), inner.cpu().numpy())
 
