@@ -12,7 +12,6 @@ team_context | story tasks |
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,9 +23,7 @@ from corpus.humaneval import ocaml_task, to_complete
 from corpus.problems import digest
 from corpus.rust_signature import derived_signature
 from gradus.contract import GraderName
-from gradus.row_reader import Row
-from gradus.sprint_datasets import as_task_row
-from services.graders.story.parser import Story, read_story
+from gradus.row_reader import Row, strict_json
 
 _Values = Mapping[str, Any]
 
@@ -94,9 +91,8 @@ def _rust_agent(values: _Values) -> dict[str, Any]:
 
 
 def _sprint(values: _Values) -> dict[str, Any]:
-    row = as_task_row(values, "story")
-    goal = text_of(row, "sprint_goal", "prompt")
-    context = row.get("team_context")
+    goal = text_of(values, "sprint_goal", "prompt")
+    context = _unpacked(values.get("team_context"))
     asked = (
         "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
         " <why>."
@@ -104,45 +100,28 @@ def _sprint(values: _Values) -> dict[str, Any]:
     return {
         "prompt": f"Sprint goal: {goal.strip()}\n\n{asked}",
         "sprint_goal": goal,
-        "references": list(dict.fromkeys(_references(row))),
+        "references": list(dict.fromkeys(_references(values))),
         **({"team_context": context} if isinstance(context, dict) else {}),
     }
 
 
-def _references(row: _Values) -> list[str]:
+def _unpacked(cell: Any) -> Any:
+    """What a cell of a CSV file holds as JSON; any other value as it is."""
+    if isinstance(cell, str) and cell.lstrip().startswith(("[", "{")):
+        with suppress(ValueError, RecursionError):
+            return strict_json(cell)
+    return cell
+
+
+def _references(values: _Values) -> list[str]:
     """The references: one string with ` ||||| ` between them, quotes around each left out, or a
     list."""
-    issues = row.get("references") or text_of(row, "formatted_issues")
+    issues = _unpacked(values.get("references")) or text_of(values, "formatted_issues")
     parts = issues.split("|||||") if isinstance(issues, str) else issues
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise Unusable("formatted_issues: is neither text nor a list of texts")
     found = [part.strip().strip('"').strip() for part in parts]
     return [part for part in found if part]
-
-
-def references_told(rows: Iterable[Row]) -> str:
-    """What the references of sprint rows are: how many, titles or stories, said before in their row
-    or in another."""
-    kinds: Counter[str] = Counter()
-    earlier: set[str] = set()
-    for row in rows:
-        try:
-            given = _references(as_task_row(row.values, "story"))
-        except Unusable:
-            continue
-        own = set(given)
-        kinds["given"] += len(given)
-        kinds["repeated"] += len(given) - len(own)
-        kinds["elsewhere"] += len(own & earlier)
-        kinds["stories"] += sum(
-            isinstance(read_story(" ".join(text.split())), Story) for text in given
-        )
-        earlier |= own
-    return (
-        f"{kinds['given']} references: {kinds['stories']} stories,"
-        f" {kinds['given'] - kinds['stories']} bare titles; {kinds['repeated']} stand before in"
-        f" their row and are left out, {kinds['elsewhere']} in an earlier row"
-    )
 
 
 LAYOUTS: Mapping[str, Layout] = {

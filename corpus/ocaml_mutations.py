@@ -27,8 +27,6 @@ _LIMITS = Limits(cpu_s=10, wall_s=60.0, memory_mb=1024, processes=4, scratch_mb=
 class OcamlMutations:
     """Raises InternalFault when the program cannot be built."""
 
-    engine = "gradus: the syntax tree of OCaml"
-
     def __init__(self, toolchain: OcamlToolchain, sandbox: Sandbox) -> None:
         self._toolchain = toolchain
         self._sandbox = sandbox

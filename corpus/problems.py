@@ -27,7 +27,7 @@ def judged_by(values: Mapping[str, Any]) -> str:
     """What judges the row: tests, cases or references, flat or under `task`."""
     task = values.get("task")
     inner = task if isinstance(task, Mapping) else {}
-    columns = ("tests", "cases", "references", "formatted_issues")
+    columns = ("tests", "cases", "references")
     found = [text(values, name) or text(inner, name) for name in columns]
     return "\n".join(filter(None, found))
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpus.cargo_mutants import CargoMutants, is_installed
 from corpus.mutation import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_prompt import repair_prompt
@@ -37,7 +36,7 @@ _BATCH = 8
 progress."""
 
 
-Mutations = CargoMutants | RustMutations | OcamlMutations
+Mutations = RustMutations | OcamlMutations
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ def mutations_for(grader: Grader) -> Mutations:
     """Return what breaks answers of this grader's tasks."""
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
-    return CargoMutants() if is_installed() else RustMutations()
+    return RustMutations()
 
 
 def break_tasks(

@@ -1,5 +1,4 @@
-"""Edits that break Rust code, found among its tokens, for machines without cargo-mutants. Compiles
-nothing.
+"""Edits that break Rust code, found among its tokens. Compiles nothing.
 
 Some edits do not compile and some change nothing: which is which, only the grader tells.
 """
@@ -25,8 +24,6 @@ _SIGNS = frozenset({*OPERATORS, "->", "=>", "::"})
 
 class RustMutations:
     """Mutations by the tokens of Rust."""
-
-    engine = "gradus: the tokens of Rust"
 
     def edits(self, source: str, edition: str = "2021") -> list[Edit]:
         """Return every edit of `source`, in no order that matters."""

@@ -1,5 +1,5 @@
-"""What can be wrong with story tasks: references that are titles or stand in the goal, duplicates,
-answers to try.
+"""What can be wrong with story tasks: references that are titles or stand in the goal, and answers
+to try.
 
 Judges texts by their words alone and asks no grader; `corpus.task_validation` does.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from gradus.contract import Graded
@@ -20,12 +19,6 @@ from services.graders.story.parser import Rejected, Story, read_story
 LEAKED_SHARE = 0.8
 """Share of a want's words that occur in the goal. From this share on, a copy of the goal answers
 the story."""
-SAME_SHARE = 0.8
-"""Share of words that two references have in common. From this share on, they ask for the same."""
-TOKENS_PER_STORY = 34
-TOKENS_PER_WORD = 1.4
-USUAL_TOKENS = 1024
-"""Longest completion, in tokens. A longer list of references cannot be answered in full."""
 FEWEST_WORDS = 3
 """Shortest text, in words, that counts as contained in another."""
 MOST_TOLD = 5
@@ -40,8 +33,6 @@ class RewardBounds:
 
     least: float = 0.0
     below: float = 2.0
-    is_needed: bool = True
-    """A task that misses it cannot be used; else it is only told."""
 
     def missed_by(self, which: str, result: Graded) -> str | None:
         """What to tell of a result on the wrong side of the bar; None on the right one."""
@@ -66,7 +57,6 @@ REFERENCES = RewardBounds(least=0.9)
 TITLES = RewardBounds(least=GOOD)
 SOLUTION = RewardBounds(least=0.5)
 LAZY = RewardBounds(below=GOOD)
-COPIED = RewardBounds(below=GOOD, is_needed=False)
 
 
 def answers_to(
@@ -83,14 +73,6 @@ def answers_to(
     for which, bar in (("solution", SOLUTION), ("stub", LAZY)):
         if isinstance(values.get(which), str) and values[which]:
             yield f"the {which}", values[which], bar
-    if pieces := _pieces(task.sprint_goal):
-        copied = "\n".join(f"As a user, I want {piece}, so that {piece}." for piece in pieces)
-        yield "an answer that splits the goal at its commas", copied, COPIED
-
-
-def _pieces(goal: str) -> list[str]:
-    pieces = re.split(r"[,;:.!?]|\band\b|\bbut\b", goal[:4000])
-    return [piece.strip() for piece in pieces if len(content(piece)) >= 2][:20]
 
 
 # ------------------------------------------------------------------------------------------- texts
@@ -124,20 +106,7 @@ def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list
         problems.append(
             f"{_counted(found, len(wants))} word for word in the prompt, goal or context"
         )
-    warnings += [
-        *_in_goal(wants, task.sprint_goal, problems),
-        *_same(wants),
-        *_sizes(references, values),
-    ]
-    lacking = [
-        number
-        for number, one in enumerate(read, 1)
-        if isinstance(one, Story) and one.benefit is None
-    ]
-    if lacking:
-        warnings.append(f"{_counted(lacking, len(read))} without a benefit")
-    if not task.sprint_goal.strip():
-        warnings.append("sprint_goal: is missing or empty")
+    warnings += _in_goal(wants, task.sprint_goal, problems)
     return problems, warnings
 
 
@@ -161,33 +130,6 @@ def _in_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[s
 
 def _share(words: set[str], known: set[str]) -> float:
     return len(words & known) / len(words) if len(words) > 1 else 0.0
-
-
-def _same(wants: Sequence[str]) -> Iterator[str]:
-    words = [set(content(want)) for want in wants]
-    pairs = []
-    for (first, one), (second, other) in combinations(enumerate(words, 1), 2):
-        share = len(one & other) / max(len(one | other), 1)
-        if share >= SAME_SHARE:
-            pairs.append(f"{first} and {second} ({share:.0%})")
-    if pairs:
-        told = ", ".join(pairs[:MOST_TOLD])
-        yield f"{len(pairs)} pairs of references want the same by their words: {told}"
-
-
-def _sizes(references: Sequence[str], values: Mapping[str, Any]) -> Iterator[str]:
-    if len(references) == 1:
-        yield "there is one reference only: an answer has it or has nothing"
-    words = sum(len(text.split()) for text in references)
-    needed = round(max(words * TOKENS_PER_WORD, len(references) * TOKENS_PER_STORY))
-    if needed > USUAL_TOKENS:
-        yield (
-            f"an answer to {len(references)} references takes about {needed} tokens; usual are up"
-            f" to {USUAL_TOKENS}"
-        )
-    told = str(values.get("num_issues") or len(references))
-    if told != str(len(references)):
-        yield f"num_issues is {told}, and there are {len(references)} references"
 
 
 def _plain(text: str) -> str:

@@ -18,7 +18,6 @@ from corpus.task_rows import submission_of, task_of
 from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.errors import Fault
 from gradus.row_reader import Row
-from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import TASKS
 from gradus.tasks.ocaml import OcamlTask
 from gradus.validation import explain
@@ -43,8 +42,6 @@ DESCRIBING = frozenset(
     }
 )
 ANSWER = "the reference answer"
-UNJUDGED = frozenset({"sprint_name", "num_issues"})
-"""Columns of sprint data sets that are no part of a task."""
 
 
 @dataclass
@@ -131,15 +128,14 @@ def _read(
     """Return what the row itself shows, and what to grade: nothing where it holds no task."""
     if row.problem is not None:
         return Finding(row.where, "", [row.problem]), []
-    row = Row(row.where, as_task_row(row.values, name))
     values = row.values
     finding = Finding(row.where, str(values.get("id", "")))
-    columns = {*TASKS[name].model_fields, *sprint_columns(name)}
-    unknown = set(values) - DESCRIBING - columns - {"id", "prompt", "solution", "stub", "task"}
+    columns = {"id", "prompt", "solution", "stub", "task", *TASKS[name].model_fields}
+    unknown = set(values) - DESCRIBING - columns
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
     _check_texts(row, finding, name, seen, rules)
-    task = values.get("task") or {key: values[key] for key in columns if values.get(key)}
+    task = values.get("task") or task_of(values, name)
     try:
         if name == "story":
             return finding, _story_attempts(row, finding, task, seen)
@@ -172,10 +168,7 @@ def _code_attempts(
     return attempts
 
 
-def _story_attempts(row: Row, finding: Finding, given: Any, seen: dict[str, str]) -> list[_Attempt]:
-    task = given
-    if isinstance(given, dict):
-        task = {key: value for key, value in given.items() if key not in UNJUDGED}
+def _story_attempts(row: Row, finding: Finding, task: Any, seen: dict[str, str]) -> list[_Attempt]:
     empty = submission_of("story", "", task)
     problems, warnings = look_at(row.values, empty.task)
     finding.problems += problems
@@ -222,7 +215,7 @@ def _judge(finding: Finding, attempt: _Attempt, result: Graded | Faulted) -> Non
             problems.append(result.fault.message)
     elif isinstance(attempt.expected, RewardBounds):
         if problem := attempt.expected.missed_by(attempt.which, result):
-            (problems if attempt.expected.is_needed else finding.warnings).append(problem)
+            problems.append(problem)
     elif attempt.expected in ("no pass", "the tests"):
         if result.passed:
             problems.append(f"{attempt.which} passes all tests: they prove nothing")

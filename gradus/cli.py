@@ -85,11 +85,7 @@ def _options(
 ) -> None: ...
 
 
-def doctor(
-    redis: Redis = None,
-    url: Url = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
-) -> None:
+def doctor(redis: Redis = None, url: Url = None) -> None:
     """Check CPU, GPU, memory, disk, toolchains, sandbox and packages of this machine, and print
     what to do.
 
@@ -97,7 +93,7 @@ def doctor(
     """
     from gradus.doctor import examine
 
-    raise typer.Exit(examine(redis=redis, url=url, as_json=as_json))
+    raise typer.Exit(examine(redis=redis, url=url))
 
 
 def check_words(words: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -17,9 +16,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gradus.errors import GradusError
 from gradus.resources import cache
@@ -29,17 +27,6 @@ LITTLE_DISK_GB = 20.0
 """Below it one checkpoint of a model with 1.5 billion weights, its optimizer's states included, may
 not fit."""
 LITTLE_MEMORY_GB = 4.0
-ABILITIES = {
-    "AVX2": ("avx2",),
-    "AVX-512": ("avx512f",),
-    "AVX-512 bf16": ("avx512_bf16",),
-    "AMX": ("amx_tile", "amx_int8"),
-    "AMX bf16": ("amx_bf16",),
-    "NEON": ("asimd", "neon"),
-    "bf16": ("bf16", "feat_bf16"),
-}
-"""Instruction sets that matter to us, with their names in the kernel's list; any one of the names
-counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +39,6 @@ class Check:
     """What is there; if it is missing, also what to do about it."""
     needed: bool = True
     """False: some uses do without it."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """The finding of `text` as values for programs."""
 
     def __str__(self) -> str:
         missing = "MISS" if self.needed else "--  "
@@ -80,18 +65,13 @@ def extra(name: str, module: str, use: str) -> Check:
     return Check(f"extra {name}", found, text, False)
 
 
-def examine(redis: str | None = None, url: str | None = None, *, as_json: bool = False) -> int:
-    """Print every check, one per line or all as one JSON object; 0 if everything needed is there,
-    else 1."""
-    found = []
+def examine(redis: str | None = None, url: str | None = None) -> int:
+    """Print every check; 0 if everything needed is there, else 1."""
+    is_lacking = False
     for check in run_checks(redis, url):
-        found.append(check)
-        if not as_json:
-            print(check, flush=True)
-    fine = all(check.fine or not check.needed for check in found)
-    if as_json:
-        print(json.dumps({"fine": fine, "signs": [asdict(check) for check in found]}, indent=1))
-    return 0 if fine else 1
+        print(check, flush=True)
+        is_lacking = is_lacking or (check.needed and not check.fine)
+    return int(is_lacking)
 
 
 def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
@@ -114,18 +94,13 @@ def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
 
 
 def cpu() -> Check:
-    """Check of cores and their instruction sets, as far as kernels of torch and ONNX Runtime use
-    them."""
+    """Check of cores, and of bf16, which decides how a model can be trained here."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    flags = cpu_flags()
-    able = [name for name, names in ABILITIES.items() if not flags.isdisjoint(names)]
-    text = f"{cores} cores{', ' if able else ''}{', '.join(able)}"
-    bf16 = any("bf16" in name for name in able)
-    if not bf16:
-        text += "; no bf16: train in float32 here"
-    return Check("CPU", True, text, details={"cores": cores, "abilities": able, "has_bf16": bf16})
+    has_bf16 = any("bf16" in flag for flag in cpu_flags())
+    advice = "bf16" if has_bf16 else "no bf16: train in float32 here"
+    return Check("CPU", True, f"{cores} cores, {advice}")
 
 
 def cpu_flags() -> frozenset[str]:
@@ -166,7 +141,7 @@ def memory() -> Check:
         text += (
             f"; a demo needs {LITTLE_MEMORY_GB:.0f}: give the container more, or take fewer workers"
         )
-    return Check("memory", enough, text, needed=False, details={"usable_gb": round(usable_gb, 2)})
+    return Check("memory", enough, text, needed=False)
 
 
 def disks() -> Iterator[Check]:
@@ -189,5 +164,4 @@ def disks() -> Iterator[Check]:
             enough,
             text if enough else f"{text}; {advice}",
             False,
-            {"free_gb": round(free_gb, 2)},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -40,23 +40,16 @@ def url_of(found: socket.socket) -> str:
 
 
 async def serve_on(
-    config: uvicorn.Config,
-    found: socket.socket,
-    stop: asyncio.Event,
-    on_shutdown: Callable[[], None] = lambda: None,
+    config: uvicorn.Config, listeners: list[socket.socket], stop: asyncio.Event
 ) -> None:
-    """Serve until `stop` is set.
-
-    `on_shutdown` is called before requests under way are waited for; it must end endless streams.
-    """
+    """Serve on these sockets until `stop` is set."""
     server = _Server(config)
-    serving = asyncio.create_task(server.serve([found]))
+    serving = asyncio.create_task(server.serve(listeners))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        on_shutdown()
         server.should_exit = True
         await serving
 

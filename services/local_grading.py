@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
@@ -23,46 +22,32 @@ def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
     """One result per submission, in order, as soon as all before it are there. Identical ones are
-    graded once.
-
-    What takes long is graded after all the others.
-    """
+    graded once."""
     slots = slots or default_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)
     revision = grader.info().grader
-    all_asked = Event()
 
-    def grade(submission: Submission, *, brief: bool) -> Graded | Faulted | Future[Any]:
-        """The result, or the future of another attempt with all its time, behind all that was
-        asked."""
+    def grade(submission: Submission) -> Graded | Faulted | None:
         slot = free.get()
         try:
-            result = grade_with_retries(grader, submission, rubric, slot, brief=brief)
+            return grade_with_retries(grader, submission, rubric, slot, brief=False)
         finally:
             free.put(slot)
-        if result is not None:
-            return result
-        all_asked.wait()
-        return pool.submit(grade, submission, brief=False)
 
     pool = ThreadPoolExecutor(slots)
     try:
         graded: dict[str, Future[Any]] = {}
-        asked: list[tuple[str, Any]] = []
+        asked: list[tuple[str, Future[Any]]] = []
         for submission in submissions:
             key = job_id_of(revision, rubric, submission)
             if key not in graded:
-                graded[key] = pool.submit(grade, submission, brief=True)
+                graded[key] = pool.submit(grade, submission)
             asked.append((submission.id, graded[key]))
-        all_asked.set()
         for submission_id, result in asked:
-            while isinstance(result, Future):
-                result = result.result()
-            yield with_id(result, submission_id)
+            yield with_id(result.result(), submission_id)
     finally:
-        all_asked.set()
         pool.shutdown(
             cancel_futures=True
         )  # after Ctrl-C or a closed pipe, queued submissions are not graded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 
 from gradus.errors import Misuse
@@ -15,10 +16,6 @@ WANTED_OPEN_FILES = 65_536
 def raise_open_files() -> int:
     """Raise the limit to `WANTED_OPEN_FILES` or as far as it may be. Returns it. Raises Misuse
     below the least."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # there is none for Windows
-        return sys.maxsize
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_OPEN_FILES if most == resource.RLIM_INFINITY else min(WANTED_OPEN_FILES, most)
     if limit != resource.RLIM_INFINITY and limit < wanted:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -55,11 +55,9 @@ class Spans:
         self._propagator = TraceContextTextMapPropagator()
 
     @contextmanager
-    def request(
-        self, headers: Mapping[str, str]
-    ) -> Iterator[Callable[[Mapping[str, str | int]], None]]:
+    def request(self, headers: Mapping[str, str]) -> Iterator[dict[str, str | int]]:
         """A span for the request with these headers, and `TRACEPARENT` for its jobs, while the
-        block runs, which is given the function that adds the fields of the access log."""
+        block runs, which adds the fields of the access log to what it is given."""
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         parent = self._propagator.extract(
@@ -68,19 +66,17 @@ class Spans:
         with self._tracer.start_span("request", parent, SpanKind.SERVER) as span:
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier, set_span_in_context(span))
-
-            def describe(fields: Mapping[str, str | int]) -> None:
-                span.update_name(f"{fields['method']} {fields['route']}")
-                for name, value in fields.items():
-                    span.set_attribute(FIELD_ATTRIBUTES.get(name, f"gradus.{name}"), value)
-                if int(fields["status"]) >= 500:
-                    span.set_status(StatusCode.ERROR)
-
+            fields: dict[str, str | int] = {}
             token = TRACEPARENT.set(carrier.get("traceparent"))
             try:
-                yield describe
+                yield fields
             finally:
                 TRACEPARENT.reset(token)
+            span.update_name(f"{fields['method']} {fields['route']}")
+            for name, value in fields.items():
+                span.set_attribute(FIELD_ATTRIBUTES.get(name, f"gradus.{name}"), value)
+            if int(fields["status"]) >= 500:
+                span.set_status(StatusCode.ERROR)
 
     def graded(self, claim: Claim, result: Graded | Faulted, seconds: float) -> None:
         """A span for a job that was answered now and claimed `seconds` before."""

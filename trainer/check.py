@@ -3,35 +3,24 @@ nothing."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
-from gradus.contract import Faulted, Graded, Submission
 from gradus.errors import Misuse, QueueFault
 from trainer.config.device import choose_device
 from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RewardModelConfig, RunConfig, TrainConfig
-from trainer.data.tasks import load_tasks
-from trainer.generation.backend import has_nccl
 from trainer.generation.client import way_of_weights
 from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
 from trainer.models.adapters import validate_lora_targets
 from trainer.models.loading import architecture_of, load_tokenizer
-from trainer.rewards.judges import client_of, refuse_headless
-from trainer.rewards.requirements import lacking
+from trainer.rewards.judges import refuse_headless
 from trainer.stages.base import Stage, stage_for
 from trainer.stages.rl import Rl, ready_grader
 
 Finding = tuple[str, str | None, str]
 """(what was looked at, `misuse`, `fault` or None for good, what was found)."""
-
-
-REQUIREMENTS_S = 15.0
-"""Seconds in which a service has to say that it lacks what tasks require; a slower one says so when
-the run starts."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -53,14 +42,7 @@ def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
     if config.generation.backend == "vllm":
         yield _checked("vLLM server", lambda: _vllm(config))
     if reward.grader is not None:
-        yield (found := _checked("graders", lambda: ready_grader(reward, timeout_s=0)))
-        if found[1] is None:
-            yield _checked("requirements", lambda: _requirements(config))
-    for service in reward.services:
-        as_asked = reward.for_service(service)
-        yield _checked(
-            f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services")
-        )
+        yield _checked("graders", lambda: ready_grader(reward, timeout_s=0))
     if reward.models:
         yield _checked("reward models", lambda: _reward_models(reward.models))
 
@@ -105,31 +87,11 @@ def _vllm(config: TrainConfig) -> str:
     server = VllmServer(generation)
     server.await_ready(0, say=lambda text: None)
     adapter = lora is not None and not lora.modules_to_save and generation.sync in ("auto", "lora")
-    way = way_of_weights(
-        server, generation, adapter, has_nccl=has_nccl(choose_device(config.model))
-    )
+    way = way_of_weights(server, generation, adapter)
     sent = {"lora": "LoRA adapters"}.get(way, way)
     if lora is not None and adapter and way != "lora":
         sent += f", merged; `gradus vllm MODEL --lora-rank {lora.r}` takes the adapter alone"
     return f"{server.model()} at {server.url}, vLLM {server.version()}, weights by {sent}"
-
-
-def _requirements(config: TrainConfig) -> str:
-    """Raises Misuse for packages and crates that tasks name and the grader lacks."""
-    reward = config.reward
-    assert reward.grader is not None
-    client = client_of(reward)
-    tasks = load_tasks(config.data, reward.grader, config.seed)
-
-    def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
-        deadline_s = min(reward.deadline_s, REQUIREMENTS_S)
-        return asyncio.run(
-            client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=deadline_s)
-        )
-
-    if found := lacking([*tasks.train, *tasks.held_out], reward.grader, grade):
-        raise Misuse("\n".join(found))
-    return "the grader has what the tasks name"
 
 
 def _reward_models(models: Sequence[RewardModelConfig]) -> str:

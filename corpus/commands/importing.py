@@ -64,12 +64,6 @@ def import_tasks(
             "--ignore-lint", help="Accept reference answers that pass the tests with lint warnings"
         ),
     ] = False,
-    cpu_s: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's"
-        ),
-    ] = None,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -98,7 +92,7 @@ def import_tasks(
     if name is None:
         _finish(list(decide_examples(drafts)), out)
         return
-    found = [_limited(row, cpu_s) for row in drafts]
+    found = list(drafts)
     wanted = (name != "story") if validate is None else validate
     grader = _started(name, config, is_needed=bool(validate)) if wanted else None
     if grader is not None and name in CODE:
@@ -155,7 +149,7 @@ def _read(
 ) -> tuple[Iterable[Row], GraderName | None]:
     """Return rows of tasks made from the file, and the grader of the tasks; None for worked
     examples. Raises Misuse."""
-    from corpus.dataset_layouts import LAYOUTS, column_drafts, references_told
+    from corpus.dataset_layouts import LAYOUTS, column_drafts
     from corpus.files import rows_of
     from corpus.humaneval import humaneval_drafts, language_of
 
@@ -168,15 +162,7 @@ def _read(
     if language is not None:
         raise Misuse(f"--language: --format {format_} has one language only")
     layout = LAYOUTS[format_]
-    if layout.grader == "story":
-        log_line(f"gradus: {references_told(rows)}")
     return column_drafts(rows, layout), layout.grader
-
-
-def _limited(row: Row, cpu_s: float | None) -> Row:
-    if cpu_s is None or "tests" not in row.values:
-        return row
-    return replace(row, values={**row.values, "limits": {"cpu_s": cpu_s}})
 
 
 def _started(name: GraderName, config: Path | None, *, is_needed: bool) -> Grader | None:

@@ -171,7 +171,7 @@ def mutate_tasks(
 
     Each mutant differs by one edit: an operator, a constant off by one, a missing case, `rec` or
     word, a negated condition, swapped arguments, a wrong constructor ... Edits change the syntax
-    tree of OCaml; those of Rust come from cargo-mutants if it is installed, else from the tokens.
+    tree of OCaml and the tokens of Rust.
     The mutant is the new task's `stub`, the grader's feedback is in `message` and in the prompt,
     and `group` names the original task. Tests and signature stay the same.
 
@@ -187,7 +187,6 @@ def mutate_tasks(
     rows = checked_rows(file)
     name, loaded = started(grader, config, CODE)
     mutations = mutations_for(loaded)
-    log_line(f"gradus: breaking answers by {mutations.engine}")
     tasks = break_tasks(
         rows, name, loaded, mutations, MutationOptions(per_task, tries, seed, lints), slots
     )

@@ -32,8 +32,8 @@ class AccessLogMiddleware:
         elif self._spans is None or not scope["path"].startswith("/v1/"):
             await self._answer(scope, receive, send)
         else:  # probes and scrapes get no span
-            with self._spans.request(Headers(scope=scope)) as describe:
-                describe(await self._answer(scope, receive, send))
+            with self._spans.request(Headers(scope=scope)) as fields:
+                fields |= await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> dict[str, str | int]:
         """Run the application. Returns the fields of the log line."""

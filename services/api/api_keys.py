@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gradus.contract import GRADER_NAME
 from gradus.errors import Misuse
+from services.secret_file import read_secret_file
 
 _LINE = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})\s+sha256:(?P<hash>[0-9a-fA-F]{64})\s+(?P<graders>\S+)"
@@ -127,11 +128,8 @@ def read_keys(keys: str, keys_file: Path | None) -> list[ApiKey]:
     none."""
     found = keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
     if keys_file is not None:
-        where = f"GRADUS_API_KEYS_FILE ({keys_file})"
-        try:
-            in_file = keys_in(keys_file.read_text(), where)
-        except (OSError, UnicodeDecodeError) as error:
-            raise Misuse(f"{where} cannot be read: {type(error).__name__}") from None
+        where = f"GRADUS_API_KEYS_FILE {keys_file}"
+        in_file = keys_in(read_secret_file(keys_file, "GRADUS_API_KEYS_FILE"), where)
         if not in_file:
             # A file that was emptied by mistake must not open the service to everybody.
             raise Misuse(f"{where} holds no key; `gradus keys new NAME` prints one")

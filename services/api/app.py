@@ -17,7 +17,7 @@ from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
 from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
-from services.api.grader_registry import GraderRegistry, largest
+from services.api.grader_registry import GraderRegistry
 from services.api.grading import GraderPath, queue_request
 from services.api.metrics import Waiting
 from services.api.routing import KeyedRoute, LeanRoute
@@ -100,15 +100,13 @@ async def graders(request: Request) -> Response:
 async def described(grader: GraderPath, request: Request) -> Response:
     """What a live grader says of itself: the schema of its tasks, stages, rates and components."""
     registry: GraderRegistry = request.app.state.api.registry
-    await registry.find_known(grader)
-    infos = [info for info in await registry.live() if info.name == grader]
-    found = registry.announced.get(largest(infos).grader) if infos else None
-    if found is None:
+    known = await registry.find_known(grader)
+    if await registry.is_absent(grader):
         raise UnknownGrader(
             f"no live worker describes the grader {grader!r}: start one with `gradus worker"
             f" {grader}`"
         )
-    return _json(found)
+    return _json(known.description)
 
 
 @keyless.get("/healthz")

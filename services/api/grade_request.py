@@ -5,48 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fastapi import Request
 from pydantic import ValidationError
 
 from gradus.contract import GradeRequest
 from gradus.errors import Misuse
 from services.api.known_grader import KnownGrader
 from services.api.problems import refused_model
-from services.api.request_body import (
-    Body,
-    BytesInFlight,
-    may_hold_bad_text,
-    outside_loop,
-    read_body,
-    refuse_lax_json,
-)
-from services.api.settings import ApiSettings
+from services.api.request_body import refuse_lax_json
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
 PRIORITIES = [priority.value for priority in Priority]
 
 
-async def read_request(
-    request: Request, grader: KnownGrader, settings: ApiSettings, in_flight: BytesInFlight
-) -> tuple[GradeRequest, Body]:
-    """The request and its body, the tasks valid for `grader`. Raises a Misuse: 400, 408, 413, 415,
-    422, 429."""
-    body = await read_body(request, settings, in_flight)
-    asked = await outside_loop(body.n_bytes, parse, body.data, grader)
-    body.data = b""
-    return asked, body
-
-
 def parse(data: bytes, grader: KnownGrader) -> GradeRequest:
-    """Raises a Misuse: 400, 413, 422."""
+    """The request, its tasks valid for `grader`. Raises a Misuse: 400, 413, 422."""
     try:
         asked = GradeRequest.model_validate_json(data)
     except ValidationError as error:
         raise refused_model(error) from None
-    tasks = [submission.task for submission in asked.submissions]
-    if may_hold_bad_text(data) or not all(map(grader.is_valid_task, tasks)):
-        grader.refuse_mistakes(tasks)
+    grader.refuse_mistakes([submission.task for submission in asked.submissions])
     refuse_lax_json(data)
     return asked
 

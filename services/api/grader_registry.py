@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from gradus.descriptions import GraderDescription, GraderInfo, description_of
+from gradus.descriptions import GraderInfo, description_of
 from gradus.errors import Misuse, UnknownGrader
 from gradus.tasks import TASKS
 from services.api.known_grader import KnownGrader
@@ -31,8 +31,6 @@ class GraderRegistry:
         self.grace_s = grace_s
         self.known = {name: KnownGrader(description_of(name)) for name in TASKS}
         """All known graders, by name."""
-        self.announced: dict[str, GraderDescription] = {}
-        """Descriptions that live workers announced, by name@revision."""
         self._live: list[GraderInfo] = []
         self._asked_at = float("-inf")
         self._absent_since: dict[str, float] = {}
@@ -51,21 +49,14 @@ class GraderRegistry:
 
     async def _ask(self) -> None:
         live = await self._broker.graders()
-        announced = {}
-        for info in live:
-            found = self.announced.get(info.grader) or await recall_description(
-                self._broker, info.grader
-            )
-            if found is not None:
-                announced[info.grader] = found
         names = {info.name for info in live}
         for name in names:
-            found = announced.get(largest(info for info in live if info.name == name).grader)
+            info = largest(info for info in live if info.name == name)
+            found = await recall_description(self._broker, info.grader)
             if found is not None and (
                 name not in self.known or self.known[name].description != found
             ):
                 self.known[name] = KnownGrader(found)
-        self.announced = announced
         self._live = live
         self._asked_at = time.monotonic()
         absent = self.known.keys() - names

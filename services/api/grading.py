@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,8 +18,8 @@ from gradus.rest import GradeResponse
 from services.api import schema
 from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch, GradingDispatcher
-from services.api.grade_request import parse_fair_share, read_request
-from services.api.problems import client_closed_request
+from services.api.grade_request import parse, parse_fair_share
+from services.api.request_body import outside_loop, read_body
 from services.api.routing import KeyedRoute, check_limits, check_scope
 from services.api.state import Api
 
@@ -34,7 +35,9 @@ async def queue_request(grader: str, request: Request) -> Batch:
     key: ApiKey = request.state.key
     known = await api.registry.find_known(grader)
     check_scope(key, grader)
-    asked, body = await read_request(request, known, api.settings, api.in_flight)
+    body = await read_body(request, api.settings, api.in_flight)
+    asked = await outside_loop(body.n_bytes, parse, body.data, known)
+    body.data = b""
     request.state.log_fields |= {"grader": grader, "n_submissions": len(asked.submissions)}
     fair_share = parse_fair_share(request.headers, key.name)
     check_limits(api, key, fair_share, len(asked.submissions))
@@ -70,6 +73,17 @@ async def run_while_connected(
             raise
     finally:
         await dispatcher.cancel(batch)
+
+
+async def results_of(batch: Batch, request: Request) -> list[Graded | Faulted]:
+    """One result per submission, in order. Raises QueueFault, and ClientDisconnect."""
+    api: Api = request.app.state.api
+    found: dict[str, Graded | Faulted] = {}
+    settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
+    await run_while_connected(request.receive, api.dispatcher, batch, settling)
+    if len(found) < len(batch.submission_ids):
+        raise ClientDisconnect
+    return [found[one] for one in batch.submission_ids]
 
 
 class NdjsonStream(Response):
@@ -132,14 +146,8 @@ router = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLE
 @router.post("/grade/{grader}", responses={200: schema.RESULTS}, openapi_extra=schema.GRADE_BODY)
 async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
-    api: Api = request.app.state.api
-    batch = await queue_request(grader, request)
-    found: dict[str, Graded | Faulted] = {}
-    settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
-    await run_while_connected(request.receive, api.dispatcher, batch, settling)
-    if len(found) < len(batch.submission_ids):
-        return client_closed_request()
-    response = GradeResponse(results=tuple(found[one] for one in batch.submission_ids))
+    results = await results_of(await queue_request(grader, request), request)
+    response = GradeResponse(results=tuple(results))
     return Response(response.model_dump_json(), media_type="application/json")
 
 

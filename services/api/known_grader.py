@@ -47,13 +47,10 @@ class KnownGrader:
                 error,
             )
             self._validator = jsonschema_rs.validator_for(True)
-        self.is_valid_task = self._validator.is_valid
-        """Whether a task is valid by the schema, which does not limit texts: `refuse_mistakes`
-        does."""
 
     def refuse_mistakes(self, tasks: Sequence[dict[str, Any]]) -> None:
-        """Raises Refused for what is wrong with `tasks`, texts that are too long or hold NUL
-        included.
+        """Raises Refused for what is wrong with `tasks` by the schema, and for texts that are too
+        long or hold NUL, which it does not limit.
 
         The status is 413 when only sizes are wrong, else 422.
         """

@@ -18,14 +18,12 @@ from starlette.responses import Response
 from gradus.errors import Misuse, QueueFault
 from gradus.rest import Problem
 from gradus.validation import misuse_from_validation_error
-from services.broker import QueueFull
+from services.broker.jobs import RETRY_AFTER_S, QueueFull
 
 MAX_ERRORS = 20
 """Mistakes listed in one answer; the rest is counted."""
 MAX_NAME_CHARS = 64
 """A field's name is the caller's text: no more of it than this is repeated."""
-RETRY_AFTER_S = 5
-"""What a 503 advises; a 429 advises what the broker says."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in the log of a request whose client left before the response; nginx has the same
 number."""
@@ -102,11 +100,6 @@ def unavailable(detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
     return problem(503, detail, headers={"retry-after": str(retry_after_s)})
 
 
-def client_closed_request() -> Response:
-    """The response to a client that has disconnected; only the log shows it."""
-    return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-
 def install(app: FastAPI) -> None:
     """Make every expected failure of a route a problem; `AccessLogMiddleware` answers the
     unexpected ones."""
@@ -133,9 +126,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(QueueFull)
     async def full(request: Request, error: QueueFull) -> Response:
-        return problem(
-            429, str(error), headers={"retry-after": str(max(math.ceil(error.retry_after_s), 1))}
-        )
+        return problem(429, str(error), headers={"retry-after": str(RETRY_AFTER_S)})
 
     @app.exception_handler(QueueFault)
     async def away(request: Request, error: QueueFault) -> Response:
@@ -143,4 +134,4 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
-        return client_closed_request()
+        return Response(status_code=CLIENT_CLOSED_REQUEST)  # only the log shows it

@@ -4,7 +4,6 @@ JSON."""
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -13,14 +12,13 @@ import jiter
 from fastapi import Request
 
 from gradus.errors import TooLarge
-from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api.problems import RETRY_AFTER_S, Refused, refused_fields
+from services.api.problems import Refused, refused_fields
 from services.api.settings import ApiSettings
+from services.broker.jobs import RETRY_AFTER_S
 
 LARGE_BYTES = 256 * 1024
 """Size from which on a body is parsed and hashed outside the event loop, which meanwhile serves
 other requests."""
-_END_OF_TEXT = re.compile(rb'(?<!\\)"')
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
 
@@ -113,16 +111,3 @@ def refuse_lax_json(data: bytes) -> None:
             else "NaN and Infinity are no JSON numbers"
         )
         raise refused_fields(400, [((), message)]) from None
-
-
-def may_hold_bad_text(body: bytes) -> bool:
-    """Whether a text in `body` may hold NUL or more than `MAX_TEXT_CHARS` characters; False is
-    certain.
-
-    A longer text covers one of these blocks, and in a text every quote has a backslash before it.
-    """
-    block = MAX_TEXT_CHARS // 2
-    whole_blocks = range(0, len(body) - block + 1, block)
-    return b"\\u0000" in body or not all(
-        _END_OF_TEXT.search(body, start, start + block) for start in whole_blocks
-    )

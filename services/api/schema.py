@@ -254,7 +254,9 @@ def _add_request(schemas: dict[str, Any], grader: GraderDescription) -> str:
     task = f"{title}Task"
     submission = f"{title}Submission"
     request = f"{title}GradeRequest"
-    described = _moved(grader.task_schema, REF.format(model=task))
+    # Its definitions, of which it speaks as `#/$defs/NAME`, become components of the document.
+    moved = json.dumps(grader.task_schema).replace('"#/$defs/', f'"{REF.format(model=task)}.')
+    described = json.loads(moved)
     schemas |= {f"{task}.{name}": inner for name, inner in described.pop("$defs", {}).items()}
     schemas[task] = described
     schemas[submission] = deepcopy(schemas[RawSubmission.__name__]) | {"title": submission}
@@ -262,20 +264,3 @@ def _add_request(schemas: dict[str, Any], grader: GraderDescription) -> str:
     schemas[request] = deepcopy(schemas[GradeRequest.__name__]) | {"title": request}
     schemas[request]["properties"]["submissions"]["items"] = {"$ref": REF.format(model=submission)}
     return request
-
-
-def _moved(node: Any, to: str) -> Any:
-    """A schema with references to its own definitions as they are when `$defs/NAME` stands at
-    `to`.NAME."""
-    if isinstance(node, list):
-        return [_moved(one, to) for one in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        key: (
-            value.replace("#/$defs/", f"{to}.")
-            if key == "$ref" and isinstance(value, str)
-            else _moved(value, to)
-        )
-        for key, value in node.items()
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -56,55 +55,42 @@ async def serve(
         max_connections=max_connections,
         idle={},
     )
-    config = partial(
-        uvicorn.Config,
-        http=cast(type[asyncio.Protocol], protocol),
-        ws="wsproto" if "openenv" in settings.adapters else "none",
-        ws_per_message_deflate=False,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=settings.shutdown_grace_s,
-    )
-    with ExitStack() as sockets:
-        found = sockets.enter_context(listener(host, port))
-        set_send_timeout(found, settings.send_timeout_s)
-        roots = [
-            (rooted, sockets.enter_context(own)) for rooted, own in _nemo_gym(app, host, settings)
-        ]
-        if on_ready is not None:
-            on_ready(url_of(found))
-        beside_stop = asyncio.Event()
-        beside = [
-            asyncio.create_task(serve_on(config(one, lifespan="off"), own, beside_stop))
-            for one, own in roots
-        ]
-        try:
-            await serve_on(config(app, lifespan="on"), found, stop)
-        finally:
-            beside_stop.set()
-            await asyncio.gather(*beside)
-
-
-def _nemo_gym(
-    app: ASGIApp, host: str, settings: ApiSettings
-) -> list[tuple[ASGIApp, socket.socket]]:
-    """Applications that serve a grader to NeMo Gym at the root of a port. Raises Misuse where they
-    cannot listen."""
-    if not settings.nemo_gym_ports:
-        return []
-    if "nemo_gym" not in settings.adapters:
+    if settings.nemo_gym_ports and "nemo_gym" not in settings.adapters:
         raise Misuse(
             "a port for NeMo Gym needs the adapter: `--adapters nemo_gym` or"
             " GRADUS_API_ADAPTERS=nemo_gym"
         )
-    from services.api.adapters.nemo_gym import at_root
+    served: ASGIApp = app
+    with ExitStack() as sockets:
+        found = sockets.enter_context(listener(host, port))
+        listeners = [found]
+        graders = {}
+        for grader, root_port in settings.nemo_gym_ports:
+            root = sockets.enter_context(listener(host, root_port))
+            listeners.append(root)
+            graders[root.getsockname()[1]] = grader
+        if graders:
+            from services.api.adapters.nemo_gym import at_roots
 
-    return [
-        (at_root(app, grader), listener(host, port)) for grader, port in settings.nemo_gym_ports
-    ]
+            served = at_roots(app, graders)
+        for one in listeners:
+            set_send_timeout(one, settings.send_timeout_s)
+        config = uvicorn.Config(
+            served,
+            http=cast(type[asyncio.Protocol], protocol),
+            ws="wsproto" if "openenv" in settings.adapters else "none",
+            ws_per_message_deflate=False,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=settings.keep_alive_s,
+            timeout_graceful_shutdown=settings.shutdown_grace_s,
+            lifespan="on",
+        )
+        if on_ready is not None:
+            on_ready(url_of(found))
+        await serve_on(config, listeners, stop)
 
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:

@@ -89,8 +89,6 @@ class BrokerSettings:
     """Dead letters kept per grader."""
     dead_letter_ttl_s: float = 7 * 86_400.0
     """Seconds to keep dead letters after the newest one; in Redis only."""
-    retry_after_s: float = 5.0
-    """Delay that QueueFull advises, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from gradus.errors import Misuse
 from services.broker import Broker, BrokerSettings
+from services.secret_file import read_secret_file
 
 
 def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
@@ -20,12 +21,7 @@ def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
     if url.startswith("file:"):
         file = Path(url.removeprefix("file:"))
         where = f"{file}: "
-        try:
-            url = file.read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            raise Misuse(
-                f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}"
-            ) from None
+        url = read_secret_file(file, "the file with the broker URL").strip()
         if len(url.split()) != 1:
             raise Misuse(f"{file}: the file must contain one broker URL")
     scheme = urlsplit(url).scheme

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -60,6 +59,8 @@ class FairShare:
 
 
 DEFAULT_FAIR_SHARE = FairShare()
+RETRY_AFTER_S = 5
+"""What a service that is full or cannot answer now advises, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +76,7 @@ class Claim:
 
 
 class QueueFull(Exception):
-    """The queue of this grader is at its bound: submit again after `retry_after_s`."""
+    """The queue of this grader is at its bound: submit again after `RETRY_AFTER_S`."""
 
-    def __init__(self, grader: str, retry_after_s: float) -> None:
-        super().__init__(
-            f"the queue of grader {grader!r} is full; try again in {retry_after_s:.0f} s"
-        )
-        self.retry_after_s = retry_after_s
-
-
-def grader_of(jobs: Sequence[Job]) -> str:
-    """The one grader that all of `jobs` (at least one) are for. Raises ValueError for several."""
-    graders = {job.grader for job in jobs}
-    if len(graders) != 1:
-        raise ValueError(f"jobs of one submit must be for one grader, not for {sorted(graders)}")
-    return graders.pop()
+    def __init__(self, grader: str) -> None:
+        super().__init__(f"the queue of grader {grader!r} is full; try again in {RETRY_AFTER_S} s")

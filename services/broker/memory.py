@@ -8,9 +8,9 @@ this process dies alone.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import time
-from collections import deque
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,7 +36,6 @@ from services.broker.jobs import (
     Job,
     Priority,
     QueueFull,
-    grader_of,
 )
 from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
@@ -69,6 +68,10 @@ class _Entry:
         return *_rank(self.priority, self.virtual_time), self.job.id
 
 
+def _place_of(entry: _Entry) -> tuple[bool, int, str]:
+    return entry.place
+
+
 def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
     return priority is not Priority.EVALUATION, virtual_time
 
@@ -82,12 +85,8 @@ class _FairQueue:
     backlog nor catches up on its own.
     """
 
-    entries: dict[str, _Entry] = field(default_factory=dict)
-    """By job id."""
-    _heaps: dict[Priority, list[tuple[bool, int, str]]] = field(
-        default_factory=lambda: {one: [] for one in Priority}
-    )
-    """Include old places of entries that moved or were removed, which `_pop` skips."""
+    jobs: list[_Entry] = field(default_factory=list)
+    """Sorted by place."""
     _n_claimed: int = 0
     """Jobs that were claimed while evaluation alone would have been claimed and more jobs
     waited."""
@@ -110,20 +109,19 @@ class _FairQueue:
         self.put(entry)
 
     def put(self, entry: _Entry) -> None:
-        self.entries[entry.job.id] = entry
-        heapq.heappush(self._heaps[entry.priority], entry.place)
+        insort(self.jobs, entry, key=_place_of)
+
+    def remove(self, entry: _Entry) -> None:
+        del self.jobs[bisect_left(self.jobs, entry.place, key=_place_of)]
 
     def put_off(self, entry: _Entry) -> None:
         entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
         self.put(entry)
 
-    def move_up(self, job_id: str, fair_share: FairShare) -> None:
-        """Give the job the fair share's next virtual time if that is earlier than its own."""
-        entry = self.entries.get(job_id)
-        if (
-            entry is not None
-            and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]
-        ):
+    def move_up(self, entry: _Entry, fair_share: FairShare) -> None:
+        """Give a queued job the fair share's next virtual time if that is earlier than its own."""
+        if _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]:
+            self.remove(entry)
             self.join(entry, fair_share)
 
     def backlog(self, fair_share: FairShare) -> int:
@@ -133,31 +131,21 @@ class _FairQueue:
 
     def take(self, limit: int) -> list[_Entry]:
         """The next jobs: evaluation first; where it would be all, training gets its part."""
-        n_queued = len(self.entries)
-        taken = self._pop(Priority.EVALUATION, limit)
-        n_training = limit - len(taken)
-        if 0 < limit == len(taken) < n_queued:
+        n_evaluation = bisect_left(self.jobs, (True, 0, ""), key=_place_of)
+        n_training = limit - min(limit, n_evaluation)
+        if 0 < limit <= n_evaluation and limit < len(self.jobs):
             self._n_claimed += limit
             n_training = (
                 self._n_claimed // TRAINING_PART - (self._n_claimed - limit) // TRAINING_PART
             )
-        training = self._pop(Priority.TRAINING, n_training)
-        for entry in taken[limit - len(training) :]:
-            self.put(entry)
-        taken[limit - len(training) :] = training
+        training = self.jobs[n_evaluation : n_evaluation + n_training]
+        evaluation = self.jobs[: min(limit - len(training), n_evaluation)]
+        del self.jobs[n_evaluation : n_evaluation + n_training]
+        del self.jobs[: len(evaluation)]
+        taken = evaluation + training
         for entry in taken:
             self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
         return taken
-
-    def _pop(self, priority: Priority, limit: int) -> list[_Entry]:
-        popped: list[_Entry] = []
-        heap = self._heaps[priority]
-        while heap and len(popped) < limit:
-            place = heapq.heappop(heap)
-            entry = self.entries.get(place[2])
-            if entry is not None and entry.place == place:
-                popped.append(self.entries.pop(place[2]))
-        return popped
 
 
 @dataclass(slots=True)
@@ -172,7 +160,7 @@ class _Queue:
     state: QueueState = QueueState.OPEN
 
     def __len__(self) -> int:
-        return len(self.queued.entries) + len(self.running)
+        return len(self.queued.jobs) + len(self.running)
 
     async def rest(self, until: float) -> None:
         """Wait for a change, at most until then."""
@@ -216,20 +204,16 @@ class MemoryBroker:
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         self._settings = settings or BrokerSettings()
         self.lease_s = self._settings.lease_s
-        self._queues: dict[str, _Queue] = {}
+        self._queues = defaultdict[str, _Queue](
+            lambda: _Queue(deque(maxlen=self._settings.max_dead_letters))
+        )
         self._entries: dict[str, _Entry] = {}
-        self._cached = _Expiring[str]()
-        self._uncached = _Expiring[str]()
+        self._results = _Expiring[tuple[str, bool]]()
+        """Results, and whether they are cached."""
         self._notes = _Expiring[str]()
         self._workers = _Expiring[GraderInfo]()
         self._waiters = ResultWaiters()
         self._tokens = count(1)
-
-    def _queue(self, grader: str) -> _Queue:
-        if grader not in self._queues:
-            letters: deque[DeadLetter] = deque(maxlen=self._settings.max_dead_letters)
-            self._queues[grader] = _Queue(letters)
-        return self._queues[grader]
 
     # ------------------------------------------------------------------------------------ producer
 
@@ -238,11 +222,12 @@ class MemoryBroker:
     ) -> dict[str, str]:
         if not jobs:
             return {}
-        answered = self._cached.find(job.id for job in jobs)
+        known = self._results.find(job.id for job in jobs)
+        answered = {job_id: result for job_id, (result, is_cached) in known.items() if is_cached}
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
-        grader = grader_of(jobs)
-        queue = self._queue(grader)
+        grader = jobs[0].grader
+        queue = self._queues[grader]
         bound = self._settings.max_depth
         depth = len(queue) + len(new)
         may_pass = (
@@ -250,16 +235,17 @@ class MemoryBroker:
             and depth <= 2 * bound
         )
         if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
-            raise QueueFull(grader, self._settings.retry_after_s)
-        if not queue.queued.entries:
+            raise QueueFull(grader)
+        if not queue.queued.jobs:
             queue.queued = _FairQueue()  # virtual times start anew
-        for job_id in [job_id for job_id in wanted if job_id in self._entries]:
-            self._uncached.drop(job_id)  # it may have been revoked before
-            self._entries[job_id].wishes += 1
-            self._entries[job_id].runs.add(fair_share.run)
-            queue.queued.move_up(job_id, fair_share)
+        for job_id in wanted:
+            self._results.drop(job_id)  # a fault, of an earlier try or because it was revoked
+        for entry in [self._entries[job_id] for job_id in wanted if job_id in self._entries]:
+            entry.wishes += 1
+            entry.runs.add(fair_share.run)
+            if not entry.token:
+                queue.queued.move_up(entry, fair_share)
         for job in new:
-            self._uncached.drop(job.id)
             entry = _Entry(job, fair_share.priority, runs={fair_share.run})
             self._entries[job.id] = entry
             queue.queued.join(entry, fair_share)
@@ -274,7 +260,7 @@ class MemoryBroker:
             self._waiters.deliver(job_id, result)
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        return self._uncached.find(job_ids) | self._cached.find(job_ids)
+        return {job_id: result for job_id, (result, _) in self._results.find(job_ids).items()}
 
     async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         if replace or not self._notes.find([key]):
@@ -284,7 +270,7 @@ class MemoryBroker:
         return self._notes.find(keys)
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        queue = self._queue(grader)
+        queue = self._queues[grader]
         for job_id in dict.fromkeys(job_ids):
             entry = self._entries.get(job_id)
             if entry is None:
@@ -293,14 +279,14 @@ class MemoryBroker:
             if not entry.wishes:
                 entry.runs.clear()
             if not entry.wishes and not entry.token:
-                del queue.queued.entries[job_id], self._entries[job_id]
+                queue.queued.remove(entry)
+                del self._entries[job_id]
 
     async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
-        queue = self._queue(grader)
-        queued = sorted(queue.queued.entries.values(), key=lambda entry: entry.place)
+        queue = self._queues[grader]
         return [
             UnfinishedJob(one.job.id, tuple(sorted(one.runs)), bool(one.token), one.starts)
-            for one in [*list(queue.running.values())[:limit], *queued[:limit]]
+            for one in [*list(queue.running.values())[:limit], *queue.queued.jobs[:limit]]
         ]
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
@@ -308,19 +294,19 @@ class MemoryBroker:
         wanted = [one for one in known if one.wishes and one.job.grader == grader]
         found = [one for one in wanted if not run or one.runs == {run}]
         for entry in found:
-            self._uncached.put(entry.job.id, CANCELLED, self._settings.uncached_ttl_s)
+            self._results.put(entry.job.id, (CANCELLED, False), self._settings.uncached_ttl_s)
             self._waiters.deliver(entry.job.id, CANCELLED)
             entry.wishes = 1
             await self.cancel(grader, [entry.job.id])
         return len(found)
 
     async def depth(self, grader: str) -> int:
-        return len(self._queue(grader))
+        return len(self._queues[grader])
 
     async def queue_stats(self, grader: str) -> QueueStats:
-        queue = self._queue(grader)
+        queue = self._queues[grader]
         return QueueStats(
-            queued=len(queue.queued.entries),
+            queued=len(queue.queued.jobs),
             running=len(queue.running),
             restarted=0,
             dead_letters=len(queue.dead_letters),
@@ -332,7 +318,7 @@ class MemoryBroker:
     # ------------------------------------------------------------------------------------ consumer
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
-        queue = self._queue(grader)
+        queue = self._queues[grader]
         until = time.monotonic() + wait_s
         while True:
             taken = [] if queue.state is QueueState.PAUSED else queue.queued.take(limit)
@@ -359,22 +345,20 @@ class MemoryBroker:
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
     ) -> bool:
         job = claim.job
-        queue = self._queue(job.grader)
+        queue = self._queues[job.grader]
         entry = self._held(claim)
         if entry is None:
             return False
         del queue.running[job.id], self._entries[job.id]
         if dead_letter:
             queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
-        if cache:
-            self._cached.put(job.id, result, self._settings.result_ttl_s)
-        else:
-            self._uncached.put(job.id, result, self._settings.uncached_ttl_s)
+        ttl_s = self._settings.result_ttl_s if cache else self._settings.uncached_ttl_s
+        self._results.put(job.id, (result, cache), ttl_s)
         self._waiters.deliver(job.id, result)
         return True
 
     async def release(self, claim: Claim, *, put_off: bool = False) -> None:
-        queue = self._queue(claim.job.grader)
+        queue = self._queues[claim.job.grader]
         entry = self._held(claim)
         if entry is None:
             return
@@ -393,20 +377,20 @@ class MemoryBroker:
             queue.queued.put(entry)
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
-        return list(self._queue(grader).dead_letters)
+        return list(self._queues[grader].dead_letters)
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
-        letters = self._queue(grader).dead_letters
+        letters = self._queues[grader].dead_letters
         unwanted = set(job_ids)
         kept = [letter for letter in letters if letter.job.id not in unwanted]
         letters.clear()
         letters.extend(kept)
 
     async def queue_state(self, grader: str) -> QueueState:
-        return self._queue(grader).state
+        return self._queues[grader].state
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
-        queue = self._queue(grader)
+        queue = self._queues[grader]
         queue.state = state
         queue.changed.set()
 

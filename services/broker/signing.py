@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gradus.contract import faulted
 from gradus.errors import FaultKind, Misuse
+from services.secret_file import read_secret_file
 
 MIN_CHARS = 32
 """Shortest secret, in characters."""
@@ -31,12 +32,8 @@ def secrets_in(file: Path | None) -> Secrets | None:
     """The secrets in `file`; None without a file. Raises Misuse, which repeats no secret."""
     if file is None:
         return None
-    try:
-        lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(
-            f"the file with the secrets of graders, {file}, cannot be read: {type(error).__name__}"
-        ) from None
+    text = read_secret_file(file, "the file with the secrets of graders")
+    lines = [line.split() for line in text.splitlines() if line.strip()]
     if any(len(line) != 2 or len(line[1]) < MIN_CHARS for line in lines):
         raise Misuse(
             f"{file}: a line is `NAME SECRET`, with a secret of at least {MIN_CHARS} characters"

@@ -79,7 +79,7 @@ async def serve(
     )
     if on_ready is not None:
         on_ready(url_of(found))
-    await serve_on(config, found, stop)
+    await serve_on(config, [found], stop)
 
 
 def create_app(

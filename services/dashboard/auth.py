@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradus.errors import Misuse
 from services.http_server import is_loopback
+from services.secret_file import read_secret_file
 
 TOKEN_VARIABLE = "GRADUS_DASHBOARD_TOKEN"  # noqa: S105
 OPEN_VARIABLE = "GRADUS_DASHBOARD_ALLOW_ANONYMOUS"
@@ -60,11 +61,7 @@ def checked_token(text: str, where: str) -> str:
 def token_of_file(path: Path, option: str = "--token-file") -> str:
     """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make
     the page public."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"{option} {path} cannot be read: {type(error).__name__}") from None
-    return checked_token(text, f"{option} {path}")
+    return checked_token(read_secret_file(path, option), f"{option} {path}")
 
 
 def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> None:

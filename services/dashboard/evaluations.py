@@ -37,19 +37,17 @@ class Evaluation:
     unknown."""
     given: Json
     """The whole file, bounded, with counts in place of its tasks."""
-    file: Path | None = None
+    file: Path
 
     @property
-    def completions(self) -> Path | None:
+    def completions(self) -> Path:
         """Where its completions lie: beside results.json, or beside the file of its name."""
-        if self.file is None:
-            return None
         prefix = "" if self.file.name == "results.json" else f"{self.file.stem}."
         return self.file.with_name(f"{prefix}completions.jsonl")
 
 
 class Evaluations:
-    """The evaluations below one folder, read again when their files change."""
+    """The evaluations below one folder, read again when a file changes."""
 
     def __init__(self, confined: ConfinedDirectory, folder: Path) -> None:
         self._confined = confined
@@ -59,18 +57,11 @@ class Evaluations:
         """None for those that cannot be read."""
 
     def look(self) -> bool:
-        """Read the files that are new or changed; whether there are any, or some are gone."""
+        """Read all files if one is new, changed or gone; whether that is so."""
         there = {path: identity_of(path) for path in figure_files(self._folder)}
         if there == self._seen:
             return False
-        known = {path for path in there if self._seen.get(path) == there[path]}
-        before = self._found
-        self._found = {}
-        for path in there:
-            if path in known:
-                self._found[path] = before[path]
-            else:
-                self._found[path] = read_evaluation(self._confined, path)
+        self._found = {path: read_evaluation(self._confined, path) for path in there}
         self._seen = there
         return True
 
@@ -109,13 +100,9 @@ def figure_files(folder: Path) -> list[Path]:
 
 
 def read_evaluation(confined: ConfinedDirectory, path: Path) -> Evaluation | None:
-    """Read a file of figures; None for one that cannot be read or is no evaluation."""
+    """Read a file of figures, bounded; None for one that cannot be read or is no evaluation."""
     name = path.parent.name if path.name == "results.json" else path.stem
-    return evaluation_of(name, parsed(confined.read(path, MAX_FILE_BYTES) or b""), path)
-
-
-def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Evaluation | None:
-    """Bound what a file holds; None for one that is no evaluation."""
+    given = parsed(confined.read(path, MAX_FILE_BYTES) or b"")
     measured = given.get("measurements") if given else None
     if given is None or not isinstance(measured, list):
         return None
@@ -138,7 +125,7 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
     }
     created = str(given.get("created") or "")[:40]
     figures = tuple(_figures(one) for one in whole["measurements"])
-    return Evaluation(name, created, step_of(name), figures, whole, file)
+    return Evaluation(name, created, step_of(name), figures, whole, path)
 
 
 def _object(given: Any) -> Mapping[str, Any]:

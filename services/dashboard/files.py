@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -22,7 +21,8 @@ Identity = tuple[int, int, int]
 CHUNK_BYTES = 1 << 20
 """Read at a time: some 30 ms of parsing, which others who are served in this process wait for."""
 MAX_LINE_BYTES = 16 << 20
-"""A longer line is left out. The longest completion that graders take has a million characters."""
+"""A longer line is left out, in pieces of this size that are no JSON. The longest completion that
+graders take has a million characters."""
 
 
 class ConfinedDirectory:
@@ -137,30 +137,20 @@ class JsonlTail:
         before = self._offset
         lines = []
         with file:
-            for start, line in self._next_lines(file):
+            file.seek(before)
+            while self._offset < before + CHUNK_BYTES:
+                line = file.readline(MAX_LINE_BYTES)
+                if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
+                    break
                 record = parsed(line)
                 if record is not None:
-                    lines.append(Line(start, start + len(line), record))
+                    lines.append(Line(self._offset, self._offset + len(line), record))
                 elif line.strip():
                     self.unreadable += 1
+                self._offset += len(line)
         more = before < self._offset < size
         self._seen = None if more else seen
         return TailUpdate(is_another, lines, more)
-
-    def _next_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Whole lines with their offsets; moves the offset behind the last of them."""
-        start = self._offset
-        file.seek(start)
-        data = file.read(CHUNK_BYTES)
-        if len(data) == CHUNK_BYTES and b"\n" not in data:
-            data += file.read(MAX_LINE_BYTES - CHUNK_BYTES)
-        whole = data.rfind(b"\n") + 1
-        if whole == 0 and len(data) == MAX_LINE_BYTES:
-            whole = MAX_LINE_BYTES  # its pieces are no JSON objects
-        self._offset += whole
-        for line in data[:whole].split(b"\n"):
-            yield start, line
-            start += len(line) + 1
 
 
 def parsed(text: bytes) -> Json | None:

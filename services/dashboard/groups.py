@@ -7,7 +7,7 @@ It keeps offsets and no texts. Counted are outcomes by step, and over all steps 
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +99,7 @@ class Groups:
         self.flags: Counter[str] = Counter()
         self.graders: Counter[str] = Counter()
         self.faults = Faults()
-        self._by_number: OrderedDict[int, Group] = OrderedDict()
+        self._groups: deque[Group] = deque(maxlen=MAX_GROUPS)
         self._open: dict[Key, Group] = {}
         """Those of the step that is being written."""
         self._next = 0
@@ -128,26 +128,25 @@ class Groups:
         if key not in self._open:
             if any(other[0] != step for other in self._open):
                 self._open.clear()
-            self._open[key] = self._by_number[self._next] = Group(self._next, step, prompt_id)
+            self._open[key] = Group(self._next, step, prompt_id)
+            self._groups.append(self._open[key])
             self._next += 1
-            if len(self._by_number) > MAX_GROUPS:
-                self._by_number.popitem(last=False)
         return self._open[key]
 
     @property
     def numbers(self) -> tuple[int, int] | None:
         """The first and the last group that can be shown."""
-        return (next(iter(self._by_number)), self._next - 1) if self._by_number else None
+        return (self._groups[0].number, self._next - 1) if self._groups else None
 
     def get(self, number: int) -> Group | None:
-        return self._by_number.get(number)
+        return next((group for group in self._groups if group.number == number), None)
 
     def newest(self) -> Group | None:
         return self.get(self._next - 1)
 
     def at_step(self, step: int) -> Group | None:
         """Return the first group of that step, or of the first step after it."""
-        return next((group for group in self._by_number.values() if group.step >= step), None)
+        return next((group for group in self._groups if group.step >= step), None)
 
 
 def _count(counts: Counter[str], names: Iterable[str]) -> None:

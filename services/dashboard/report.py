@@ -46,7 +46,7 @@ def _run(out: Path, folder: Path, compare: Compare | None) -> Json:
     run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
     while run.look()[1]:
         pass
-    sides = [one.file for one in run.evaluations.before_and_after() if one.file is not None]
+    sides = [one.file for one in run.evaluations.before_and_after()]
     if compare is not None and len(sides) == 2:
         run.comparisons = list(compare(sides[0], sides[1]))
         if out.resolve().parent == folder.resolve():
@@ -84,8 +84,8 @@ def changes_of(
 ) -> Json:
     """Return two evaluations that were read from files, what changed between them, and completions
     of both."""
-    files = [one.file for one in sides if one.file is not None]
-    comparisons = list(compare(files[0], files[1])) if compare is not None else []
+    before, after = sides
+    comparisons = list(compare(before.file, after.file)) if compare is not None else []
     modes = [str(one["mode"]) for one in comparisons] or MODES[::-1]
     measured = [{**one.given, "name": one.name} for one in sides]
     return {"measured": measured, "comparisons": comparisons, **samples_of(confined, sides, modes)}

@@ -129,8 +129,6 @@ def _card(task: str, names: Sequence[str], records: Sequence[Json]) -> Json:
 def _records(confined: ConfinedDirectory, evaluation: Evaluation, faults: Faults) -> Iterator[Json]:
     """Yield the verdicts on first answers; what has none, in later turns too, is counted as
     faults."""
-    if evaluation.completions is None:
-        return
     for path in (evaluation.completions, evaluation.completions.with_name("turns.jsonl")):
         file = confined.open(path)
         if file is None:

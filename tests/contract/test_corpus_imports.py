@@ -205,10 +205,6 @@ def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None
 
 def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Import) -> None:
     said, [titles, mixed], [leaked] = imported("scrum", CASES / "scrum_titles.jsonl")
-    assert (
-        "8 references: 1 stories, 7 bare titles; 1 stand before in their row and are left out, 1"
-        " in an" in said.err
-    )
     assert "2 tasks: was not graded" in said.err
     assert titles["references"] == [
         "Map of each floor",

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from corpus.cargo_mutants import edits_in
 from corpus.mutation import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_tasks import MutationOptions, break_tasks
@@ -18,7 +17,6 @@ from corpus.rust_mutations import RustMutations
 from corpus.task_validation import validate
 from corpus.trajectories import trajectories
 from gradus.contract import Graded, OcamlSubmission
-from gradus.errors import InternalFault
 from gradus.feedback import render_verdict
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
@@ -211,39 +209,6 @@ COUNTED = """pub fn add_all(numbers: &[i64]) -> i64 {
     }
 }
 """
-
-
-def test_the_listing_of_cargo_mutants_is_read_in_its_own_format() -> None:
-    edits = edits_in((CASES / "cargo_mutants.json").read_text(), COUNTED)
-    assert [edit.kind for edit in edits] == ["function value", "operator", "case"]
-    whole, operator, arm = (edit.applied(COUNTED) for edit in edits)
-    assert whole == "pub fn add_all(numbers: &[i64]) -> i64 {\n    0\n}\n"
-    assert [COUNTED[edit.start : edit.end] for edit in edits[1:]] == ["+", "[] => 0,"]
-    assert "first - add_all(rest)" in operator
-    assert "[] => 0" not in arm
-
-
-@pytest.mark.parametrize(
-    "listing",
-    [
-        "",
-        "{}x",
-        '[{"file": "src/lib.rs"}]',
-        "[1]",
-        (
-            '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line":'
-            ' 99, "column": 1}, "end": {"line": 99, "column": 2}}}]'
-        ),
-        (
-            '[{"file": "src/lib.rs", "genre": "X", "replacement": "", "span": {"start": {"line": 1,'
-            ' "column": 999}, "end": {"line": 1, "column": 1000}}}]'
-        ),
-        "[" * 100_000,
-    ],
-)
-def test_a_listing_of_another_form_is_refused(listing: str) -> None:
-    with pytest.raises(InternalFault, match="of a form that this version does not know"):
-        edits_in(listing, COUNTED)
 
 
 def test_the_choice_of_edits_depends_on_the_seed_and_not_on_their_order() -> None:

@@ -168,7 +168,6 @@ def test_the_schema_accepts_the_example_and_every_case_of_the_grader(name: str) 
     grader = KnownGrader(description_of(name))
     cases = load_cases(Path(__file__).parents[2] / "services" / "graders" / name / "cases.yaml")
     tasks = [case.task for case in cases] + [TASKS[name].EXAMPLE["task"]]
-    assert all(map(grader.is_valid_task, tasks))
     grader.refuse_mistakes(tasks)
     SUBMISSIONS[name].model_validate(TASKS[name].EXAMPLE)
 
@@ -260,7 +259,6 @@ async def test_a_text_that_is_too_long_is_found_whatever_it_holds(padding: str) 
 def test_a_schema_that_cannot_be_compiled_refuses_nothing() -> None:
     described = description_of("story").model_copy(update={"task_schema": {"type": "no such type"}})
     grader = KnownGrader(described)
-    assert grader.is_valid_task({"any": 1})
     grader.refuse_mistakes([{"any": 1}])
 
 

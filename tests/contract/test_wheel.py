@@ -167,7 +167,7 @@ def test_folders_with_the_wings_names_change_nothing(alone: Path, tmp_path: Path
             "def register(app): raise SystemExit('registered')"
         )
     command = [alone / "python", "-m", "gradus"]
-    for words in (["--help"], ["doctor", "--json"]):
+    for words in (["--help"], ["doctor"]):
         done = run(*command, *words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr + done.stdout
     assert "there is no command 'serve' here" in run(*command, "serve", cwd=tmp_path).stderr
@@ -188,13 +188,10 @@ def test_the_sdk_works_where_no_wing_is_installed(alone: Path, tmp_path: Path) -
     shown = run(alone / "gradus", "--help", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "doctor" in shown.stdout
-    looked = run(alone / "gradus", "doctor", "--json", cwd=tmp_path)
+    looked = run(alone / "gradus", "doctor", cwd=tmp_path)
     assert looked.returncode == 0, looked.stderr
-    assert {sign["what"] for sign in json.loads(looked.stdout)["signs"]} >= {
-        "machine",
-        "CPU",
-        "memory",
-    }
+    for what in ("machine", "CPU", "memory"):
+        assert f" {what}: " in looked.stdout
 
 
 @pytest.mark.parametrize("command", ["serve", "train", "tasks"])

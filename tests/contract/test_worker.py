@@ -315,15 +315,6 @@ async def test_what_takes_long_is_graded_when_its_neighbours_are_done(place: Pla
     assert_slow_ones_went_last(grader)
 
 
-def test_in_process_too_what_takes_long_is_graded_when_its_neighbours_are_done() -> None:
-    grader = TinyGrader()
-    asked = [submission(f"{what} {n}") for n in range(10) for what in ("slow", "right")]
-    results = list(grade_in_order(grader, asked, RUBRIC, slots=2))
-    assert [result.id for result in results] == [one.id for one in asked]
-    assert {result.status for result in results} == {"graded"}
-    assert_slow_ones_went_last(grader)
-
-
 async def test_no_more_is_graded_at_one_time_than_there_are_slots(place: Place) -> None:
     broker = place.open()
     grader = TinyGrader()

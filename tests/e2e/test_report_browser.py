@@ -376,7 +376,7 @@ def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, 
     text = text_of(browser, pages["comparison"])
     for wanted in (
         "percentage points, 95% interval", "What was compared",
-        "before: types", "pass@1 by kind", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
+        "before: types", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
         "Tasks by where their middle completion stopped, before and after",
     ):  # fmt: skip
         assert wanted in text

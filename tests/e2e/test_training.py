@@ -502,20 +502,3 @@ def test_a_dry_run_says_what_is_missing(
     assert "FAILED tasks: nowhere.jsonl: cannot be read" in said
     assert "has no ocaml/none@1; it has: ocaml/graduated@1" in said
     assert not (tmp_path / "run").exists()
-
-
-def test_a_dry_run_has_one_task_of_each_set_of_requirements_graded(
-    config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from trainer.train import main
-
-    needy = tmp_path / "needy.jsonl"
-    rows = [
-        {**task, "packages": ["zarith"]} if task["id"] in ("t2", "t3") else task for task in TASKS
-    ]
-    needy.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with service(BareWorker) as url:
-        assert main(config, ["--data.dataset", str(needy), "--reward.urls", url], dry_run=True) == 2
-    said = capfd.readouterr().err
-    assert said.count("needs zarith: there is no such package here") == 1
-    assert "FAILED requirements: task 't" in said

@@ -20,11 +20,11 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "names",
-    [("precision", "lora"), pytest.param(("resume", "full"), marks=pytest.mark.slow)],
+    [("lora",), pytest.param(("resume", "full"), marks=pytest.mark.slow)],
     ids="-".join,
 )
 def test_the_checks_pass_with_a_tiny_model_on_the_cpu_and_are_written_down(
-    names: tuple[str, str], tmp_path: Path
+    names: tuple[str, ...], tmp_path: Path
 ) -> None:
     ended = verify("--device", "cpu", "--out", str(tmp_path / "out"), "--only", *names)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -32,12 +32,9 @@ def test_the_checks_pass_with_a_tiny_model_on_the_cpu_and_are_written_down(
     assert {name: check["status"] for name, check in checks.items()} == dict.fromkeys(names, "ok")
     for name in names:
         figures = checks[name]["figures"]
-        if name == "precision":
-            assert 0 < figures["mean_nats"] < 0.05
-        else:
-            assert figures["steps"] == 6
-            assert figures["generated_tokens_per_s"] > 0
-            assert figures["peak_memory_gib"] > 0.1
+        assert figures["steps"] == 6
+        assert figures["generated_tokens_per_s"] > 0
+        assert figures["peak_memory_gib"] > 0.1
 
 
 def test_checks_that_do_not_end_in_time_have_failed(tmp_path: Path) -> None:

@@ -410,8 +410,11 @@ async def test_a_service_with_a_defect_is_passed_over() -> None:
     assert len(asked) == 3
 
 
-async def test_a_full_service_is_asked_again_until_there_is_room() -> None:
-    with Service(BrokerSettings(max_depth=1, retry_after_s=0)).running() as here:
+async def test_a_full_service_is_asked_again_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.api.problems.RETRY_AFTER_S", 1)
+    with Service(BrokerSettings(max_depth=1)).running() as here:
         client = RewardClient(here.url, batch_size=1)
         results = await client.grade(
             "ocaml", [submission(f"s{i}", f"reward {i / 4}") for i in range(4)]

@@ -55,7 +55,7 @@ def test_only_what_is_new_is_read_from_the_disk(
     monkeypatch.setattr(files, "parsed", lambda text: read.append(text) or parsed(text))
     add(path, {"step": 10_000})
     assert steps(file) == [10_000]
-    assert [line for line in read if line] == [b'{"step": 10000}']
+    assert read == [b'{"step": 10000}\n']
 
 
 def test_a_file_that_did_not_change_is_not_opened(

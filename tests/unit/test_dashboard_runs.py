@@ -22,7 +22,8 @@ from sample_evaluations import rich_evaluation, stored
 from gradus.contract import Stage
 from gradus.folder_lock import is_abandoned, locked
 from services.dashboard import runs as runs_module
-from services.dashboard.evaluations import evaluation_of, step_of
+from services.dashboard.evaluations import Evaluation, read_evaluation, step_of
+from services.dashboard.files import ConfinedDirectory
 from services.dashboard.prometheus import METRICS, exposition
 from services.dashboard.run import FollowedRun, State
 from services.dashboard.runs import Runs
@@ -443,13 +444,18 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
         {"measurements": [5, {"mode": "other"}, {"mode": []}]},
     ],
 )
-def test_what_is_no_evaluation_is_none(given: Any) -> None:
-    assert evaluation_of("x", given) is None
+def test_what_is_no_evaluation_is_none(tmp_path: Path, given: Any) -> None:
+    assert evaluation_in(tmp_path / "x.json", given) is None
 
 
-def test_figures_that_are_no_numbers_are_unknown() -> None:
+def evaluation_in(path: Path, given: Any) -> Evaluation | None:
+    path.write_text(json.dumps(given))
+    return read_evaluation(ConfinedDirectory(path.parent), path)
+
+
+def test_figures_that_are_no_numbers_are_unknown(tmp_path: Path) -> None:
     odd = {"mode": "greedy", "pass_at": {"1": {"value": "high"}}, "mean_reward": 5, "graded": None}
-    found = evaluation_of("step-7", {"measurements": [odd]})
+    found = evaluation_in(tmp_path / "step-7.json", {"measurements": [odd]})
     assert found is not None
     assert found.step == 7
     [figures] = found.figures

@@ -3,7 +3,6 @@ describe them."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -22,17 +21,11 @@ from trainer.doctor import mps
 pytestmark = pytest.mark.training
 
 
-def test_json_holds_every_line_that_is_printed(gradus: Cli, rust_grader: RustGrader) -> None:
-    lines, whole = gradus("doctor"), gradus("doctor", "--json")
-    found = json.loads(whole.out)
-    assert lines.status == whole.status == (0 if found["fine"] else 1)
-    named = [
-        line[5:].partition(": ")[0]
-        for line in lines.out.splitlines()
-        if line[:4] in ("ok  ", "MISS", "--  ")
-    ]
-    assert [sign["what"] for sign in found["signs"]] == named
-    assert {
+def test_every_check_is_a_line(gradus: Cli, rust_grader: RustGrader) -> None:
+    printed = gradus("doctor")
+    lines = printed.out.splitlines()
+    assert printed.status == int(any(line.startswith("MISS ") for line in lines))
+    assert {line[5:].partition(": ")[0] for line in lines} >= {
         "CPU",
         "memory",
         "disk, runs",
@@ -42,12 +35,11 @@ def test_json_holds_every_line_that_is_printed(gradus: Cli, rust_grader: RustGra
         "rust",
         "vLLM",
         "deepspeed",
-    } <= {*named}
-    assert all(sign["text"] for sign in found["signs"])
+    }
     toolchain = rust_grader.toolchain
     assert (
         f"ok   rust: {toolchain.version} with clippy in {toolchain.sysroot}, linked by "
-        in lines.out
+        in printed.out
     )
 
 
@@ -69,47 +61,41 @@ def test_a_look_that_fails_is_a_sign_and_hides_no_other() -> None:
 # ---------------------------------------------------------------------------------------- hardware
 
 CARDS = {
-    "a T4": ((7, 5), False, False),
-    "an A100": ((8, 0), True, False),
-    "an L4": ((8, 9), True, True),
-    "an H100": ((9, 0), True, True),
-    "a V100": ((7, 0), False, False),
+    "a T4": ((7, 5), False),
+    "an A100": ((8, 0), True),
+    "an L4": ((8, 9), True),
+    "an H100": ((9, 0), True),
+    "a V100": ((7, 0), False),
 }
 
 
-@pytest.mark.parametrize(("capability", "bf16", "fp8"), CARDS.values(), ids=CARDS)
+@pytest.mark.parametrize(("capability", "bf16"), CARDS.values(), ids=CARDS)
 def test_short_numbers_of_a_card_follow_from_its_capability(
-    capability: tuple[int, int], bf16: bool, fp8: bool
+    capability: tuple[int, int], bf16: bool
 ) -> None:
     card = SimpleNamespace(
         name="card", major=capability[0], minor=capability[1], total_memory=24 * 2**30
     )
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda index: card))
     found = training.cuda_device(torch, 0)
-    assert (found["has_bf16"], found["has_fp8"], found["memory_gb"]) == (bf16, fp8, 24)
+    assert (found["has_bf16"], found["memory_gb"]) == (bf16, 24)
 
 
 @pytest.mark.parametrize(
-    ("flags", "able", "bf16"),
+    ("flags", "text"),
     [
-        ("sse2 avx2", ["AVX2"], False),
-        (
-            "avx2 avx512f avx512_bf16 amx_tile amx_bf16",
-            ["AVX2", "AVX-512", "AVX-512 bf16", "AMX", "AMX bf16"],
-            True,
-        ),
-        ("asimd bf16", ["NEON", "bf16"], True),
-        ("", [], False),
+        ("sse2 avx2", "no bf16: train in float32 here"),
+        ("avx2 avx512_bf16 amx_bf16", "bf16"),
+        ("asimd bf16", "bf16"),
+        ("feat_bf16", "bf16"),
+        ("", "no bf16: train in float32 here"),
     ],
 )
-def test_a_cpu_is_told_by_what_its_kernel_says(
-    monkeypatch: pytest.MonkeyPatch, flags: str, able: list[str], bf16: bool
+def test_bf16_of_a_cpu_is_found_by_every_name_that_kernels_give_it(
+    monkeypatch: pytest.MonkeyPatch, flags: str, text: str
 ) -> None:
     monkeypatch.setattr(doctor, "cpu_flags", lambda: frozenset(flags.split()))
-    sign = doctor.cpu()
-    assert sign.details["abilities"] == able
-    assert sign.details["has_bf16"] is bf16
-    assert ("train in float32" in sign.text) is not bf16
+    assert doctor.cpu().text.endswith(f"cores, {text}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/cpuinfo")
@@ -179,7 +165,7 @@ def test_vllm_is_found_in_the_environment_that_make_vllm_makes(
         parents=True
     )
     monkeypatch.setattr(training, "version_of", lambda package: {"trl": "1.16.0"}.get(package))
-    assert training.vllm_pair().details["vllm"] == "0.32.0"
+    assert "with vLLM 0.32.0, tried together" in training.vllm_pair().text
 
 
 # ---------------------------------------------------------------------- verify-mps

@@ -118,8 +118,8 @@ def test_code_of_the_models_own_that_is_not_trusted_is_refused_with_the_option(
     [
         (
             "bitsandbytes",
-            {"load_in_8bit": True, "lora": {}},
-            "model.load_in_8bit needs bitsandbytes, which is not installed: pip",
+            {"load_in_4bit": True, "lora": {}},
+            "model.load_in_4bit needs bitsandbytes, which is not installed: pip",
         ),
         (
             "flash_attn",

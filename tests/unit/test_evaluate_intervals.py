@@ -23,7 +23,7 @@ from trainer.evaluate.intervals import (
     paired_difference,
     pass_at_k,
     pass_rate,
-    ratio,
+    ratio_over_tasks,
     sign_flip,
     wilson,
 )
@@ -223,9 +223,11 @@ def test_wilson_agrees_with_scipy() -> None:
         assert wilson(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 
-def test_a_ratio_needs_a_pair() -> None:
-    with pytest.raises(ValueError, match="at least one problem"):
-        bootstrap([], [], statistic=ratio)
+def test_a_ratio_is_of_sums_and_needs_a_task() -> None:
+    found = ratio_over_tasks([1, 3], [1, 1], 0)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (2, 1, 3)
+    assert ratio_over_tasks([], [], 0) is None
 
 
 def test_the_mean_of_few_runs_has_students_interval() -> None:

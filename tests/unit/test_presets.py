@@ -195,7 +195,7 @@ def what_is_missing(config: TrainConfig) -> str | None:
     """Why the trainer of a preset cannot be built here."""
     if needs_vllm(config):
         return NEEDS["vllm"]
-    if config.model.is_quantized and importlib.util.find_spec("bitsandbytes") is None:
+    if config.model.load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
         return NEEDS["bitsandbytes"]
     return None
 
@@ -283,11 +283,6 @@ QUANTIZED = (
     ("text", "says"),
     [
         (QUANTIZED, "model.load_in_4bit needs lora"),
-        (QUANTIZED.replace("4bit", "8bit"), "model.load_in_8bit needs lora"),
-        (
-            QUANTIZED.replace("true", "true, load_in_8bit: true"),
-            "give either load_in_4bit or load_in_8bit, not both",
-        ),
         (QUANTIZED.replace("true", "maybe"), "model.load_in_4bit: Input should be a valid boolean"),
         (
             QUANTIZED + "lora: {}\ngrpo: {use_vllm: true}",
@@ -322,7 +317,7 @@ def test_quantized_weights_go_with_vllm_by_adapters(tmp_path: Path) -> None:
     path.write_text(
         QUANTIZED + "lora: {}\ngeneration: {backend: vllm, sync: lora}\ngrpo: {use_vllm: true}"
     )
-    assert load_stage(path).model.is_quantized
+    assert load_stage(path).model.load_in_4bit
 
 
 # ---------------------------------------------------------------------- several processes

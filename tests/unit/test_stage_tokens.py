@@ -112,9 +112,10 @@ def test_texts_become_tokens_with_an_end_after_each_and_are_made_once(
     tokens = loaded(source(file), tmp_path, tokenizer)
     everything = tokens.train.read(0, len(tokens.train)).tolist()
     assert tokenizer.decode(everything) == "let x = 1<|im_end|>let y = 2<|im_end|>"
-    written = (tmp_path / "tokens.train.npy").stat().st_mtime_ns
+    [made] = tmp_path.glob("tokens.train.*.npy")
+    written = made.stat().st_mtime_ns
     loaded(source(file), tmp_path, tokenizer)
-    assert (tmp_path / "tokens.train.npy").stat().st_mtime_ns == written
+    assert made.stat().st_mtime_ns == written
     file.write_text(json.dumps({"text": "let z = 3 and so on"}) + "\n")
     again = loaded(source(file), tmp_path, tokenizer)
     assert tokenizer.decode(again.train.read(0, 100).tolist()) == "let z = 3 and so on<|im_end|>"
@@ -195,7 +196,6 @@ def test_a_pass_sees_every_block_once_and_the_next_one_in_another_order() -> Non
     starts = [int(made[n]["input_ids"][0]) for n in range(24)]
     assert sorted(starts[:12]) == sorted(starts[12:]) == list(range(0, 48, 4))
     assert starts[:12] != starts[12:]
-    assert made.passes() == [2.0]
 
 
 def test_the_order_is_the_seeds_and_does_not_depend_on_what_was_read_before() -> None:

@@ -170,17 +170,14 @@ def test_saved_adapters_on_experts_come_back_merged_and_say_the_same(model, tmp_
 
 
 @needs_bitsandbytes
-@pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
-def test_adapters_on_quantized_weights_train_in_float32(bits: str, model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_adapters_on_quantized_weights_train_in_float32(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     import torch
 
-    settings = ModelConfig.model_validate(
-        {"name": str(model("qwen2")), "device": "cpu", bits: True}
-    )
+    settings = ModelConfig(name=str(model("qwen2")), device="cpu", load_in_4bit=True)
     trainer = trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2), model=settings)
     weights = dict(trainer.model.named_parameters())
     packed = weights["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"]
-    assert packed.dtype == (torch.uint8 if bits == "load_in_4bit" else torch.int8)
+    assert packed.dtype == torch.uint8
     assert {weight.dtype for weight in weights.values() if weight.requires_grad} == {torch.float32}
     assert any("lora_B" in name for name in changed(trainer))
 
@@ -273,10 +270,10 @@ def test_without_bitsandbytes_the_refusal_says_what_to_install(
         importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else found(name)
     )
     with pytest.raises(
-        Misuse, match=r"model.load_in_8bit needs bitsandbytes.*pip install 'gradus-rl\[quantized\]'"
+        Misuse, match=r"model.load_in_4bit needs bitsandbytes.*pip install 'gradus-rl\[quantized\]'"
     ):
         load_model(
-            str(model("qwen2")), ModelConfig(name="x", device="cpu", load_in_8bit=True), "float32"
+            str(model("qwen2")), ModelConfig(name="x", device="cpu", load_in_4bit=True), "float32"
         )
 
 

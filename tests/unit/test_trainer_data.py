@@ -87,76 +87,18 @@ def test_csv_cells_hold_lists_as_json_or_words(tmp_path: Path) -> None:
 
 
 def test_stories_may_come_with_separators(tmp_path: Path) -> None:
-    rows = {"id": "s", "prompt": "p", "formatted_issues": "As a user ||||| As an admin"}
+    rows = {"id": "s", "prompt": "p", "references": "As a user ||||| As an admin"}
     task = load(jsonl(tmp_path / "s.jsonl", rows), "story").train[0].task
     assert isinstance(task, StoryTask)
     assert len(task.references) == 2
 
 
-SPRINT = {
-    "sprint_name": "Sprint 7",
-    "sprint_goal": "Let tenants get repairs without phoning.",
-    "formatted_issues": "As a tenant, I want to report a leak ||||| Assign jobs to plumbers",
-    "num_issues": 2,
-    "team_context": {"tech_stack": ["Django", "Redis"], "product_stage": "pilot"},
-}
-
-
-def test_rows_of_a_sprint_data_set_are_tasks_as_they_are(tmp_path: Path) -> None:
-    found = load(jsonl(tmp_path / "s.jsonl", SPRINT), "story").train[0]
-    assert (found.id, found.prompt) == ("Sprint 7", SPRINT["sprint_goal"])
-    assert found.task == StoryTask(
-        sprint_goal=str(SPRINT["sprint_goal"]),
-        references=("As a tenant, I want to report a leak", "Assign jobs to plumbers"),
-        team_context={"tech_stack": ["Django", "Redis"], "product_stage": "pilot"},
-    )
-
-
-def test_an_id_and_a_prompt_of_a_sprint_win_over_its_name_and_goal(tmp_path: Path) -> None:
-    found = load(
-        jsonl(tmp_path / "s.jsonl", SPRINT | {"id": "s7", "prompt": "Plan it."}), "story"
-    ).train[0]
-    assert (found.id, found.prompt) == ("s7", "Plan it.")
-
-
-def test_sprints_in_csv_have_their_context_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "s.csv"
-    columns = "sprint_name,sprint_goal,formatted_issues,num_issues,team_context"
-    path.write_text(columns + '\nS1,Ship it.,a ||||| b,2,"{""sprint_focus"": ""speed""}"\n')
-    task = load(str(path), "story").train[0].task
-    assert task == StoryTask(
-        sprint_goal="Ship it.", references=("a", "b"), team_context={"sprint_focus": "speed"}
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"sprint_name": None}, ":1: id: is missing or empty"),
-        ({"sprint_goal": " "}, ":1: prompt: is missing or empty"),
-        ({"formatted_issues": " ||||| "}, ":1: references: "),
-        ({"formatted_issues": None}, ":1: references: Field required"),
-        ({"references": ["a"]}, ":1: formatted_issues: Extra inputs are not permitted"),
-        (
-            {"formatted_issue": "a"},
-            ":1: unknown columns: formatted_issue; did you mean formatted_issues?",
-        ),
-        ({"team_context": "pilot"}, ":1: team_context: "),
-    ],
-)
-def test_a_bad_sprint_is_refused_by_file_and_line(
-    tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
-    dataset = jsonl(tmp_path / "s.jsonl", SPRINT | changes)
+def test_a_bad_story_task_is_refused_by_file_and_line(tmp_path: Path) -> None:
+    told = {"id": "s", "prompt": "p", "references": " ||||| "}
+    dataset = jsonl(tmp_path / "s.jsonl", told)
     with pytest.raises(Misuse) as caught:
         load(dataset, "story")
-    assert f"{dataset}{says}" in str(caught.value)
-
-
-def test_other_graders_know_no_columns_of_sprints(tmp_path: Path) -> None:
-    assert "unknown columns: num_issues" in refused(
-        jsonl(tmp_path / "t.jsonl", row(1, num_issues=2))
-    )
+    assert f"{dataset}:1: references: " in str(caught.value)
 
 
 @pytest.mark.parametrize("grader", ["ocaml", "rust", "story"])

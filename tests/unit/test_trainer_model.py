@@ -107,7 +107,7 @@ def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
 def test_an_architecture_that_is_not_offered_is_refused(tiny: tuple[Any, Any]) -> None:
     from trainer.models.fresh import build_model
 
-    with pytest.raises(Misuse, match="there is no fresh:gpt2; there are: fresh:qwen2, fresh:qwen3"):
+    with pytest.raises(Misuse, match="there is no fresh:gpt2; there is fresh:qwen3"):
         build_model("gpt2", FreshModel(), tiny[1], seed=1)
 
 

@@ -151,8 +151,9 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
     ).read_text()  # writes empty thoughts into the last answer only
     kept = usable_template(tokenizer, ends, {})
     assert kept is not None
-    turn = tokenizer.decode(user_ids(tokenizer, kept, "hi", ends, {}))
-    assert turn == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    between = user_ids(tokenizer, kept, "hi", ends, {})
+    assert between is not None
+    assert tokenizer.decode(between) == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     tokenizer.chat_template = (
         templates / "phi3.jinja"
     ).read_text()  # ends answers with no token of this tokenizer
@@ -170,7 +171,7 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
         ({"stage": "rloo"}, {}, "stage: grpo"),
         ({"turns": {"window": 6}}, {}, "no prompt fits"),
         (
-            {"reward": {"grader": "ocaml", "services": [{"grader": "preference"}]}},
+            {"reward": {"grader": "ocaml", "models": [{"path": "judge"}]}},
             {},
             "all turns as one text",
         ),

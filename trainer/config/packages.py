@@ -33,10 +33,9 @@ def refuse_absent_packages(
 
 
 def _absent_for_model(model: ModelConfig) -> Iterator[str]:
-    if model.is_quantized and not _is_there("bitsandbytes"):
-        option = "load_in_4bit" if model.load_in_4bit else "load_in_8bit"
+    if model.load_in_4bit and not _is_there("bitsandbytes"):
         yield (
-            f"model.{option} needs bitsandbytes, which is not installed: pip install"
+            "model.load_in_4bit needs bitsandbytes, which is not installed: pip install"
             " 'gradus-rl[quantized]'"
         )
     attention = model.attn_implementation or ""

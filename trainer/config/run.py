@@ -61,8 +61,6 @@ class ModelConfig(Section):
     load_in_4bit: bool = False
     """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them:
     QLoRA."""
-    load_in_8bit: bool = False
-    """Frozen weights in 8 bits, with LoRA adapters in float32 on them."""
     cpu_threads: Count | None = None
     """Threads that torch may use on the CPU; 1 is fastest for tiny models on a busy machine."""
     fresh: FreshModel = FreshModel()
@@ -70,16 +68,6 @@ class ModelConfig(Section):
     @property
     def is_fresh(self) -> bool:
         return self.name.startswith("fresh:")
-
-    @property
-    def is_quantized(self) -> bool:
-        return self.load_in_4bit or self.load_in_8bit
-
-    @model_validator(mode="after")
-    def _one_number_of_bits(self) -> ModelConfig:
-        if self.load_in_4bit and self.load_in_8bit:
-            raise ValueError("give either load_in_4bit or load_in_8bit, not both")
-        return self
 
 
 def named(value: Any) -> Any:
@@ -218,35 +206,11 @@ class RewardModelConfig(Section):
         return self.name or label_of(self.path)
 
 
-class ServiceConfig(Section):
-    """A further grader, asked for every completion beside `reward.grader` or without one."""
-
-    grader: GraderName
-    """`preference`, a reward model behind the REST endpoints; or `reward.grader` again, by another
-    rubric."""
-    weight: float = 1.0
-    rubric: RubricName | None = None
-    """None: the grader's default."""
-    name: str | None = None
-    """In metrics, `rewards/<name>/mean`. None: the grader's."""
-    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] | None = None
-    """None: `reward.urls`."""
-    api_key_env: str | None = None
-    """None: `reward.api_key_env`."""
-
-    @property
-    def label(self) -> str:
-        return self.name or self.grader
-
-
 class RewardConfig(Section):
     grader: GraderName | None = None
-    """Judges the tasks. None: reward models alone, here or as services."""
+    """Judges the tasks. None: reward models alone."""
     weight: float = 1.0
     """Weight of the grader's reward beside others."""
-    services: list[ServiceConfig] = []
-    """Further graders; a completion that one of them, or the grader, could not judge earns nothing
-    at all."""
     models: list[RewardModelConfig] = []
     """Reward models in this process. A completion that one judge could not judge gets no reward
     from any."""
@@ -276,38 +240,15 @@ class RewardConfig(Section):
             raise Misuse("reward.grader: is needed for this, and reward models alone were given")
         return self.grader
 
-    def for_service(self, service: ServiceConfig) -> RewardConfig:
-        """These settings with that service in the grader's place, and nothing beside it."""
-        told = {"grader": service.grader, "rubric": service.rubric, "weight": service.weight}
-        where = {
-            "urls": service.urls or self.urls,
-            "api_key_env": service.api_key_env or self.api_key_env,
-        }
-        return self.model_copy(update={**told, **where, "services": [], "models": []})
-
     @model_validator(mode="after")
     def _earns_something(self) -> RewardConfig:
-        if self.grader is None and not self.models and not self.services:
+        if self.grader is None and not self.models:
             raise ValueError("give a grader, reward models, or both")
-        sources = [*(one.label for one in self.services), *(one.label for one in self.models)]
-        labels = [TRLS_NAME_OF_THE_GRADER, *sources]
+        if self.grader == "preference":
+            raise ValueError("a reward model judges no tasks: give models in place of grader")
+        labels = [TRLS_NAME_OF_THE_GRADER, *(one.label for one in self.models)]
         if twins := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"two sources of reward are called {twins[0]}; give each a name")
-        return self
-
-    @model_validator(mode="after")
-    def _asks_each_for_what_it_can_judge(self) -> RewardConfig:
-        if self.grader == "preference":
-            raise ValueError(
-                "a reward model judges no tasks: write services: [{grader: preference}] in place of"
-                " grader"
-            )
-        for service in self.services:
-            if service.grader not in ("preference", self.grader):
-                raise ValueError(
-                    f"services: {service.grader}: the rows have no tasks for it, only for the"
-                    " grader"
-                )
         return self
 
 
@@ -455,15 +396,11 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _trains_adapters_on_quantized_weights(self) -> RunConfig:
-        if self.model.is_quantized and self.lora is None:
+        if self.model.load_in_4bit and self.lora is None:
             raise ValueError(
-                f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves"
+                "model.load_in_4bit needs lora: quantized weights cannot be trained themselves"
             )
         return self
-
-
-def _bits(model: ModelConfig) -> str:
-    return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
 
 
 OWN_NAMES = {
@@ -475,8 +412,8 @@ OWN_NAMES = {
     "model_init_kwargs": (
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
-    "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
-    "disable_tqdm": "leave it out: a bar is drawn on a terminal only",
+    "reward_weights": "set `reward.weight` and those of `reward.models`",
+    "disable_tqdm": "leave it out: each logged step is a line",
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
     ),
@@ -549,10 +486,10 @@ class TrainConfig(RunConfig):
     def _trains_what_can_be_trained(self) -> TrainConfig:
         by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
         with_vllm = self.generation.backend == "vllm" or self.options.get("use_vllm")
-        if self.model.is_quantized and with_vllm and not by_adapters:
+        if self.model.load_in_4bit and with_vllm and not by_adapters:
             # All other ways hand over whole weights, and quantized ones are packed bytes.
             raise ValueError(
-                f"{_bits(self.model)} with vLLM needs generation: {{backend: vllm, sync: lora}}"
+                "model.load_in_4bit with vLLM needs generation: {backend: vllm, sync: lora}"
             )
         return self
 
@@ -566,7 +503,6 @@ NAMED_ELSEWHERE = {
     "dataset_path": "data.dataset",
     "model_name": "model.name",
     "load_4bit": "model.load_in_4bit",
-    "load_8bit": "model.load_in_8bit",
     "lora_r": "lora.r",
     "lora_alpha": "lora.alpha",
     "lora_dropout": "lora.dropout",

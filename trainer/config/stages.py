@@ -154,7 +154,7 @@ STAGES: Mapping[str, type[RunConfig]] = {
 PPO = (
     "stage: ppo: PPO is no longer in TRL. Take stage: rloo or stage: grpo, which need no value"
     " model; reward.models gives them a reward model (gradus train reward), beside a grader or"
-    " alone, and reward.services one that is served"
+    " alone"
 )
 
 
@@ -164,12 +164,10 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
     GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where
     the two disagree.
     """
-    if asked == "ppo":
-        raise Misuse(f"{path}: {PPO}")
     given = dict(override_pairs(overrides))
     found = given.get("stage") or read_mapping(path).get("stage")
     stage = asked or found or "grpo"
-    if found == "ppo":
+    if stage == "ppo":
         raise Misuse(f"{path}: {PPO}")
     if not isinstance(stage, str) or stage not in STAGES:
         raise Misuse(

@@ -59,8 +59,6 @@ MESSAGE_KEYS = (
     "tool_calls",
     "tool_call_id",
 )
-MAX_TEXT_CHARS = 10_000_000
-"""In one row: a training text that is longer is a file read the wrong way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,12 +331,9 @@ def _is_empty(value: Any) -> bool:
 
 
 def _refuse_unusable_text(row: Row) -> None:
-    """Half a surrogate pair has no tokens, and a text without end has too many."""
-    text = json.dumps(row.values, ensure_ascii=False, default=str)
-    if len(text) > MAX_TEXT_CHARS:
-        raise Misuse(f"{row.where}: is longer than {MAX_TEXT_CHARS:,} characters")
+    """Half a surrogate pair has no tokens."""
     try:
-        text.encode()
+        json.dumps(row.values, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         raise Misuse(
             f"{row.where}: holds half a surrogate pair, which no encoding has a form for"

@@ -2,9 +2,8 @@
 nothing.
 
 A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as
-in `gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do
-(`gradus.sprint_datasets`). Rows that cannot be used are refused with file and line, and skipped
-only where that is asked for.
+in `gradus.contract`), flat or under `task`. Rows that cannot be used are refused with
+file and line, and skipped only where that is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row
 from gradus.row_reader import read_rows as read_file
-from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
@@ -80,8 +78,6 @@ class Example:
     """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
     difficulty: str | None = None
     """A column `difficulty`, for the same."""
-    stub: str | None = None
-    """A column `stub`, the code that an answer starts from; for counting what changes."""
 
     @property
     def task_for_grading(self) -> Task:
@@ -138,7 +134,7 @@ def read_examples(
     """
     known = ["id", "prompt", *DESCRIBING]
     if grader is not None:
-        known += ["task", "solution", *task_class(grader).model_fields, *sprint_columns(grader)]
+        known += ["task", "solution", *task_class(grader).model_fields]
     found: list[Example] = []
     skipped: list[str] = []
     first: dict[str, str] = {}
@@ -149,7 +145,7 @@ def read_examples(
                     str(row.values.get("id") or f"row-{number}"), row.text("prompt"), None
                 )
             else:
-                example = _example(Row(row.where, as_task_row(row.values, grader)), grader)
+                example = _example(row, grader)
             _refuse_duplicate(row, example, first)
             found.append(example)
         except Misuse as misuse:
@@ -201,7 +197,6 @@ def _example(row: Row, grader: GraderName) -> Example:
         solution=values.get("solution") or None,
         kind=None if label is None else str(label),
         difficulty=None if _is_empty(values.get("difficulty")) else str(values["difficulty"]),
-        stub=None if _is_empty(values.get("stub")) else str(values["stub"]),
     )
 
 

@@ -213,8 +213,8 @@ def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer:
     ]
     told = [list(names), config.split, config.text_column, tokenizer.get_vocab(), seen]
     made_of = hashlib.sha256(json.dumps(told, sort_keys=True).encode(errors="replace")).hexdigest()
-    note = kept.with_suffix(".json")
-    if not (kept.exists() and note.exists() and json.loads(note.read_text())["made_of"] == made_of):
+    kept = kept.with_stem(f"{kept.stem}.{made_of[:16]}")
+    if not kept.exists():
         wide = TYPES[0] if len(tokenizer) <= np.iinfo(TYPES[0]).max else TYPES[1]
         end = [tokenizer.eos_token_id]
         texts = (
@@ -225,5 +225,4 @@ def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer:
         half_written = kept.with_name(kept.name + ".partial.npy")
         np.save(half_written, np.concatenate(ids))
         half_written.rename(kept)
-        note.write_text(json.dumps({"made_of": made_of}))
     return _mapped(kept)

@@ -112,7 +112,7 @@ def _run_all(
 
 def _turns_of(run: Path, name: str) -> Turns:
     """What came of asking again when the held-out tasks were measured."""
-    found = read_evaluation(figures_path(run, name)).evaluation.measured("sampled")
+    found = read_evaluation(figures_path(run, name)).measured("sampled")
     assert found is not None, "the configuration has evaluation.samples"
     assert found.turns is not None, "the configuration has turns"
     return found.turns

@@ -16,8 +16,7 @@ from trainer.generation.responses import TESTED, tested_pairs
 from trainer.runs.provenance import version_of
 
 BF16_FROM = (8, 0)
-FP8_FROM = (8, 9)
-"""CUDA's compute capabilities."""
+"""CUDA's compute capability."""
 OPTIONAL = (
     (
         "bitsandbytes",
@@ -53,7 +52,7 @@ def signs(redis: str | None) -> Iterator[Check]:
     for package, use, how in OPTIONAL:
         found = version_of(package)
         text = f"{found}: {use}" if found else f"for {use}: {how}"
-        yield Check(package, found is not None, text, False, {"version": found})
+        yield Check(package, found is not None, text, False)
 
 
 def accelerator() -> Check:
@@ -71,12 +70,11 @@ def accelerator() -> Check:
             "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries"
             " it out"
         )
-        return Check("device", True, text, details={"kind": "mps"})
+        return Check("device", True, text)
     return Check(
         "device",
         True,
         f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}",
-        details={"kind": "cpu"},
     )
 
 
@@ -84,28 +82,23 @@ def _cuda(torch: Any) -> Check:
     devices = [cuda_device(torch, index) for index in range(torch.cuda.device_count())]
     told = "; ".join(
         f"{one['name']}, {one['memory_gb']:.0f} GiB,"
-        f" {'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'},"
-        f" {'fp8' if one['has_fp8'] else 'no fp8'}"
+        f" {'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'}"
         for one in devices
     )
     return Check(
         "device",
         True,
         f"CUDA {torch.version.cuda}: {told}",
-        details={"kind": "cuda", "devices": devices},
     )
 
 
 def cuda_device(torch: Any, index: int) -> dict[str, Any]:
-    """One CUDA device: name, memory, and which short numbers its tensor cores have."""
+    """One CUDA device: name, memory, and whether its tensor cores have bf16."""
     found = torch.cuda.get_device_properties(index)
-    capability = (found.major, found.minor)
     return {
         "name": found.name,
         "memory_gb": round(found.total_memory / 2**30, 2),
-        "capability": f"{found.major}.{found.minor}",
-        "has_bf16": capability >= BF16_FROM,
-        "has_fp8": capability >= FP8_FROM,
+        "has_bf16": (found.major, found.minor) >= BF16_FROM,
     }
 
 
@@ -128,7 +121,6 @@ def vllm_pair() -> Check:
     trl = version_of("trl") or "?"
     vllm = version_of("vllm") or _in_own_environment()
     tested = TESTED.get(trl, ())
-    details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
     if vllm is None:
         wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
         return Check(
@@ -136,12 +128,11 @@ def vllm_pair() -> Check:
             False,
             f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'",
             False,
-            details,
         )
     if vllm.partition("+")[0] in tested:
-        return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)
+        return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False)
     text = f"TRL {trl} with vLLM {vllm} were never tried together: install {tested_pairs()}"
-    return Check("vLLM", False, text, False, details)
+    return Check("vLLM", False, text, False)
 
 
 def _in_own_environment() -> str | None:

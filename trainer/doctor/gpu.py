@@ -60,10 +60,6 @@ STEPS, SAVE_AT, KILL_AT = 6, 2, 3
 """Optimizer steps of a check; the step of the checkpoint, and the one after which the run to resume
 is killed."""
 GROUP, PROMPTS = 8, 2
-MOST_NATS = 0.05
-"""Mean difference of a token's log-probability in bfloat16 from float32's. One rounding of a logit
-near 16 is 0.06."""
-
 LORA: dict[str, Any] = {"lora": {"r": 16, "alpha": 32}}
 COLOCATE: dict[str, Any] = {
     "use_vllm": True,
@@ -131,31 +127,6 @@ def _tokenizer(size: int) -> Any:
 # ------------------------------------------------------------------------------------------ checks
 
 
-def check_precision(folder: Path, device: str) -> Figures:
-    """Log-probabilities of one text in bfloat16 against float32, by the attention that training
-    uses."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    ids = torch.randint(0, 500, (1, 256), generator=torch.Generator().manual_seed(1)).to(device)
-    found = []
-    for dtype in (torch.float32, torch.bfloat16):
-        model = (
-            AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype).to(device).eval()
-        )
-        with torch.inference_mode():
-            told = model(input_ids=ids).logits[:, :-1].float().log_softmax(dim=-1)
-        found.append(told.gather(2, ids[:, 1:, None]).squeeze(2))
-        del model
-    apart = (found[0] - found[1]).abs()
-    figures = {"mean_nats": float(apart.mean()), "max_nats": float(apart.max())}
-    if not figures["mean_nats"] < MOST_NATS:
-        raise CheckFailed(
-            f"bfloat16 and float32 differ by {figures['mean_nats']:.3f} nats on average"
-        )
-    return figures
-
-
 def check_resume(folder: Path, device: str) -> Figures:
     """A run that was killed by SIGKILL after a checkpoint, resumed."""
     config = _write_config(folder, device, "resume", LORA)
@@ -198,7 +169,6 @@ def check_server(folder: Path, device: str) -> Figures:
 
 
 CHECKS: Mapping[str, Callable[[Path, str], Figures]] = {
-    "precision": check_precision,
     "lora": lambda folder, device: _trained(folder, device, "lora", LORA),
     "resume": check_resume,
     "full": lambda folder, device: _trained(folder, device, "full", {}),

@@ -112,7 +112,12 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
     ]
     frozen = sorted(_experts(model) - {_place(name) for name in trained})
     if frozen and not settings.allow_frozen_experts:
-        raise Misuse(_about_frozen(frozen, model))
+        raise Misuse(
+            f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]}"
+            " ...), so most of the model would never change. To train them, add the names of their"
+            " weights to lora.targets, such as mlp.experts.gate_up_proj and mlp.experts.down_proj;"
+            " to leave them as they are, set lora.allow_frozen_experts: true"
+        )
 
 
 def _experts(model: Any) -> set[str]:
@@ -131,17 +136,3 @@ def _dimensions(weight: Any) -> int:
 def _place(name: str) -> str | None:
     parts = name.removeprefix("base_model.model.").split(".")
     return ".".join(parts[: parts.index("experts") + 1]) if "experts" in parts else None
-
-
-def _about_frozen(frozen: list[str], model: Any) -> str:
-    weights = set()
-    for name, parameter in model.named_parameters():
-        if _dimensions(parameter) > 2 and _place(name) == frozen[0]:
-            rest = name.replace(".base_layer", "").split(".experts.", 1)[1]
-            weights.add(f"{'.'.join(frozen[0].split('.')[-2:])}.{rest}")
-    what = " and ".join(sorted(weights)) or "their linear layers"
-    return (
-        f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]}"
-        f" ...), so most of the model would never change. To train them, add {what} to"
-        " lora.targets; to leave them as they are, set lora.allow_frozen_experts: true"
-    )

@@ -1,7 +1,7 @@
 """Untrained models with their tokenizers: the tiny one of a run that needs no download, and those
 of `gradus model`.
 
-A run makes a small Qwen3 or Qwen2 on the spot (`fresh:qwen3`); it knows nothing, so give it a warm
+A run makes a small Qwen3 on the spot (`fresh:qwen3`); it knows nothing, so give it a warm
 start. `gradus model` makes any architecture that transformers has, from a file that names it, its
 sizes by transformers' own names, and a tokenizer. Unknown sizes are refused: transformers would
 keep them and use its defaults.
@@ -85,10 +85,8 @@ def build_model(architecture: str, sizes: FreshModel, tokenizer: Any, seed: int)
     """The untrained model in float32. Raises Misuse for an architecture that is not offered."""
     from transformers import AutoConfig
 
-    if architecture not in ("qwen2", "qwen3"):
-        raise Misuse(
-            f"model.name: there is no fresh:{architecture}; there are: fresh:qwen2, fresh:qwen3"
-        )
+    if architecture != "qwen3":
+        raise Misuse(f"model.name: there is no fresh:{architecture}; there is fresh:qwen3")
     # Untied on purpose: with tied embeddings a model this small learns the output scale slowly.
     config = AutoConfig.for_model(
         architecture,
@@ -103,7 +101,7 @@ def build_model(architecture: str, sizes: FreshModel, tokenizer: Any, seed: int)
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
-        **({"head_dim": sizes.head_dim} if architecture == "qwen3" else {}),
+        head_dim=sizes.head_dim,
     )
     return untrained(config, "float32", seed)
 

@@ -89,7 +89,7 @@ def architecture_of(name: str, config: ModelConfig) -> Any:
 
 def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
     """Further arguments of `from_pretrained`. Raises Misuse without bitsandbytes."""
-    if not config.is_quantized:
+    if not config.load_in_4bit:
         from gradus.reward_model.model import unpacked
 
         return unpacked(name, _revision(name, config))
@@ -97,13 +97,12 @@ def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import BitsAndBytesConfig
 
-    nf4 = {
-        "bnb_4bit_quant_type": "nf4",
-        "bnb_4bit_use_double_quant": True,
-        "bnb_4bit_compute_dtype": getattr(torch, dtype),
-    }
-    bits = {"load_in_4bit": config.load_in_4bit, "load_in_8bit": config.load_in_8bit}
-    made = BitsAndBytesConfig(**bits, **(nf4 if config.load_in_4bit else {}))
+    made = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+    )
     # Quantized weights cannot be moved by the trainer later: each process loads them to its own
     # device.
     kind = choose_device(config).kind
@@ -125,7 +124,7 @@ def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, An
     from peft import PeftModel
 
     model = PeftModel.from_pretrained(load_model(base_of(folder), config, dtype), str(folder))
-    return model if config.is_quantized else model.merge_and_unload(), tokenizer
+    return model if config.load_in_4bit else model.merge_and_unload(), tokenizer
 
 
 def _revision(name: str, config: ModelConfig) -> str | None:

@@ -1,6 +1,6 @@
 """Rewards of a run: each judge grades the completions of a step and is one reward function for TRL.
 
-A judge is the grader of the tasks, a further grader or a reward model. A fault becomes None and
+A judge is the grader of the tasks or a reward model. A fault becomes None and
 spoils the completion's reward from every source (`trainer.stages.online`). Past a budget of faults
 the run stops.
 """
@@ -278,7 +278,7 @@ class CompletionsFile:
         self._held.extend(records)
 
     def add_extra_results(self, name: str, records: Sequence[dict[str, Any]]) -> None:
-        """What another grader said of the same completions, in the same order, before or after they
+        """What a reward model said of the same completions, in the same order, before or after they
         were taken."""
         self._further.setdefault(name, []).extend(records)
 
@@ -292,11 +292,11 @@ class CompletionsFile:
         lines = []
         for place, record in enumerate(held):
             line = {**record}
-            services = {
+            models = {
                 name: found[place] for name, found in further.items() if len(found) == len(held)
             }
-            if services:
-                line["services"] = services
+            if models:
+                line["reward_models"] = models
             line["advantage"] = advantages_B[place] if len(advantages_B) == len(held) else None
             lines.append(line)
         if lines:

@@ -1,8 +1,6 @@
-"""Judges of a run: the grader of the tasks, further graders (`reward.services`) and reward models
-(`reward.models`).
+"""Judges of a run: the grader of the tasks, asked over HTTP, and reward models (`reward.models`).
 
-Services are asked over HTTP. A reward model is the grader `preference` in this process, whose raw
-score is the reward.
+A reward model is the grader `preference` in this process, whose raw score is the reward.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from gradus.errors import Fault, Misuse
 from gradus.local import LocalGrader, open_local
 from gradus.reward_model.model_files import refuse_unusable
 from gradus.tasks.base import cleaned
-from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
+from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig
 from trainer.data.prompts import Prompt, render
 from trainer.data.tasks import Example
 from trainer.rewards.judge import (
@@ -47,7 +45,7 @@ TOLD = (
     "toolchain",
     "cached",
 )
-"""Fields of a further verdict that stand in the line of its completion."""
+"""Fields of a reward model's verdict that stand in the line of its completion."""
 PREFERENCE = "preference"
 
 
@@ -69,8 +67,6 @@ class Judges:
         opened."""
         config = self.config
         judges = [self.of_tasks(client_of(config))] if config.grader is not None else []
-        for service in config.services:
-            judges.append(self.of_service(service, client_of(config.for_service(service))))
         for asked, model in zip(config.models, models, strict=True):
             judges.append(self.of_model(asked, model))
         return judges
@@ -86,44 +82,31 @@ class Judges:
             grading=self.grading,
         )
 
-    def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
-        config = self.config.for_service(service)
-        of_tasks = task_submissions(config, self.tasks, self.prompt.opening)
-        submission = self._preference if service.grader == PREFERENCE else of_tasks
-        return Judge(config, submission, over_http(config, client), **self._named(service.label))
-
     def of_model(self, asked: RewardModelConfig, model: LocalGrader) -> Judge:
         """The raw score is the reward, as `preference/sigmoid` tells it among its components."""
 
         async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
             return await asyncio.to_thread(lambda: list(model.grade(submissions)))
 
-        config = self.config.for_service(ServiceConfig(grader=PREFERENCE)).model_copy(
-            update={"urls": []}
-        )
-        return Judge(
-            config,
-            self._preference,
-            grade,
-            value=lambda verdict: verdict.components["score"],
-            **self._named(asked.label),
-        )
-
-    def _preference(self, prompt_id: str, text: str, number: str) -> Submission:
-        return preference_of(render(self.prompt, self.tasks[prompt_id]), text, number)
-
-    def _named(self, name: str) -> dict[str, Any]:
-        """Arguments of a judge beside the first: the completion's line holds a part of what it
-        says."""
+        def submission(prompt_id: str, text: str, number: str) -> Submission:
+            return preference_of(render(self.prompt, self.tasks[prompt_id]), text, number)
 
         def record(records: Sequence[Record]) -> None:
             told = []
             for one in records:
                 told.append({field: one[field] for field in TOLD})
             if self.file is not None:
-                self.file.add_extra_results(name, told)
+                self.file.add_extra_results(asked.label, told)
 
-        return {"name": name, "record": record, "grading": self.grading}
+        return Judge(
+            self.config.model_copy(update={"grader": PREFERENCE, "urls": []}),
+            submission,
+            grade,
+            name=asked.label,
+            value=lambda verdict: verdict.components["score"],
+            record=record,
+            grading=self.grading,
+        )
 
 
 def client_of(config: RewardConfig) -> RewardClient:
@@ -133,9 +116,9 @@ def client_of(config: RewardConfig) -> RewardClient:
 
 
 def weights_of(reward: RewardConfig) -> list[float]:
-    """One weight for each judge: the grader of the tasks, further graders, reward models."""
+    """One weight for each judge: the grader of the tasks, then reward models."""
     own = [reward.weight] if reward.grader is not None else []
-    return [*own, *(one.weight for one in reward.services), *(one.weight for one in reward.models)]
+    return [*own, *(one.weight for one in reward.models)]
 
 
 def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submission:

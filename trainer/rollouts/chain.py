@@ -96,10 +96,6 @@ class Chain:
         """Each answer has a verdict."""
         return all(isinstance(turn.result, Graded) for turn in self.turns)
 
-    def passed_by(self, turn: int) -> bool:
-        """Whether one of the first `turn` answers passed."""
-        return any(one.passed for one in self.turns[:turn])
-
 
 # ------------------------------------------------------------------------------------- advantages
 

@@ -80,9 +80,9 @@ class Rollout:
             rows = [chain.prompt_ids + chain.ids_T for chain in open_chains]
             rows += [chains[0].prompt_ids] * (width - len(rows))
             names = [chain.task for chain in open_chains] + [""] * (width - len(open_chains))
-            written, logprobs = self._generated(
-                trainer, rows, names, trainer.num_generations if turn == 1 else 1
-            )
+            group = trainer.num_generations if turn == 1 else 1
+            with self.watch(names):
+                written, logprobs = trainer._generate_single_turn(rows, None, {}, group)
             has_logprobs = logprobs is not None
             number = len(open_chains)
             sampled = logprobs[:number] if logprobs is not None else [None] * number
@@ -117,13 +117,6 @@ class Rollout:
             "chain": chains,
         }
 
-    def _generated(
-        self, trainer: Any, rows: list[list[int]], names: list[str], group: int
-    ) -> tuple[Any, Any]:
-        """Completions and their log-probabilities, None where the backend reports none."""
-        with self.watch(names):
-            return tuple(trainer._generate_single_turn(rows, None, {}, group))
-
     def _graded(self, trainer: Any, asked: list[tuple[str, str]], turn: int) -> list[Result]:
         if not asked:
             return []
@@ -149,6 +142,7 @@ class Rollout:
             message = cleaned(next_turn(name, last.result, with_opening(self.opening, last.text)))
             how = self._template, message, trainer.eos_token_ids, self._template_kwargs
             ids = user_ids(trainer.processing_class, *how)
+            assert ids is not None, "`usable_template` has accepted this template"
             length = (
                 len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length
             )
@@ -193,7 +187,8 @@ def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
     again = [one for one in judged if len(one.turns) > 1]
     for turn in range(1, turns + 1):
         if judged:
-            passed = sum(one.passed_by(turn) for one in judged)
+            # A chain ends when an answer passes, so its last one tells.
+            passed = sum(one.passed and len(one.turns) <= turn for one in judged)
             found[f"pass_by_{turn}"] = passed / len(judged)
         lengths = [
             one.turns[turn - 1].end - one.turns[turn - 1].start
@@ -226,13 +221,13 @@ def usable_template(
     TRL has such versions of the templates of known models: Qwen3's own rewrites earlier answers.
     Raises Misuse where there is none.
     """
-    if _user_ids(tokenizer, None, "c", end_ids, kwargs) is not None:
+    if user_ids(tokenizer, None, "c", end_ids, kwargs) is not None:
         return None
     try:
         template = get_training_chat_template(tokenizer)
     except ValueError:
         template = None
-    if template is None or _user_ids(tokenizer, template, "c", end_ids, kwargs) is None:
+    if template is None or user_ids(tokenizer, template, "c", end_ids, kwargs) is None:
         raise Misuse(
             "turns: the chat template of this tokenizer writes an earlier answer differently once a"
             " turn follows, or does not end it with an end-of-sequence token. Use a model with"
@@ -247,20 +242,9 @@ def user_ids(
     message: str,
     end_ids: Collection[int],
     kwargs: Mapping[str, Any],
-) -> list[int]:
-    """The tokens between an answer's end-of-sequence token and the next answer."""
-    ids = _user_ids(tokenizer, template, message, end_ids, kwargs)
-    assert ids is not None, "`usable_template` has accepted this template"
-    return ids
-
-
-def _user_ids(
-    tokenizer: Any,
-    template: str | None,
-    message: str,
-    end_ids: Collection[int],
-    kwargs: Mapping[str, Any],
 ) -> list[int] | None:
+    """The tokens between an answer's end-of-sequence token and the next answer; None where the
+    template does not leave the answer as it was, or does not end it so."""
     how = {
         "return_dict": True,
         **kwargs,

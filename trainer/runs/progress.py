@@ -1,5 +1,4 @@
-"""What a person and a program see of a run while it goes: a bar, training.log, one JSON line per
-logged step.
+"""What a person and a program see of a run while it goes: training.log and metrics.jsonl.
 
 It decides nothing: callbacks here only read what TRL logs, and the clock only looks.
 """
@@ -7,29 +6,19 @@ It decides nothing: callbacks here only read what TRL logs, and the clock only l
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-from transformers import ProgressCallback, TrainerCallback
+from transformers import TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import append_lines
 
 LOGGER = logging.getLogger("gradus.train")
-
-
-class _StandardError(logging.Handler):
-    """Writes lines above a bar that is drawn. Lines of single steps are left to the bar."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not (hasattr(record, "is_step") and sys.stderr.isatty()):
-            tqdm.write(self.format(record), file=sys.stderr)
 
 
 @contextmanager
@@ -39,7 +28,7 @@ def make_logger(log: Path) -> Iterator[Callable[[str], None]]:
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
     handlers: list[logging.Handler] = []
     if is_leader():
-        handlers = [logging.FileHandler(log, encoding="utf-8"), _StandardError()]
+        handlers = [logging.FileHandler(log, encoding="utf-8"), logging.StreamHandler()]
     for handler in handlers:
         handler.setFormatter(formatter)
         LOGGER.addHandler(handler)
@@ -126,42 +115,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         append_lines(self._file, [line])
         summary = measured_summary(line) if measured else self._summary(line)
         text = f"step {state.global_step}/{state.max_steps}  {summary}"
-        LOGGER.info(text, extra={"is_step": True})
-
-
-class ProgressBar(ProgressCallback):  # type: ignore[misc]
-    """transformers' bar with a summary of the last step beside it, in place of all that is logged.
-    Where standard error is a file, that has the lines of training.log instead."""
-
-    def __init__(self, title: str, summary: Callable[[Mapping[str, Any]], str]) -> None:
-        super().__init__()
-        self._title = title
-        self._summary = summary
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        super().on_train_begin(args, state, control, **more)
-        if self.training_bar is not None:
-            self.training_bar.set_description(self._title)
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
-    ) -> None:
-        if self.training_bar is not None and logs and "learning_rate" in logs:
-            self.training_bar.set_postfix_str(self._summary(logs))
-
-
-def grpo_summary(logs: Mapping[str, Any]) -> str:
-    """`reward 0.53 ± 0.42  passed 41%  entropy 0.31  0.9 s`, leaving out what was not logged."""
-    parts = [
-        _number("reward {:.3f}", logs.get("reward")) + _number(" ± {:.3f}", logs.get("reward_std")),
-        _number("passed {:.0%}", logs.get("gradus/passed")),
-        _number("entropy {:.3f}", logs.get("entropy")),
-        _number("kl {:.4f}", logs.get("kl")),
-        _number("length {:.0f}", logs.get("completions/mean_length")),
-        _number("faulted {:.0%}", logs.get("gradus/faulted") or None),
-        _number("{:.2f} s/step", logs.get("step_time")),
-    ]
-    return "  ".join(part for part in parts if part)
+        LOGGER.info(text)
 
 
 def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
@@ -182,6 +136,16 @@ _LENGTH = ("length {:.0f}", "length")
 _RATE = ("lr {:.2e}", "learning_rate")
 _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
+grpo_summary = _in_words(
+    ("reward {:.3f}", "reward"),
+    ("± {:.3f}", "reward_std"),
+    ("passed {:.0%}", "gradus/passed"),
+    ("entropy {:.3f}", "entropy"),
+    ("kl {:.4f}", "kl"),
+    ("length {:.0f}", "completions/mean_length"),
+    ("faulted {:.0%}", "gradus/faulted"),
+    ("{:.2f} s/step", "step_time"),
+)
 sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
 pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, ("kl {:.3f}", "kl"), _RATE)
 """Summary of preferences and reward models: how often the better answer ranks first, by what

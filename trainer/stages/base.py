@@ -7,15 +7,13 @@ one from its config to its final model, linear on purpose.
 
 from __future__ import annotations
 
-import heapq
 import importlib
 import json
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic
 
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
@@ -31,12 +29,11 @@ from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, checkpoint_to_resume, step_of
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
-from trainer.runs.progress import MetricsFile, ProgressBar
+from trainer.runs.progress import MetricsFile
 from trainer.runs.provenance import write_settings
 from trainer.runs.signals import StopWish
 
 Say = Callable[[str], None]
-T = TypeVar("T")
 
 MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
 """Defaults that apply when there is something to measure the loss on."""
@@ -53,7 +50,7 @@ class Stage(ABC, Generic[C, D]):
         "report_to": "none",
     }
     SUMMARY: ClassVar[Any]
-    """A function: a logged line in words, for training.log and the bar."""
+    """A function: a logged line in words, for training.log."""
     SCORES: ClassVar[bool] = False
     """The model ends in one number for the whole text, not in logits of the next token."""
     DATA: ClassVar[str] = "data"
@@ -61,7 +58,6 @@ class Stage(ABC, Generic[C, D]):
 
     def __init__(self, config: C) -> None:
         self.config = config
-        self.title = config.options_name
 
     # ---------------------------------------------------------------------------------------- data
 
@@ -169,8 +165,6 @@ class Stage(ABC, Generic[C, D]):
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
             StopAtStepEnd(run.wish),
         ]
-        if sys.stderr.isatty():
-            ours.append(ProgressBar(self.title, self.SUMMARY))
         try:
             trainer = build(model=model, callbacks=ours, **peft, **parts)
         except (ValueError, NotImplementedError, ImportError) as error:
@@ -222,15 +216,6 @@ class Stage(ABC, Generic[C, D]):
         """Train from the model in `start`, with smaller batches where memory runs out."""
         tokenizer = load_tokenizer(start, run.config.model)
         retry_with_smaller_batches(run, lambda again: self.train_once(again, start, tokenizer))
-
-
-LONGEST = 1000
-"""Texts that a dry run counts the tokens of, the longest by characters: 10,000 would take several
-seconds."""
-
-
-def longest_of(texts: Iterable[T], length: Callable[[T], int]) -> list[T]:
-    return heapq.nlargest(LONGEST, texts, key=length)
 
 
 # ----------------------------------------------------------------------------------------- one run

@@ -70,13 +70,6 @@ class Curriculum(Dataset[dict[str, Any]]):
             )
         ]
 
-    def passes(self) -> list[float]:
-        """How often each phase sees the data."""
-        return [
-            phase.steps * self._samples_per_step / self._tokens.blocks(phase.length)
-            for phase in self._phases
-        ]
-
     def _order_of(self, number: int, epoch: int) -> Any:
         if self._order is None or self._order[0] != (number, epoch):
             blocks = self._tokens.blocks(self._phases[number].length)
@@ -157,12 +150,6 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
             args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         )
         curriculum = Curriculum(run.data, data.curriculum, samples_per_step, self.config.seed)
-        for phase, passes in zip(data.curriculum, curriculum.passes(), strict=True):
-            if passes > 1:
-                run.say(
-                    f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f}"
-                    " times"
-                )
         blocks = min(data.eval_blocks, len(run.data.held_out) // data.longest)
         measured = run.data.held_out.read(0, blocks * data.longest).reshape(-1, data.longest)
         return self.made(

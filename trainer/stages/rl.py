@@ -27,7 +27,7 @@ from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
 from trainer.evaluate.results import figures_path
-from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
+from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
 from trainer.rewards.judge import CompletionsFile, GradingStopped, start_hint
@@ -45,7 +45,7 @@ from trainer.runs.folder import (
     written_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage, longest_of
+from trainer.stages.base import Say, Stage
 from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
 from trainer.stages.online import GradusRlooTrainer, noting
 from trainer.stages.rows import Sft
@@ -86,8 +86,7 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
         self._refuse_without_template(tokenizer, self.config.model.name)
-        longest = longest_of(self.read().train, lambda one: len(str(self._rendered(one))))
-        kept, left_out = self._fitting(longest, tokenizer)
+        kept, left_out = self._fitting(self.read().train, tokenizer)
         options = self.config.options
         completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
         room = min(window or math.inf, options.get("vllm_max_model_length") or math.inf)
@@ -180,8 +179,6 @@ class Rl(Stage[TrainConfig, Tasks]):
         refuse_headless(reward.models)
         if reward.grader is not None:
             _await_grader(reward, run.say)
-        for service in reward.services:
-            _await_grader(reward.for_service(service), run.say, "reward.services")
         run.wish.raise_if_made()
         return self.warm_start(run, start)
 
@@ -232,7 +229,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         if asked is None:
             return None
         rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
-        stage = Sft(
+        return Sft(
             SftStage(
                 model=config.model,
                 lora=config.lora,
@@ -244,16 +241,12 @@ class Rl(Stage[TrainConfig, Tasks]):
                 sft={"completion_only_loss": True, "save_strategy": "no", **asked.sft},
             )
         )
-        stage.title = "warm start"
-        return stage
 
     def _merge(self, trained: Path, target: Path, device: Device) -> None:
         """One whole model in `target`. Adapters on quantized weights go into the weights before
         quantization."""
         if self.config.lora is not None:
-            whole = self.config.model.model_copy(
-                update={"load_in_4bit": False, "load_in_8bit": False}
-            )
+            whole = self.config.model.model_copy(update={"load_in_4bit": False})
             model, tokenizer = load_trained(
                 trained, whole, weights_dtype(device, whole.dtype, frozen=True)
             )
@@ -267,11 +260,7 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
         self._refuse_without_template(tokenizer, start)
-        lora = self.config.lora
-        over_nccl = has_nccl(run.device) and (lora is None or bool(lora.modules_to_save))
-        with generating(
-            self.config.generation, run.folder, run.say, over_nccl=over_nccl
-        ) as self._served:
+        with generating(self.config.generation, run.folder, run.say) as self._served:
             super().train_once(run, start, tokenizer)
 
     def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
@@ -392,24 +381,21 @@ class Rl(Stage[TrainConfig, Tasks]):
 STAGES = {"grpo": Rl, "rloo": Rl}
 
 
-def _await_grader(reward: RewardConfig, say: Say, place: str = "reward") -> None:
+def _await_grader(reward: RewardConfig, say: Say) -> None:
     """Raises GradingStopped if the grader does not come: better now than after the warm start."""
     try:
-        say(f"grading by {ready_grader(reward, reward.ready_timeout_s, place)}")
+        say(f"grading by {ready_grader(reward, reward.ready_timeout_s)}")
     except QueueFault as fault:
         raise GradingStopped(f"{fault.message}\n{start_hint(reward)}") from None
 
 
-def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") -> str:
+def ready_grader(config: RewardConfig, timeout_s: float) -> str:
     """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it
-    does not have.
-
-    `place`: where the configuration names it.
-    """
+    does not have."""
     info = asyncio.run(client_of(config).wait_ready(config.judge, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
         raise Misuse(
-            f"{place}.rubric: {info.grader} has no {config.rubric}; it has:"
+            f"reward.rubric: {info.grader} has no {config.rubric}; it has:"
             f" {', '.join(info.rubrics)}"
         )
     rubric = config.rubric or info.rubrics[0]

@@ -90,8 +90,8 @@ def refuse_wrong_turns(config: TrainConfig, options: Any) -> None:
             "a score does not say what to repair",
         ),
         (
-            bool(config.reward.services or config.reward.models),
-            "reward.services and reward.models",
+            bool(config.reward.models),
+            "reward.models",
             "they would judge all turns as one text",
         ),
         (

@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi import Request
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from gradus.contract import Faulted, Graded, GradeRequest
@@ -19,7 +18,7 @@ from gradus.tasks.base import cleaned
 from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch
 from services.api.grade_request import parse_fair_share
-from services.api.grading import run_while_connected
+from services.api.grading import results_of
 from services.api.problems import Refused, refused_model, unavailable
 from services.api.request_body import Body, read_body
 from services.api.routing import check_limits, check_scope
@@ -85,17 +84,11 @@ async def grade(
 ) -> Results:
     """One result per completion, in order. Raises Misuse, QueueFull, QueueFault, and
     ClientDisconnect."""
-    api: Api = request.app.state.api
     request.state.log_fields |= {"grader": grader, "n_submissions": len(given)}
     batch = await begin(
         request.app, request.headers, request.state.key, grader, given, deadline_s, body
     )
-    found: dict[str, Graded | Faulted] = {}
-    settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
-    await run_while_connected(request.receive, api.dispatcher, batch, settling)
-    if len(found) < len(given):
-        raise ClientDisconnect
-    return [found[one] for one in batch.submission_ids]
+    return await results_of(batch, request)
 
 
 def refused_faults(results: Results) -> Response | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -135,12 +136,12 @@ def _output_text(response: Any) -> str:
         ) from None
 
 
-def at_root(app: ASGIApp, grader: str) -> ASGIApp:
-    """An application that answers at its root what `app` answers for one grader, faults as failure
-    rows."""
+def at_roots(app: ASGIApp, graders: Mapping[int, str]) -> ASGIApp:
+    """`app`, which at the root of these ports answers for their graders, faults as failure rows."""
 
     async def rooted(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        grader = graders.get(scope["server"][1]) if scope["type"] == "http" else None
+        if grader is not None:
             path = f"/nemo_gym/{grader}{scope['path']}"
             scope = {**scope, "path": path, "raw_path": path.encode(), FAILURE_ROWS: True}
         await app(scope, receive, send)

@@ -29,6 +29,8 @@ from services.broker import QueueFull
 
 DEADLINE_S = 55.0
 MAX_SESSIONS = 256
+_open_sessions: set[WebSocket] = set()
+"""Those of this process."""
 router = APIRouter(include_in_schema=False)
 
 
@@ -140,14 +142,13 @@ async def session(socket: WebSocket, grader: str) -> None:
         await socket.close(1008)
         return
     await socket.accept()
-    open_sessions = _open_sessions(socket.app)
-    if len(open_sessions) >= MAX_SESSIONS:
+    if len(_open_sessions) >= MAX_SESSIONS:
         await socket.send_json(
             _error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions")
         )
         await socket.close(1013)
         return
-    open_sessions.add(socket)
+    _open_sessions.add(socket)
     try:
         found = _Session(socket, grader, key)
         while True:
@@ -158,7 +159,7 @@ async def session(socket: WebSocket, grader: str) -> None:
     except WebSocketDisconnect:
         return
     finally:
-        open_sessions.discard(socket)
+        _open_sessions.discard(socket)
 
 
 async def _frame(socket: WebSocket, session: _Session) -> dict[str, Any] | None:
@@ -179,10 +180,3 @@ async def _frame(socket: WebSocket, session: _Session) -> dict[str, Any] | None:
         return _error("EXECUTION_ERROR", str(full))
     except Fault as fault:
         return _error("EXECUTION_ERROR", fault.message)
-
-
-def _open_sessions(app: Any) -> set[WebSocket]:
-    found: set[WebSocket] | None = getattr(app.state, "openenv_sessions", None)
-    if found is None:
-        found = app.state.openenv_sessions = set()
-    return found

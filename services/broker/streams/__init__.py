@@ -32,7 +32,7 @@ from services.broker import (
     RESERVED_PART,
     BrokerSettings,
 )
-from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, QueueFull, grader_of
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, QueueFull
 from services.broker.streams import layout, scripts
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
@@ -143,7 +143,7 @@ class StreamsBroker(StreamOperations):
         """
         if not jobs:
             return {}
-        grader = grader_of(jobs)
+        grader = jobs[0].grader
         bound = 0 if await self.memory.is_full() else self._settings.max_depth
         wanted = {job.id: job for job in jobs}
         parts = list(chunks(wanted.values()))
@@ -156,7 +156,7 @@ class StreamsBroker(StreamOperations):
                 keys = self._redis.keys(layout.QUEUE, grader)
                 args = (*self._limits(grader, fair_share, bound), *wanted)
                 if await self._redis.run(scripts.ADMIT, keys, *args) == "full":
-                    raise QueueFull(grader, self._settings.retry_after_s)
+                    raise QueueFull(grader)
                 bound = -1
             for part in parts:
                 answered.update(await self._queue(part, fair_share, bound))
@@ -186,7 +186,7 @@ class StreamsBroker(StreamOperations):
             answered = "full"
             self.memory.next_look = 0.0
         if answered == "full":
-            raise QueueFull(grader, self._settings.retry_after_s)
+            raise QueueFull(grader)
         return fields(answered)
 
     def _limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:

@@ -119,8 +119,8 @@ class RetryingRedis:
         await asyncio.sleep(
             0
         )  # a connection that broke is closed at the loop's next turn, which may be its last
-        if self._sentinels:
-            await self._sentinels.close()
+        for client in self._sentinels:
+            await client.aclose()
 
     async def _attempt(self, slots: Slots, timeout_s: float, command: Sequence[Argument]) -> Any:
         try:

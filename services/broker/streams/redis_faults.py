@@ -4,6 +4,7 @@ refusals."""
 from __future__ import annotations
 
 from redis import exceptions as redis_errors
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from gradus.errors import QueueFault
 
@@ -45,6 +46,8 @@ def fault_of(error: Exception, shown: str, timeout_s: float) -> QueueFault:
             " queue functions`"
         )
     why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
+    if isinstance(error, MasterNotFoundError):
+        why = "no Sentinel knows the master"  # redis-py's message lists the options of connections
     is_login = isinstance(error, redis_errors.AuthenticationError)
     is_lost = isinstance(
         error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError

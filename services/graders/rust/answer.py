@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
 from pathlib import PurePath
 
 from gradus.code_blocks import Layout, Syntax
@@ -75,14 +74,6 @@ OWN_EQUALITY = (
 )
 _NAMED = {_ASSUMED: "lifetimes"}
 """What is refused, where that is not the name of the token."""
-
-
-_ONLY_STABLE = frozenset({"feature", "env", "option_env"})
-"""Words of what a compiler that allows unstable options treats otherwise: `#![feature]`, and its
-environment."""
-_ITEM_OF_TYPES = frozenset({"fn", "struct", "enum", "union", "trait", "type"})
-_BEFORE_ITEM = frozenset({"", "{", "}", ";", "]", ">"})
-"""What stands before an `impl` that is an item, or the type that a function returns."""
 _WORD = re.compile(r"[^\W\d]\w*+")
 _LITERAL = re.compile(
     r"//[^\n]*+"
@@ -135,10 +126,6 @@ class RustAnswer:
         return not any(self.tokens.values())
 
     @cached_property
-    def has_exported_macros(self) -> bool:
-        return any("macro_export" in text for text in self.written.values())
-
-    @cached_property
     def forbidden(self) -> tuple[Diagnostic, ...]:
         made = []
         for path, found in self.tokens.items():
@@ -155,20 +142,10 @@ class RustAnswer:
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
         yield from _named_in(FORBIDDEN, found)
-        if self.has_exported_macros:
+        if any("macro_export" in text for text in self.written.values()):
             for body in macro_bodies(found):
                 yield from _named_in(FORBIDDEN_IN_MACROS, body)
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))
-
-    @cached_property
-    def may_fail_where_used(self) -> bool:
-        """Whether a function may type-check and yet be an error of the compiler once code is made
-        of it.
-
-        That takes parameters that are types or constants, constants of traits, `const` blocks, or
-        macros that make these. Also true of words of `_ONLY_STABLE`.
-        """
-        return any(map(_may_fail_where_used, self.tokens.values()))
 
     @cached_property
     def items(self) -> Mapping[str, tuple[Item, ...]]:
@@ -178,26 +155,6 @@ class RustAnswer:
     def located(self, path: str, message: str) -> str:
         """`message` about a place in `path`; the usual file need not be named."""
         return message if path == self.entry else f"{path}: {message}"
-
-
-def _may_fail_where_used(found: Sequence[Token]) -> bool:
-    texts = ["", "", *(token.text for token in found), ""]
-    words = set(texts)
-    if "macro_rules" in words or words & _ONLY_STABLE or {"trait", "const"} <= words:
-        return True
-    for at, text in enumerate(texts):
-        if (
-            text == "const"
-            and texts[at + 1] == "{"
-            or text == "impl"
-            and texts[at - 1] not in _BEFORE_ITEM
-        ):
-            return True
-        if text == "<" and (texts[at - 1] == "impl" or texts[at - 2] in _ITEM_OF_TYPES):
-            parameters = takewhile(lambda one: one.text != ">", found[at - 1 :])
-            if any(one.kind is Kind.NAME for one in parameters):
-                return True
-    return False
 
 
 def _named_in(forbidden: Mapping[str, str], found: Sequence[Token]) -> Iterator[tuple[Token, str]]:

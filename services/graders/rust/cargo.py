@@ -110,10 +110,6 @@ class Project:
                     break
         return needs[metadata["resolve"]["root"]], libraries
 
-    @property
-    def lock(self) -> bytes:
-        return (self.folder / "Cargo.lock").read_bytes()
-
     def build(self) -> CompilerInvocation:
         said = self._run("build", "--verbose", f"--target-dir={self.folder / 'target'}").stderr
         line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", said)

@@ -43,8 +43,6 @@ _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values(
 lint."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
-_LAZILY = ("-Zcross-crate-inline-threshold=always", "-Zallow-features=")
-"""The second refuses the unstable features that `_UNSTABLE` would allow."""
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
 names."""
@@ -86,10 +84,6 @@ class CompilerMessage:
     outer_line: int = 0
     """Where macros are called, if `line` is inside of one that the same file defines; else
     `line`."""
-
-    @property
-    def by_linter(self) -> bool:
-        return (self.code or "").startswith("clippy::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +138,11 @@ class Compiler:
         task: RustTask,
         slot: int,
         *,
-        lazily: bool = False,
         behind: str = "",
     ) -> Compiled:
         """Check, lint and compile the answer. Raises Fault for a broken box.
 
-        `lazily`: code of its functions is made where the tests use them, as if each were
-        `#[inline]`. `behind`: text of ours at the end of its root file, on lines of its own.
+        `behind`: text of ours at the end of its root file, on lines of its own.
         """
         toolchain = self._toolchain
         server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
@@ -165,23 +157,19 @@ class Compiler:
         }
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
-        if not task.cases and own_equality.may_implement(answer.files.values()):
+        if not task.cases:
             lints += _EQUALITY
-        more = {}
-        if lazily:
-            lints += _LAZILY
-            more = _UNSTABLE
         argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
-        compiled = self._ask(server, argv, task, files, more)
+        compiled = self._ask(server, argv, task, files)
         if (
             compiled.came is CompileStatus.REFUSED
             and compiled.errors
-            and all(error.by_linter for error in compiled.errors)
+            and all((error.code or "").startswith("clippy::") for error in compiled.errors)
         ):
             # The answer made errors of lints: a matter of style, so compile it again with no lint
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
             # errors here.
-            again = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more)
+            again = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
             named = (
                 remark
                 for remark in again.remarks

@@ -74,7 +74,6 @@ REFUSED: Mapping[str, str] = {
 as well."""
 
 _RECORD = "prebuilt.json"
-_ROOT = "{root}"
 
 
 class Crate(Section):
@@ -82,7 +81,6 @@ class Crate(Section):
     version: Annotated[str, Field(pattern=r"^=?\d+\.\d+\.\d+(-[0-9A-Za-z.\-]+)?$")]
     """Exact, such as `1.0.152`: another version is another verdict."""
     features: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+./?\-]+$")], ...] = ()
-    default_features: bool = True
 
     @field_validator("name")
     @classmethod
@@ -96,11 +94,7 @@ class Crate(Section):
         """Its line in a Cargo.toml."""
         version = f"={self.version.removeprefix('=')}"
         features = json.dumps(list(self.features))
-        default = "true" if self.default_features else "false"
-        return (
-            f'{self.name} = {{ version = "{version}", features = {features}, default-features ='
-            f" {default} }}\n"
-        )
+        return f'{self.name} = {{ version = "{version}", features = {features} }}\n'
 
 
 class Directory(Section):
@@ -124,14 +118,6 @@ class Crates(Section):
     """What tasks may name. Of crates that these need, cargo takes the newest that fit; to pin them,
     vendor them."""
 
-    @field_validator("list")
-    @classmethod
-    def _has_no_name_twice(cls, crates: tuple[Crate, ...]) -> tuple[Crate, ...]:
-        names = [_known_as(crate.name) for crate in crates]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"listed twice: {', '.join(twice)}")
-        return crates
-
 
 @dataclass(frozen=True, slots=True)
 class Prebuilt:
@@ -151,12 +137,11 @@ class Prebuilt:
         """What a box that compiles sees of them."""
         return {str(self.folder): MOUNT} if self.folder else {}
 
-    def flags(self, names: Iterable[str], root: str = MOUNT) -> list[str]:
+    def flags(self, names: Iterable[str]) -> list[str]:
         """What rustc or clippy-driver must be told so that an answer has the crates `names`, and no
         others.
 
-        `root`: where the compiler sees the folder. Raises InternalFault for a crate that is not
-        listed.
+        Raises InternalFault for a crate that is not listed.
         """
         wanted = {_known_as(name): name for name in names}
         listed = {_known_as(name): extern for name, extern in self.externs.items()}
@@ -168,8 +153,7 @@ class Prebuilt:
                 retryable=False,
             )
         flags = [f"-L{place}" for place in self.search] if wanted else []
-        flags += [f"--extern={listed[key]}" for key in wanted]
-        return [flag.replace(_ROOT, root) for flag in flags]
+        return flags + [f"--extern={listed[key]}" for key in wanted]
 
 
 def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
@@ -197,9 +181,8 @@ def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
             shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
             folder.mkdir(mode=0o755)
             try:
-                _built(Project(folder, dependencies, directory, rustc, cargo), about, key).rename(
-                    target
-                )
+                _build(Project(folder, dependencies, directory, rustc, cargo), about, key)
+                folder.rename(target)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     record = json.loads((target / _RECORD).read_text())
@@ -239,42 +222,25 @@ def _alone(target: Path) -> Iterator[None]:
         yield
 
 
-def _built(project: Project, about: str, key: str) -> Path:
-    """A folder with the libraries and the record of how to use them."""
+def _build(project: Project, about: str, key: str) -> None:
+    """Build the libraries and record in the project's folder how to use them from `MOUNT`."""
     host = re.search(r"^host: (.*)$", about, re.MULTILINE)
     named, libraries = project.libraries(host[1] if host else "")
     _refuse_what_undoes_the_ban(named, libraries)
     call = project.build()
-    folder = project.folder / "prebuilt"
-    folder.mkdir()
-    search = tuple(
-        _moved(place, project.folder, folder, number) for number, place in enumerate(call.search)
-    )
+    folder = project.folder
     externs = {
-        libraries[named[name]].package: f"{name}={_ROOT}/{path.name}"
+        libraries[named[name]].package: f"{name}={MOUNT}/{path.relative_to(folder)}"
         for name, path in call.externs.items()
     }
-    revision = hashlib.sha256(key.encode() + project.lock).hexdigest()[:12]
-    record = {"revision": revision, "externs": externs, "search": list(dict.fromkeys(search))}
+    search = [place.replace(str(folder), MOUNT) for place in call.search]
+    lock = (folder / "Cargo.lock").read_bytes()
+    revision = hashlib.sha256(key.encode() + lock).hexdigest()[:12]
+    record = {"revision": revision, "externs": externs, "search": search}
     (folder / _RECORD).write_text(json.dumps(record, indent=1))
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o444)
-    return folder
-
-
-def _moved(place: str, project: Path, folder: Path, number: int) -> str:
-    """The argument of `-L` after what it leads to was copied, unless that is a folder of the
-    system's."""
-    kind, _, path = place.rpartition("=")
-    if not Path(path).is_relative_to(project):
-        return place
-    if kind == "dependency":
-        for library in (*Path(path).glob("*.rlib"), *Path(path).glob("*.so")):
-            shutil.copyfile(library, folder / library.name)
-        return f"dependency={_ROOT}"
-    shutil.copytree(path, folder / f"native{number}")
-    return f"{kind or 'all'}={_ROOT}/native{number}"
 
 
 def _refuse_what_undoes_the_ban(named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.graders.rust.lexer import Kind, Token, source_text
+from services.graders.rust.lexer import Kind, Token, closing_bracket, source_text
 
 MAX_TEXT = 1 << 16
 """Characters of the canonical text of a value."""
@@ -179,16 +179,6 @@ class _Reader:
             same = _SAME.get(value.kind, _SAME["other"])
             if name in same:
                 self._expect(")")
-            elif name == "pow" and value.kind == "integer":
-                exponent = self._sum(0)
-                if (
-                    exponent.kind != "integer"
-                    or not 0 <= exponent.integer <= 128
-                    or abs(value.integer) > 1 << 128
-                ):
-                    raise _NoData
-                self._expect(")")
-                value = _integer(value.integer**exponent.integer)
             elif name == "repeat" and value.kind == "string":
                 times = self._sum(0)
                 if times.kind != "integer" or times.integer * len(value.text) > MAX_TEXT:
@@ -281,7 +271,7 @@ class _Reader:
             return self._values[name]
         while self._take(":", ":"):
             if self._next() == "<":
-                self._generics()
+                self._at = closing_bracket(self._found, self._at) + 1
             else:
                 name = f"{name}::{self._name()}"
         return self._named(_STD.sub("", name))
@@ -320,14 +310,6 @@ class _Reader:
         if last == "from" and first in _COLLECTIONS and value.kind == "sequence":
             return _collected(_COLLECTIONS[first], value.parts)
         raise _NoData
-
-    def _generics(self) -> None:
-        depth = 0
-        while True:
-            depth += {"<": 1, ">": -1}.get(self._found[self._at].text, 0)
-            self._at += 1
-            if depth == 0:
-                return
 
 
 def _computed(operator: str, left: Value, right: Value) -> Value:

@@ -12,8 +12,7 @@ def look() -> str:
     if sys.platform != "linux":
         raise InternalFault("the Rust grader needs Linux", retryable=False)
     toolchain = RustToolchain()
-    linker = "rust-lld" if "-Clinker-flavor=ld.lld" in toolchain.link_flags else "cc"
     return (
-        f"{toolchain.version} with clippy in {toolchain.sysroot}, linked by {linker}, "
+        f"{toolchain.version} with clippy in {toolchain.sysroot}, linked by rust-lld, "
         f"harness built in {toolchain.harness.parent}"
     )

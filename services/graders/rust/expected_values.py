@@ -12,18 +12,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.data_expressions import Value, read_data
-from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items, source_text
+from services.graders.rust.lexer import (
+    DEFINING,
+    Item,
+    Kind,
+    Token,
+    closing_bracket,
+    code,
+    ends_of_groups,
+    inner_items,
+    items,
+    source_text,
+)
 
 TOLD = "gradus_told"
 """The macro that takes the place of an assertion."""
-_DEFINING = frozenset(
-    {"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"}
-)
 _UNCERTAIN = frozenset({"should_panic", "cfg_attr", "return", "const", "static"})
 """Words of tests that may end otherwise than at their end."""
 _Edit = tuple[int, int, str]
@@ -62,7 +70,7 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
     edits: list[_Edit] = []
     expected: list[tuple[str, str]] = []
     seen: set[str] = set()
-    for path, item in _tests(tuple(items(found)), ""):
+    for path, item in _tests(items(found), ""):
         if path not in seen and named.count(item.name) == 1:
             for edit, value in _Test(text, item, own).taken_out():
                 edits += edit
@@ -79,7 +87,7 @@ def _own_names(found: Sequence[Token]) -> set[str]:
     behind = ends_of_groups(found)
     names: set[str] = set()
     for at, token in enumerate(found):
-        if token.text in _DEFINING:
+        if token.text in DEFINING:
             names |= {one.text for one in found[at + 1 : at + 3]}
         if token.text in ("use", "enum"):
             ends = ";" if token.text == "use" else "{"
@@ -90,12 +98,11 @@ def _own_names(found: Sequence[Token]) -> set[str]:
     return names
 
 
-def _tests(found: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
+def _tests(found: Iterable[Item], path: str) -> Iterator[tuple[str, Item]]:
     """The functions that are tests and run to their end or fail, and their names in the report."""
     for item in found:
         if item.word == "mod" and item.body[-1].text == "}":
-            opening = next((n for n, token in enumerate(item.body) if token.text == "{"), 0)
-            yield from _tests(tuple(items(item.body[opening + 1 : -1])), f"{path}{item.name}::")
+            yield from _tests(inner_items(item), f"{path}{item.name}::")
         elif item.word == "fn":
             words = [token.text for token in item.body]
             head = words[: words.index("fn")]
@@ -274,7 +281,7 @@ class _Test:
         first = at = start
         while at < end:
             if found[at].text == "<" and found[at - 1].text == ":":
-                at = self._behind_generics(at, end)
+                at = closing_bracket(found, at) + 1
             elif found[at].text == ",":
                 yield first, at
                 first = at = at + 1
@@ -282,12 +289,3 @@ class _Test:
                 at = self._behind[at]
         if first < end:
             yield first, end
-
-    def _behind_generics(self, at: int, end: int) -> int:
-        depth = 0
-        while at < end:
-            depth += {"<": 1, ">": -1}.get(self._found[at].text, 0)
-            at = self._behind[at]
-            if depth == 0:
-                break
-        return at

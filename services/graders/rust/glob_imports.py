@@ -60,15 +60,12 @@ def globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
     """First and last token of every import of everything from the answer's crate or a module of
     it."""
     found = code(text)
-    at = 0
-    while at < len(found):
-        if found[at].kind is Kind.NAME and found[at].text == "use":
+    for at, token in enumerate(found):
+        if token.kind is Kind.NAME and token.text == "use":
             end = next((n for n in range(at, len(found)) if found[n].text == ";"), len(found) - 1)
             words = [token.text for token in found[at : end + 1]]
             if crate in words[:4] and "*" in words:
-                yield found[at], found[end]
-            at = end
-        at += 1
+                yield token, found[end]
 
 
 def is_plain(declaration: str, crate: str) -> bool:

@@ -92,8 +92,6 @@ class _GradingAttempt:
     signature: Signature | None
     answer: RustAnswer
     slot: int
-    lazily: bool = False
-    """See `Compiler.answer`."""
     ahead: _TestsAhead | None = None
     """Tests to link with the answer; None where they are compiled with it."""
     cpu_s: float = 0.0
@@ -150,8 +148,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
             uncommented = without_comments(answer.form.text, task.edition, MAX_TOKENS)
-            needs_all = task.cases or task.files or task.dependencies or answer.may_fail_where_used
-            attempt.lazily = not needs_all
             attempt.ahead = self._tests_ahead(attempt)
             return with_form(self._judged(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
@@ -167,12 +163,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
         if attempt.ahead and (facts := self._linked(attempt, attempt.ahead)):
             return facts
-        compiled = attempt.add(
-            self.compiler.answer(answer, attempt.task, attempt.slot, lazily=attempt.lazily)
-        )
+        compiled = attempt.add(self.compiler.answer(answer, attempt.task, attempt.slot))
         if compiled.came is CompileStatus.BROKE:
-            if attempt.lazily:
-                return self._judged_thoroughly(attempt)
             self._refuse_broken_box(attempt)
         if forbidden := _forbidden(compiled, answer):
             return forbidden
@@ -182,11 +174,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             if compiled.came is CompileStatus.COMPILED
             else facts
         )
-
-    def _judged_thoroughly(self, attempt: _GradingAttempt) -> RustFacts:
-        """What an answer is that cannot be judged by the functions that tests use alone."""
-        attempt.lazily = False
-        return self._judged(attempt)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
         """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy
@@ -280,8 +267,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                 " tests call"
             )
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
-        if compiled.came is not CompileStatus.COMPILED and attempt.lazily:
-            return self._judged_thoroughly(attempt)
         if compiled.came is CompileStatus.REFUSED:
             self._refuse_broken_task(attempt)
         if compiled.came is not CompileStatus.COMPILED:
@@ -293,9 +278,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """The answer, compiled with pins and linked with its tests; None where it has to be
         compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
-        compiled = attempt.add(
-            self.compiler.answer(answer, task, slot, lazily=True, behind=ahead.pins)
-        )
+        compiled = attempt.add(self.compiler.answer(answer, task, slot, behind=ahead.pins))
         last = answer.files[answer.entry].count("\n") + 1
         own = tuple(
             remark
@@ -322,7 +305,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """The tests compiled for any answer, if they can be. The second answer to a task has them
         compiled: one answer alone would pay for what others use."""
         task, signature, slot = attempt.task, attempt.signature, attempt.slot
-        if signature is None or not (attempt.lazily and self.toolchain.links_directly):
+        if signature is None or task.files or task.dependencies or task.cases:
             return None
         key = (task.crate, task.edition, task.signature, task.tests)
         with self._lock:
@@ -336,9 +319,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                 del self._ahead[next(iter(self._ahead))]
         if is_second and can_be_ahead(task, signature):
             text = stub_text(task, signature)
-            compiled = attempt.add(
-                self.compiler.answer(library(task, text), task, slot, lazily=True)
-            )
+            compiled = attempt.add(self.compiler.answer(library(task, text), task, slot))
             if compiled.came is CompileStatus.COMPILED:
                 tests = write_tests_file(task, signature)
                 compiled = attempt.add(

@@ -195,10 +195,11 @@ def source_text(source: str, token: Token) -> str:
 
 _OPENING = frozenset("([{")
 _CLOSING = frozenset(")]}")
-_NAMED = frozenset(
+DEFINING = frozenset(
     {"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"}
 )
-_BEFORE_FUNCTION = frozenset({"const", "unsafe", "extern", "async", "default"})
+"""Words of items that have one name."""
+BEFORE_FUNCTION = frozenset({"const", "unsafe", "extern", "async", "default"})
 """`const fn`: the later word says what it is."""
 
 
@@ -274,6 +275,26 @@ def after_group(found: Sequence[Token], position: int) -> int:
     return position + ends_of_groups(found[position:])[0] if position < len(found) else len(found)
 
 
+def closing_bracket(found: Sequence[Token], opening: int) -> int:
+    """Where the bracket at `opening`, which may be `<`, closes; `->` closes nothing."""
+    depth = 0
+    for at in range(opening, len(found)):
+        text = found[at].text
+        if text in ("<", "(", "[", "{"):
+            depth += 1
+        elif text in (")", "]", "}") or (text == ">" and found[at - 1].text not in ("-", "=")):
+            depth -= 1
+        if depth == 0:
+            return at
+    return len(found) - 1
+
+
+def inner_items(item: Item) -> list[Item]:
+    """The items of a module, a trait or an `impl`; none where it has no braces."""
+    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
+    return list(items(item.body[opening + 1 : -1]))
+
+
 def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
     """The kind of the item that starts at `start`."""
     position = start
@@ -300,12 +321,12 @@ def _leads_to_function(found: Sequence[Token], position: int) -> bool:
     """From here there are only words such as `const` or `extern "C"` before `fn`."""
     words = [token.text for token in found[position : position + 5] if token.kind is not Kind.TEXT]
     before = words[: words.index("fn")] if "fn" in words else []
-    return bool(before) and all(word in _BEFORE_FUNCTION for word in before)
+    return bool(before) and all(word in BEFORE_FUNCTION for word in before)
 
 
 def _item(body: tuple[Token, ...], word: str) -> Item:
     name = ""
-    if word in _NAMED:
+    if word in DEFINING:
         names = (token.text for token in body if token.kind is Kind.NAME)
         behind = dropwhile(lambda text: text != word, names)
         name = next((text for text in islice(behind, 1, None) if text not in ("mut", "ref")), "")

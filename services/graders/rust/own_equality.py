@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from services.graders.rust.lexer import Kind, Token, ends_of_groups
+from services.graders.rust.lexer import BEFORE_FUNCTION, Kind, Token, ends_of_groups
 
 LINTS = ("clippy::missing_trait_methods", "clippy::partialeq_ne_impl")
 _TELLING = (b"`ne`", b"PartialEq::ne", b"`__iterator_get_unchecked`")
@@ -23,7 +23,6 @@ _TELLING = (b"`ne`", b"PartialEq::ne", b"`__iterator_get_unchecked`")
 _COMPARING = frozenset({"PartialEq", "Eq", "PartialOrd", "Ord"})
 _TYPES = frozenset({"struct", "enum", "union"})
 _ITEMS = _TYPES | {"trait", "type", "use", "fn", "const", "static", "mod", "impl"}
-_BEFORE_FUNCTION = frozenset({"const", "async", "unsafe", "extern"})
 _KEYWORDS = frozenset({"if", "while", "match", "return", "in", "break", "else", "fn", "let"})
 """Words before a `!` that means `not`."""
 _EXPRESSION_MACROS = frozenset(
@@ -67,11 +66,6 @@ class Place:
     column: int
     """In characters, 1-based."""
     by_macro: bool
-
-
-def may_implement(texts: Collection[str]) -> bool:
-    """The crate may implement `PartialEq`: it names the trait, or it includes files that may."""
-    return any(word in text for text in texts for word in ("PartialEq", "include", "path"))
 
 
 def places(messages: bytes, crate: str) -> list[Place]:
@@ -238,7 +232,7 @@ def _renames_a_comparison(found: Sequence[Token]) -> bool:
 
 def _is_public(found: Sequence[Token], at: int) -> bool:
     """The item whose word stands at `at` is `pub`, and not `pub(crate)` or the like."""
-    while at and (found[at - 1].text in _BEFORE_FUNCTION or found[at - 1].kind is Kind.TEXT):
+    while at and (found[at - 1].text in BEFORE_FUNCTION or found[at - 1].kind is Kind.TEXT):
         at -= 1
     return at > 0 and found[at - 1].text == "pub"
 

@@ -76,7 +76,9 @@ class Runner:
             limit, wrong = limit_hit(outcome, limits.cpu_s or 0, limits.output_kb)
             if limit is None and outcome.exit_code != 0:
                 wrong = (f"the program ended with exit code {outcome.exit_code}",)
-            elif limit is None and not _is_same(outcome.stdout, case.stdout):
+            elif limit is None and _lines(outcome.stdout.decode(errors="replace")) != _lines(
+                case.stdout
+            ):
                 wrong = ("the output is not the expected one",)
             passed += not wrong
             if outcome.exit_code in _OF_THE_BOX and not outcome.stdout:
@@ -101,10 +103,6 @@ class Runner:
         if outcome.exit_reason is ExitReason.WALL_STARVED:
             raise SandboxFault("the answer got no CPU: this machine is overloaded")
         return outcome, limits
-
-
-def _is_same(stdout: bytes, expected: str) -> bool:
-    return _lines(stdout.decode(errors="replace")) == _lines(expected)
 
 
 def _lines(text: str) -> list[str]:

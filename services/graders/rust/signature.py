@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from services.graders.rust.lexer import Item, Kind, Token, code, items
+from services.graders.rust.lexer import Item, Kind, Token, closing_bracket, code, inner_items, items
 
 _DECLARED = frozenset(
     {"fn", "struct", "enum", "trait", "type", "const", "static", "impl", "mod", "use"}
@@ -72,19 +72,13 @@ def _names(declared: Sequence[Item]) -> tuple[str, ...]:
 def _pins_of(declared: Sequence[Item], path: str) -> Iterator[TypePin]:
     for item in declared:
         if item.word == "mod":
-            inner = _inside(item)
+            inner = inner_items(item)
             scope = f"use super::*; use {path}::{item.name}::{{{', '.join(_names(inner))}}};"
             for pin in _pins_of(inner, f"{path}::{item.name}"):
                 source = f"mod gradus_inner {{ {scope} const _: () = {{ {pin.source} }}; }}"
                 yield TypePin(f"{item.name}::{pin.name}", source)
         else:
             yield from _pins(item, path)
-
-
-def _inside(item: Item) -> list[Item]:
-    """The items of a module, a trait or an `impl`; none where it has no braces."""
-    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
-    return list(items(item.body[opening + 1 : -1]))
 
 
 def _refused(declared: Sequence[Item]) -> Iterator[str]:
@@ -101,7 +95,7 @@ def _refused(declared: Sequence[Item]) -> Iterator[str]:
         elif item.word not in _DECLARED or words[1:2] == ["!"]:
             yield f"{where} has `{' '.join(words[:4])} ...`, which is nothing that can be declared"
         elif item.word == "mod":
-            yield from _refused(_inside(item))
+            yield from _refused(inner_items(item))
 
 
 def _own_equality(declared: Sequence[Item]) -> Iterator[str]:
@@ -119,15 +113,15 @@ def _pins(item: Item, root: str) -> Iterator[TypePin]:
     if item.word == "fn":
         yield _pin(Function.read(item.body), path, item.name)
     elif item.word in ("struct", "enum"):
-        generics, rest = _generics(body[2:])
+        generics, rest = split_generics(body[2:])
         yield from _type_pins(item, generics, rest, path)
     elif item.word in ("const", "static"):
-        if type_ := _declared_type(body):
+        if type_ := declared_type(body):
             yield _place_pin((), "", f"&{path}", [("*gradus_pinned", type_)], item.name)
     elif item.word == "type" and len(body) > 3 and body[2].text == "=":
         yield _place_pin((), path, "", [("*gradus_pinned", _before_body(body[3:]))], item.name)
     elif item.word == "trait":
-        generics, rest = _generics(body[2:])
+        generics, rest = split_generics(body[2:])
         head, where = _split_where(rest[: _brace(rest)])
         generics = tuple(_split(part, "=")[0] for part in generics)
         trait: _Tokens = (_token(path), *_arguments(generics))
@@ -139,7 +133,7 @@ def _pins(item: Item, root: str) -> Iterator[TypePin]:
             pinned = f"fn pin<{_text(outer[0])}>() {{ {bound} has::<{_IMPLEMENTOR}>(); }}"
             yield TypePin(item.name, f"#[allow(warnings)] {pinned}")
     elif item.word == "impl":
-        generics, rest = _generics(body[1:])
+        generics, rest = split_generics(body[1:])
         owner, where = _split_where(rest[: _brace(rest)])
         owner = [token for token in owner if token.text != ";"]
         if any(token.text == "'_" for token in owner):
@@ -172,7 +166,7 @@ def _arguments(generics: Sequence[_Tokens]) -> _Tokens:
     return [_token("<"), *(token for one in given for token in (one, _token(","))), _token(">")]
 
 
-def _declared_type(body: _Tokens) -> _Tokens:
+def declared_type(body: _Tokens) -> _Tokens:
     """`T` of `const N: T = 1;`."""
     words = [token.text for token in body]
     end = next(
@@ -192,7 +186,7 @@ def _members(
     """Functions, constants and types of a trait or an `impl`. `trait`: empty for an `impl` of the
     type's own."""
     owner = f"<{_text(receiver)}{' as ' + _text(trait) if trait else ''}>"
-    for inner in _inside(item):
+    for inner in inner_items(item):
         path = f"{owner}::{inner.name}"
         if inner.word == "fn":
             yield _pin(
@@ -200,7 +194,7 @@ def _members(
                 path,
                 f"{name}::{inner.name}",
             )
-        elif inner.word == "const" and (type_ := _declared_type(inner.body)):
+        elif inner.word == "const" and (type_ := declared_type(inner.body)):
             type_ = _with_receiver(type_, receiver, trait)
             places = [("*gradus_pinned", type_)]
             yield _place_pin(generics, "", f"&{path}", places, f"{name}::{inner.name}", where=where)
@@ -228,7 +222,7 @@ def _type_pins(
     brace = next((at for at, token in enumerate(rest) if token.text in ("{", "(")), None)
     if brace is None:
         return
-    inside = rest[brace + 1 : _closing(rest, brace)]
+    inside = rest[brace + 1 : closing_bracket(rest, brace)]
     if item.word == "enum":
         for part in _split(inside, ","):
             variant = _without_attributes(part)
@@ -236,7 +230,7 @@ def _type_pins(
                 name = variant[0].text
                 opening = variant[1].text if len(variant) > 1 else ""
                 declared = (
-                    _fields(variant[2 : _closing(variant, 1)], opening)
+                    _fields(variant[2 : closing_bracket(variant, 1)], opening)
                     if opening in ("(", "{")
                     else []
                 )
@@ -278,7 +272,7 @@ def _fields(inside: _Tokens, opening: str) -> list[tuple[str, _Tokens, bool]]:
 
 def _without_attributes(part: _Tokens) -> _Tokens:
     while len(part) > 1 and part[0].text == "#":
-        part = part[_closing(part, 1) + 1 :]
+        part = part[closing_bracket(part, 1) + 1 :]
     return part
 
 
@@ -321,19 +315,9 @@ def _pin(function: Function, path: str, name: str) -> TypePin:
     if function.is_opaque:
         # Such a function has no pointer type that can be written: it is called.
         own = [[_token(_SELF_LIFETIME)]] if function.by_reference else []
-        all_given = ", ".join(
-            _text(part) for part in (*own, *_lifetimes_first((*function.outer, *function.generics)))
-        )
-        names = [f"gradus_{number}" for number in range(len(function.takes))]
-        taken = ", ".join(
-            f"{one}: {_text(of)}" for one, of in zip(names, function.takes, strict=True)
-        )
-        gives = f" -> {_text(function.gives)}" if function.gives else ""
-        call = f"{path}({', '.join(names)})"
-        asynchronous = "async " if function.is_async else ""
-        call = f"{call}.await" if function.is_async else call
-        inner = f"{asynchronous}fn call<{all_given}>({taken}){gives}{where} {{ {call} }}"
-        return TypePin(name, f"#[allow(warnings)] fn pin() {{ {inner} }}")
+        generics = (*own, *_lifetimes_first((*function.outer, *function.generics)))
+        caller = replace(function, generics=generics).calling("call", path)
+        return TypePin(name, f"#[allow(warnings)] fn pin() {{ {caller} }}")
     # Left to itself, a function with type parameters has no type: it may not have any that are not
     # declared.
     alone = "" if function.has_types else f"let _ = {path}; "
@@ -369,8 +353,8 @@ class Function:
     @classmethod
     def read(cls, body: _Tokens) -> Function:
         after_name = next(at for at, token in enumerate(body) if token.text == "fn") + 2
-        generics, rest = _generics(body[after_name:])
-        closing = _closing(rest, 0)
+        generics, rest = split_generics(body[after_name:])
+        closing = closing_bracket(rest, 0)
         parameters = [_type_of(part) for part in _split(rest[1:closing], ",") if part]
         tail = _before_body(rest[closing + 1 :])
         gives, where = _split_where(tail)
@@ -404,7 +388,9 @@ class Function:
         gives = f" -> {_text(self.gives)}" if self.gives else ""
         where = f" where {_text(self.where)}" if self.where else ""
         generics = ", ".join(map(_text, self.generics))
-        return f"fn {name}<{generics}>({takes}){gives}{where} {{ {callee}({', '.join(names)}) }}"
+        call = f"{callee}({', '.join(names)})"
+        head = f"fn {name}<{generics}>({takes}){gives}{where}"
+        return f"async {head} {{ {call}.await }}" if self.is_async else f"{head} {{ {call} }}"
 
     def of(
         self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token
@@ -449,7 +435,7 @@ def _before_body(tail: _Tokens) -> _Tokens:
     """What stands before the body or the semicolon of a function."""
     at = 0
     while at < len(tail) and tail[at].text not in ("{", ";"):
-        at = _closing(tail, at) + 1 if tail[at].text in ("<", "(", "[") else at + 1
+        at = closing_bracket(tail, at) + 1 if tail[at].text in ("<", "(", "[") else at + 1
     return tail[:at]
 
 
@@ -483,11 +469,11 @@ def _type_of(parameter: _Tokens) -> _Tokens:
     return [token for token in parameter if token.text != "mut" or parameter[0].text == "&"]
 
 
-def _generics(body: _Tokens) -> tuple[tuple[_Tokens, ...], _Tokens]:
+def split_generics(body: _Tokens) -> tuple[tuple[_Tokens, ...], _Tokens]:
     """The parameters in `<...>` at the start, and what follows."""
     if not body or body[0].text != "<":
         return (), body
-    closing = _closing(body, 0)
+    closing = closing_bracket(body, 0)
     return tuple(part for part in _split(body[1:closing], ",") if part), body[closing + 1 :]
 
 
@@ -496,27 +482,13 @@ def _split_where(body: _Tokens) -> tuple[_Tokens, _Tokens]:
     return parts[0], parts[1] if len(parts) > 1 else ()
 
 
-def _closing(body: _Tokens, opening: int) -> int:
-    """Where the bracket that opens at `opening` closes; `->` closes nothing."""
-    depth = 0
-    for at in range(opening, len(body)):
-        text = body[at].text
-        if text in ("<", "(", "[", "{"):
-            depth += 1
-        elif text in (")", "]", "}") or (text == ">" and body[at - 1].text not in ("-", "=")):
-            depth -= 1
-        if depth == 0:
-            return at
-    return len(body) - 1
-
-
 def _split(body: _Tokens, separator: str) -> list[_Tokens]:
     """Cut at `separator` outside of brackets."""
     parts: list[_Tokens] = []
     start = at = 0
     while at < len(body):
         if body[at].text in ("<", "(", "[", "{"):
-            at = _closing(body, at)
+            at = closing_bracket(body, at)
         elif body[at].text == separator:
             parts.append(body[start:at])
             start = at + 1

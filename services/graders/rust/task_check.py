@@ -19,8 +19,17 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
 from services.graders.rust.glob_imports import globs, is_plain
-from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items
-from services.graders.rust.signature import Signature
+from services.graders.rust.lexer import (
+    BEFORE_FUNCTION,
+    Item,
+    Kind,
+    Token,
+    code,
+    ends_of_groups,
+    inner_items,
+    items,
+)
+from services.graders.rust.signature import Signature, declared_type, split_generics
 from services.graders.rust.tests_file import TestsFile
 
 _UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433", "E0463"})
@@ -50,7 +59,6 @@ _VALUES = {
     **dict.fromkeys(("f32", "f64"), "1.0"),
 }
 """What constants of the stub are, by type."""
-_BEFORE_FUNCTION = frozenset({"const", "async", "extern", "default"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ def _edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Ite
             if opening is not None:
                 yield from _public(item)
                 yield _Edit(_end(opening), _end(opening), " use super::*;")
-                yield from _edits(text, _members(item), ())
+                yield from _edits(text, inner_items(item), ())
         else:
             yield from _of_item(text, item, traits.get(item.name, set()))
 
@@ -126,7 +134,7 @@ def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
     if item.word == "fn":
         yield from _with_body(text, item)
     elif item.word in ("const", "static"):
-        yield from _with_value(item, words)
+        yield from _with_value(item)
     elif (
         item.word in ("struct", "enum", "trait")
         and "{" not in words
@@ -137,7 +145,7 @@ def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
                 name for name in _DERIVED if name not in traits and item.word == "struct"
             )
             yield _Edit(item.body[0].start, item.body[0].start, f"#[derive({derived})] ")
-        generics = _generics_of(item)
+        generics = _uses_of_generics(item)
         held = (
             f"(::std::marker::PhantomData<({generics})>);"
             if generics and item.word == "struct"
@@ -147,24 +155,19 @@ def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
     elif item.word == "impl":
         if "{" not in words:
             yield _Edit(after_last, _end(last), " {}")
-        for inner in _members(item):
+        for inner in inner_items(item):
             if "for" not in words[: words.index("{")] and inner.word in ("fn", "const"):
                 yield from _public(inner)
             if inner.word == "fn":
                 yield from _with_body(text, inner)
             elif inner.word == "const":
-                yield from _with_value(inner, [token.text for token in inner.body])
+                yield from _with_value(inner)
     elif not closed:
         yield _Edit(after_last, after_last, ";")
 
 
 def _end(token: Token) -> int:
     return token.start + len(token.text)
-
-
-def _members(item: Item) -> list[Item]:
-    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
-    return list(items(item.body[opening + 1 : -1]))
 
 
 def _public(item: Item) -> Iterator[_Edit]:
@@ -174,9 +177,7 @@ def _public(item: Item) -> Iterator[_Edit]:
         for n, token in enumerate(item.body)
         if token.kind is Kind.NAME and token.text == item.word
     )
-    while at and (
-        item.body[at - 1].text in _BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT
-    ):
+    while at and (item.body[at - 1].text in BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT):
         at -= 1
     before = item.body[at - 1].text if at else ""
     if before == ")":
@@ -209,35 +210,20 @@ def _with_body(text: str, item: Item) -> Iterator[_Edit]:
     yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
 
 
-def _with_value(item: Item, words: Sequence[str]) -> Iterator[_Edit]:
-    if "=" not in words and ":" in words:
-        stop = len(words) - (words[-1] == ";")
-        value = _VALUES.get(" ".join(words[words.index(":") + 1 : stop]), "loop {}")
-        place = _end(item.body[stop - 1])
-        yield _Edit(place, _end(item.body[-1]), f" = {value};")
+def _with_value(item: Item) -> Iterator[_Edit]:
+    type_ = declared_type(item.body)
+    if type_ and all(token.text != "=" for token in item.body):
+        value = _VALUES.get(" ".join(token.text for token in type_), "loop {}")
+        yield _Edit(_end(type_[-1]), _end(item.body[-1]), f" = {value};")
 
 
-def _generics_of(item: Item) -> str:
+def _uses_of_generics(item: Item) -> str:
     """What makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
     arguments of a tuple."""
-    words = [token.text for token in item.body]
-    start = words.index(item.name) + 1
-    found = []
-    depth = 0
-    for at in range(start, len(words)):
-        depth += (words[at] == "<") - (words[at] == ">" and words[at - 1] != "-")
-        if (
-            depth == 1
-            and words[at - 1] in ("<", ",")
-            and words[at] != "const"
-            and words[at] not in ("<", ",")
-        ):
-            found.append(
-                f"&{words[at]} ()," if words[at].startswith("'") else f"fn() -> {words[at]},"
-            )
-        if not depth:
-            break
-    return " ".join(found)
+    name = next(at for at, token in enumerate(item.body) if token.text == item.name)
+    generics, _ = split_generics(item.body[name + 1 :])
+    names = [part[0].text for part in generics if part[0].text != "const"]
+    return " ".join(f"&{one} ()," if one.startswith("'") else f"fn() -> {one}," for one in names)
 
 
 # ----------------------------------------------------------------------------------------- judging
@@ -293,7 +279,7 @@ def _declared_types(declared: Iterable[Item]) -> Iterator[str]:
         if item.word in ("struct", "enum", "trait", "type", "mod"):
             yield item.name
             if item.word == "mod":
-                yield from _declared_types(_members(item))
+                yield from _declared_types(inner_items(item))
 
 
 def _returned(signature_text: str) -> set[str]:

@@ -26,7 +26,16 @@ from itertools import pairwise, takewhile
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.glob_imports import globs, is_plain
-from services.graders.rust.lexer import MAX_TOKENS, Item, Kind, Token, code, items, tokens
+from services.graders.rust.lexer import (
+    MAX_TOKENS,
+    Item,
+    Kind,
+    Token,
+    closing_bracket,
+    code,
+    items,
+    tokens,
+)
 from services.graders.rust.signature import Function, Signature
 
 _HARMLESS = frozenset(
@@ -147,19 +156,12 @@ def _open_implementations(found: Sequence[Token]) -> Iterator[int]:
         at for at, token in enumerate(found) if token.kind is Kind.NAME and token.text == "impl"
     ):
         end = next((n for n in range(at, len(words)) if words[n] in ("{", ";")), len(words))
-        start = at + 1 if words[at + 1 : at + 2] != ["<"] else _behind_angle(words, at + 1)
+        start = at + 1
+        if words[start : start + 1] == ["<"]:
+            start = closing_bracket(found, start) + 1
         places = [n for n in range(at, end) if words[n] == "for" and words[n + 1 : n + 2] != ["<"]]
         if places and ("<" in words[start : places[0]] or words[places[0] + 1] not in own):
             yield at
-
-
-def _behind_angle(words: Sequence[str], opening: int) -> int:
-    depth = 0
-    for at in range(opening, len(words)):
-        depth += (words[at] == "<") - (words[at] == ">" and words[at - 1] not in ("-", "="))
-        if not depth:
-            return at + 1
-    return len(words)
 
 
 def pins_text(task: RustTask, signature: Signature) -> str:

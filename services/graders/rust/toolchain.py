@@ -68,15 +68,15 @@ class RustToolchain:
         self.sysroot = Path(_said([rustc, "--print", "sysroot"]))
         about = _said([rustc, "-vV"])
         self.version = about.split()[1]
-        if not (self.sysroot / "bin" / "clippy-driver").exists():
-            message = (
-                f"the Rust grader needs `clippy-driver` beside rustc {self.version}: {_INSTALL}"
-            )
-            raise InternalFault(message, retryable=False)
         fields = dict(line.split(": ", 1) for line in about.splitlines() if ": " in line)
         self.host = fields.get("host", "unknown")
         """The target triple."""
         self.commit = fields.get("commit-hash", "unknown")
+        for tool in ("bin/clippy-driver", f"lib/rustlib/{self.host}/bin/rust-lld"):
+            if not (self.sysroot / tool).exists():
+                name = Path(tool).name
+                message = f"the Rust grader needs `{name}` beside rustc {self.version}: {_INSTALL}"
+                raise InternalFault(message, retryable=False)
         library = [
             str(self.sysroot / "bin" / "rustc"),
             "--crate-type=rlib",
@@ -126,16 +126,8 @@ class RustToolchain:
         return ("-Funsafe-code", *(("-Zallow-features=",) if unstable else ()))
 
     @cached_property
-    def links_directly(self) -> bool:
-        """The toolchain has a linker of its own, which needs no C compiler."""
-        return (self.sysroot / "lib" / "rustlib" / self.host / "bin" / "rust-lld").exists()
-
-    @cached_property
     def link_flags(self) -> tuple[str, ...]:
-        """Call the toolchain's own linker directly if it has one, else the C compiler."""
-        common = ["-Cstrip=symbols"]
-        if not self.links_directly:
-            return (*common, f"-Clink-arg=-Wl,-rpath,{_STD}")
+        """Call the toolchain's own linker directly."""
         start = ("Scrt1.o", "crti.o", "crtbeginS.o")
         end = ("crtendS.o", "crtn.o")
         places = {name: _c_file(name) for name in (*start, *end)}
@@ -156,7 +148,7 @@ class RustToolchain:
         ]
         linker = f"{ROOT}/toolchain/lib/rustlib/{self.host}/bin/rust-lld"
         return (
-            *common,
+            "-Cstrip=symbols",
             "-Clinker-flavor=ld.lld",
             f"-Clinker={linker}",
             *(f"-Clink-arg={one}" for one in arguments),

@@ -1,0 +1,15 @@
+"""Files that hold keys, tokens and secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gradus.errors import Misuse
+
+
+def read_secret_file(path: Path, what: str) -> str:
+    """Return the text. Raises Misuse that names `what` and the file and repeats nothing of it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{what} {path} cannot be read: {type(error).__name__}") from None
