@@ -38,7 +38,6 @@ machine. No distribution assigns numbers of this size to people, packages or con
 default."""
 _BOXES = count()
 """Numbers of the boxes of this process, which may have several sandboxes."""
-REPORT_FD = 3
 _STATUS_FD = 4
 _SECCOMP_FD = 5
 _FIRST_FILE_FD = 6
