@@ -74,8 +74,8 @@ demo-vllm: setup vllm  ## The same with the completions written by a vLLM server
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
 .PHONY: demo-turns
-demo-turns: setup  ## Several turns against single turns at equal tokens, three seeds; table in runs/demo-turns/comparison.txt
-	@$(BIN)/python -m trainer.demo.turns
+demo-turns: setup  ## Several turns against single turns at about equal tokens; pages in runs/demo-turns
+	@$(BIN)/gradus pipeline run configs/pipelines/demo_turns.yaml
 
 .PHONY: demo-pipeline
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)

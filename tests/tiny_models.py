@@ -131,7 +131,7 @@ def trainer_of(
         peft_config=lora_config(lora, loaded) if lora else None,
     )
     if lora is not None:
-        settle(made.model, lora, say)
+        settle(made.model, lora)
     return made
 
 

@@ -581,9 +581,8 @@ def test_a_build_is_made_once_and_is_read_only(boxes: Boxes, vendored: Vendored)
     again = build(vendored.crates("leaf"), boxes.rustc, Path("/nowhere/cargo"))
     assert again == first
     assert first.folder is not None
-    assert {path.stat().st_mode & 0o777 for path in first.folder.rglob("*") if path.is_file()} == {
-        0o444
-    }
+    files = [path for path in first.folder.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o444}
 
 
 def test_several_that_need_the_same_build_at_once_build_it_once(

@@ -103,7 +103,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = FreshModel(
         hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300
     )
-    make_fresh_model("qwen2", sizes, ["let f x = x + 1", "(* add 1 *)"], folder, seed=1)
+    make_fresh_model("qwen3", sizes, ["let f x = x + 1", "(* add 1 *)"], folder, seed=1)
     return folder
 
 

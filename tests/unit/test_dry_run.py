@@ -127,11 +127,6 @@ def test_code_of_the_models_own_that_is_not_trusted_is_refused_with_the_option(
             "flash_attention_2 needs flash_attn, which is",
         ),
         (
-            "kernels",
-            {"attn_implementation": "kernels-community/flash-attn3"},
-            "flash-attn3 needs kernels, which is not",
-        ),
-        (
             "wandb",
             {"options": {"report_to": "wandb"}},
             "report_to: WandbCallback requires wandb to be installed",

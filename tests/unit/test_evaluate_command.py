@@ -132,9 +132,9 @@ def test_a_hand_made_run_gives_exactly_these_figures(
     assert sampled.details.rates["tests"].value == 0.5
     assert sampled.details.partial_tests is not None
     assert sampled.details.partial_tests.value == 0.5
-    assert {name: group.graded for name, group in sampled.details.groups["difficulty"].items()} == {
-        "easy": 2,
-        "hard": 2,
+    assert {name: group.tasks for name, group in sampled.details.groups["difficulty"].items()} == {
+        "easy": 1,
+        "hard": 1,
     }
     assert sampled.details.speed.completion_tokens == 8
     assert sampled.details.speed.prompt_tokens == 44

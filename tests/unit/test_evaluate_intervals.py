@@ -13,17 +13,15 @@ from trainer.evaluate.intervals import (
     BOOTSTRAP,
     NEWCOMBE,
     NO_WIDTH,
-    ONE_RUN,
     WILSON,
     WILSON_ALIKE,
     bootstrap,
     mcnemar,
-    mean_over_runs,
     mean_with_interval,
     paired_difference,
     pass_at_k,
     pass_rate,
-    ratio_over_tasks,
+    ratio,
     sign_flip,
     wilson,
 )
@@ -223,22 +221,6 @@ def test_wilson_agrees_with_scipy() -> None:
         assert wilson(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 
-def test_a_ratio_is_of_sums_and_needs_a_task() -> None:
-    found = ratio_over_tasks([1, 3], [1, 1], 0)
-    assert found is not None
-    assert (found.value, found.low, found.high) == (2, 1, 3)
-    assert ratio_over_tasks([], [], 0) is None
-
-
-def test_the_mean_of_few_runs_has_students_interval() -> None:
-    found = mean_over_runs(
-        [0.1, 0.2, 0.3]
-    )  # t of 2 degrees of freedom: 4.30265; 0.1 / sqrt(3) is the standard error
-    assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx(
-        (0.2, 0.2 - 0.248414, 0.2 + 0.248414), abs=1e-6
-    )
-    alone = mean_over_runs([0.1])
-    assert alone is not None
-    assert (alone.low, alone.high, alone.method) == (0.1, 0.1, ONE_RUN)
-    assert mean_over_runs([]) is None
+def test_a_ratio_needs_a_pair() -> None:
+    with pytest.raises(ValueError, match="at least one problem"):
+        bootstrap([], [], statistic=ratio)

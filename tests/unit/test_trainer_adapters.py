@@ -197,24 +197,6 @@ def test_steps_of_the_size_that_grpo_makes_are_not_rounded_away(model, tmp_path:
 
 
 @needs_bitsandbytes
-def test_experts_beside_quantized_layers_stay_as_they_are_and_that_is_said(
-    model, tmp_path: Path
-) -> None:  # type: ignore[no-untyped-def]
-    said: list[str] = []
-    settings = ModelConfig(name=str(model("qwen3_moe")), device="cpu", load_in_4bit=True)
-    trainer_of(
-        model("qwen3_moe"),
-        tmp_path,
-        LoraSettings(r=2, targets=[*ATTENTION, *EXPERTS]),
-        said.append,
-        settings,
-    )
-    assert said == [
-        "the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none"
-    ]
-
-
-@needs_bitsandbytes
 def test_a_quantized_run_is_measured_as_it_was_trained(model, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     import torch
 

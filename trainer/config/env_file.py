@@ -76,17 +76,15 @@ def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
                 )
             option = _option(name, stage)
             if option is not None:
-                options.append(f"--{option}={_list(value) if option == 'lora.targets' else value}")
+                # Names of modules stand between commas there, and in a list here.
+                given = f"[{value}]" if option == "lora.targets" else value
+                options.append(f"--{option}={given}")
                 told.append(f"{name}={value} is --{option}")
             elif name in _DROPPED:
                 told.append(f"{name} sets nothing: {_DROPPED[name]}")
             elif not name.startswith(("GRPO_", "SFT_", "OPENAI_")):
                 told.append(f"{name} sets nothing: it is not a training variable")
     return options, told
-
-
-def _list(value: str) -> str:
-    return f"[{', '.join(part.strip() for part in value.split(',') if part.strip())}]"
 
 
 def _option(name: str, stage: str) -> str | None:

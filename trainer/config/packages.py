@@ -15,9 +15,6 @@ FLASH_ATTENTION = {
     "flash_attention_4": ("flash_attn", "pip install flash-attn-4"),
 }
 """Module and install command, by the names that transformers gives to its attentions."""
-KERNELS = "kernels"
-"""A package that downloads compiled attentions from the hub; transformers takes it where the module
-is absent."""
 
 
 def refuse_absent_packages(
@@ -39,12 +36,8 @@ def _absent_for_model(model: ModelConfig) -> Iterator[str]:
             " 'gradus-rl[quantized]'"
         )
     attention = model.attn_implementation or ""
-    if "/" in attention and not _is_there(KERNELS):
-        yield (
-            f"model.attn_implementation: {attention} needs kernels, which is not installed: pip"
-            " install kernels"
-        )
-    if attention in FLASH_ATTENTION and not _is_there(KERNELS):
+    # transformers takes compiled attentions from the hub where the package kernels is.
+    if attention in FLASH_ATTENTION and not _is_there("kernels"):
         module, how = FLASH_ATTENTION[attention]
         if not _is_there(module):
             yield (

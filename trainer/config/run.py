@@ -227,8 +227,6 @@ class RewardConfig(Section):
     ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
     """How long to wait for the grader before anything is trained; a service may still be
     starting."""
-    batch_size: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Submissions in one request."""
     api_key_env: str = "GRADUS_API_KEY"
     """The environment variable that holds the key, if the service wants one."""
     fault_budget: FaultBudget = FaultBudget()

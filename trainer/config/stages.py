@@ -174,8 +174,7 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
             f"{path}: stage: {stage!r} is not one of"
             f" {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}"
         )
-    if asked is not None and found != asked:
+    if asked is not None and asked != (found or "grpo"):
         said = f"says stage: {found}" if found else "has no stage:, which means grpo"
-        if not (asked == "grpo" and found is None):
-            raise Misuse(f"{path}: is not for {asked}: it {said}")
+        raise Misuse(f"{path}: is not for {asked}: it {said}")
     return load(path, overrides, STAGES[stage])

@@ -89,20 +89,6 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | No
     if vllm is not None and not vllm.exists():
         console.print(f"There is no {vllm}. `make vllm` installs it.")
         return EXIT_FAILED
-
-    def train_and_measure(services: Services, url: str) -> int:
-        _train(run_dir, quick, vllm, services, url)
-        return _conclude(run_dir, console, started)
-
-    what = "[bold]Gradus demo:[/] a tiny language model learns OCaml from a compiler and tests."
-    return run_demo(run_dir, console, what, train_and_measure)
-
-
-def run_demo(
-    run_dir: Path, console: Console, what: str, work: Callable[[Services, str], int]
-) -> int:
-    """Do `work` while Redis, the service and the workers run. Returns its status, or what made it
-    stop."""
     try:
         with handled_by(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
             if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if not which(tool)]:
@@ -113,7 +99,10 @@ def run_demo(
             aside = set_aside(run_dir)
             logs = run_dir / "logs"
             logs.mkdir(parents=True)
-            console.print(what)
+            console.print(
+                "[bold]Gradus demo:[/] a tiny language model learns OCaml from a compiler and"
+                " tests."
+            )
             if aside is not None:
                 console.print(f"The run that was in {run_dir} is now in {aside}.")
             with Services(logs) as services:
@@ -121,7 +110,8 @@ def run_demo(
                 console.print(f"Starting Redis, the service and {cores} sandboxed workers ...")
                 url = services.start(cores)
                 console.print(f"Grading at {url}; logs in {logs}.")
-                return work(services, url)
+                _train(run_dir, quick, vllm, services, url)
+                return _conclude(run_dir, console, started)
     except DemoFailed as failure:
         console.print(f"\n[bold red]The demo stopped.[/] {escape(str(failure))}")
         return EXIT_FAILED

@@ -21,11 +21,9 @@ def main() -> int:
     import torch
 
     if not torch.backends.mps.is_available():
-        built = "with" if torch.backends.mps.is_built() else "without"
         print(
             "MISS no MPS: it needs macOS 14 or newer on Apple Silicon, a Python for arm64 and a"
-            f" torch built with it; here are {platform.platform()}, a Python for"
-            f" {platform.machine()} and a torch built {built} it"
+            f" torch built with it; here are {platform.platform()} and torch {torch.__version__}"
         )
         return EXIT_FAILS
     trouble = trouble_on(torch, "mps")

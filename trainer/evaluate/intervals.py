@@ -28,7 +28,6 @@ WILSON_ALIKE = "wilson: all tasks came out alike, which leaves a bootstrap no wi
 BOOTSTRAP = "bootstrap over problems"
 NEWCOMBE = "newcombe: all tasks changed alike, which leaves a bootstrap no width"
 NO_WIDTH = "no interval: a bootstrap needs two tasks"
-STUDENT, ONE_RUN = "student over runs", "no interval: it needs two runs"
 
 
 class Part(BaseModel):
@@ -232,19 +231,6 @@ def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int)
     )
     method = BOOTSTRAP if len(tops) > 1 else NO_WIDTH
     return Rate(value=sum(tops) / sum(bottoms), low=low, high=high, method=method)
-
-
-def mean_over_runs(values: Sequence[float]) -> Rate | None:
-    """The mean of one value per run with Student's interval; None for no values."""
-    if not values:
-        return None
-    from scipy import stats
-
-    mean = fmean(values)
-    if len(values) == 1:
-        return Rate(value=mean, low=mean, high=mean, method=ONE_RUN)
-    half = float(stats.sem(values)) * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
-    return Rate(value=mean, low=mean - half, high=mean + half, method=STUDENT)
 
 
 def paired_difference(

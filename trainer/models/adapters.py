@@ -7,7 +7,6 @@ so usual targets pass them by.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gradus.errors import Misuse
@@ -71,7 +70,7 @@ def validate_lora_targets(
             raise Misuse(f"lora.targets: {error}") from None
 
 
-def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> None:
+def settle(model: Any, settings: LoraSettings) -> None:
     """Make sure that the adapters of a PEFT model are where they were wanted, and in float32.
 
     Raises Misuse for targets that are nowhere in the model, and for experts that would stay as they
@@ -84,11 +83,6 @@ def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> No
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
-        if _experts(model):
-            say(
-                "the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they"
-                " are none"
-            )
 
 
 def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from gradus.errors import Misuse
 from gradus.reward_model.model_files import ADAPTER, base_of, first_line, read_json_object
 from trainer.config.run import ModelConfig
 from trainer.models.loading import load_model, load_tokenizer
-from trainer.runs.folder import written_whole
+from trainer.runs.folder import Say, written_whole
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
 """Largest allowed difference of two logits, as a share of the largest logit, by type of the
@@ -28,8 +27,6 @@ weights."""
 PROBES, PROBE_LENGTH = 4, 16
 CONVERTER = "convert_hf_to_gguf.py"
 LLAMA_CPP = "LLAMA_CPP_DIR"
-
-Say = Callable[[str], None]
 
 
 def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say) -> Path:

@@ -110,9 +110,7 @@ class Judges:
 
 
 def client_of(config: RewardConfig) -> RewardClient:
-    return RewardClient(
-        config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size
-    )
+    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env))
 
 
 def weights_of(reward: RewardConfig) -> list[float]:

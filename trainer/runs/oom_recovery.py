@@ -56,7 +56,8 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
     """Turns an allocation that failed inside the block into `OutOfMemory`, with the last whole step
     saved.
 
-    Raises Misuse where vLLM generates in this process, whose engine cannot start a second time.
+    Several processes would wait for each other, and vLLM's engine cannot start twice in one: there
+    the error stays what it is.
     """
     try:
         yield
@@ -64,9 +65,12 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
     except RuntimeError as error:
         if config.on_out_of_memory == "stop" or not should_reduce_batch_size(error):
             raise
-        if trainer.args.world_size > 1:
+        in_process = getattr(trainer, "use_vllm", False) and trainer.vllm_mode == "colocate"
+        if trainer.args.world_size > 1 or in_process:
             error.add_note(
-                "Several processes train, so the run cannot make its batches smaller by itself."
+                "With several processes, or vLLM in this one, a run cannot make its batches smaller"
+                " by itself: halve per_device_train_batch_size, double gradient_accumulation_steps"
+                " and start again."
             )
             raise
         # What the failed step had allocated hangs on the frames that it failed in.
@@ -76,15 +80,6 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
     clear_device_cache(garbage_collection=True)
     if not watch.in_update:
         trainer.save_now()
-    if getattr(trainer, "use_vllm", False) and trainer.vllm_mode == "colocate":
-        raise Misuse(
-            f"out of memory after step {trainer.state.global_step} ({said}), and vLLM's engine"
-            " cannot start twice in one process: halve per_device_train_batch_size"
-            f" ({trainer.args.per_device_train_batch_size}) and double gradient_accumulation_steps"
-            f" ({trainer.args.gradient_accumulation_steps}), or lower"
-            f" {config.options_name}.vllm_gpu_memory_utilization, and start again to resume from"
-            " that step"
-        )
     raise OutOfMemory(said, trainer.state.global_step, trainer.args)
 
 

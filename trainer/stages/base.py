@@ -27,13 +27,11 @@ from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
 from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
-from trainer.runs.folder import RunFolder, checkpoint_to_resume, step_of
+from trainer.runs.folder import RunFolder, Say, checkpoint_to_resume, step_of
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
 from trainer.runs.progress import MetricsFile
 from trainer.runs.provenance import write_settings
 from trainer.runs.signals import StopWish
-
-Say = Callable[[str], None]
 
 MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
 """Defaults that apply when there is something to measure the loss on."""
@@ -171,7 +169,7 @@ class Stage(ABC, Generic[C, D]):
             raise Misuse(f"{config.options_name}: {error}") from None
         trainer.remove_callback(PrinterCallback)
         if config.lora is not None:
-            settle(trainer.model, config.lora, run.say)
+            settle(trainer.model, config.lora)
         return trainer
 
     def before_steps(self, run: RunContext[C, D], trainer: Any) -> None:

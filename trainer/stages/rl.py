@@ -39,13 +39,14 @@ from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import (
     RunFolder,
+    Say,
     append_lines,
     checkpoint_to_resume,
     step_of,
     written_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage
+from trainer.stages.base import Stage
 from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
 from trainer.stages.online import GradusRlooTrainer, noting
 from trainer.stages.rows import Sft
@@ -361,13 +362,11 @@ class Rl(Stage[TrainConfig, Tasks]):
     ) -> tuple[dict[str, int], list[str]]:
         """Tokens of the prompts that are short enough, by task, and a line about those that are
         not. Raises Misuse if none is."""
-        limit = self.config.data.max_prompt_tokens
+        limit = self.config.data.max_prompt_tokens or math.inf
         template = self.config.prompt.chat_template_kwargs
         lengths = {}
         for one in examples:
             lengths[one.id] = len(token_ids(tokenizer, self._rendered(one), None, template))
-        if limit is None:
-            return lengths, []
         kept = {name: length for name, length in lengths.items() if length <= limit}
         if not kept:
             raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
