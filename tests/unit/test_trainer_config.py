@@ -187,7 +187,7 @@ def test_all_mistakes_are_told_at_once(write) -> None:  # type: ignore[no-untype
 def test_a_missing_file_and_a_list_are_refused(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse, match=r"nowhere.yaml: there is no such file"):
         load_stage(tmp_path / "nowhere.yaml")
-    with pytest.raises(Misuse, match="holds a list"):
+    with pytest.raises(Misuse, match="holds list where"):
         load_stage(write("- 1"))
 
 
