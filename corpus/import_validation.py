@@ -45,15 +45,10 @@ def decide(
     slots: int | None = None,
     *,
     full_marks: bool = True,
-    proven_only: bool = False,
 ) -> Iterator[Decision]:
     """Yield one decision per row, in order. Without a grader, the rows are looked at only."""
-    asked = []
-    for row in rows:
-        is_refused = proven_only and row.problem is None and not _is_proven(row, name)
-        asked.append(replace(row, problem=UNPROVEN) if is_refused else row)
     rules = ValidationRules(needs_solution=False, full_marks=full_marks)
-    for row, finding in zip(rows, validate(asked, name, grader, slots, rules), strict=True):
+    for row, finding in zip(rows, validate(rows, name, grader, slots, rules), strict=True):
         warnings = list(finding.warnings)
         if not _is_proven(row, name):
             warnings.append(UNPROVEN)

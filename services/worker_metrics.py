@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from services.broker import Claim
-from services.sandbox.persistent_box import BwrapPersistentBox
+from services.sandbox.persistent_box import PersistentBox
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
@@ -19,9 +19,7 @@ SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 class _BoxResets(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         about = "Persistent boxes that were lost and replaced"
-        yield CounterMetricFamily(
-            "gradus_worker_box_resets", about, value=BwrapPersistentBox.resets
-        )
+        yield CounterMetricFamily("gradus_worker_box_resets", about, value=PersistentBox.resets)
 
 
 class WorkerMetrics:

@@ -8,7 +8,6 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, fault
 from gradus.descriptions import description_of
 from gradus.errors import FaultKind
 from gradus.wings import write_page
-from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.report import comparisons
 from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
@@ -224,9 +222,9 @@ def tiny_run(run: Path) -> Path:
     return run
 
 
-def comparison_page(found: Comparison, before: Path, after: Path, out: Path) -> Path:
+def comparison_page(before: Path, after: Path, out: Path) -> Path:
     """Write the page of a comparison as `gradus compare --html` does."""
-    write_page(out, [before, after], partial(comparisons, first=found))
+    write_page(out, [before, after], comparisons)
     return out
 
 

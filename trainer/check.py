@@ -10,7 +10,6 @@ from gradus.errors import Misuse, QueueFault
 from trainer.config.device import choose_device
 from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RewardModelConfig, RunConfig, TrainConfig
-from trainer.generation.backend import has_nccl
 from trainer.generation.client import way_of_weights
 from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
@@ -88,9 +87,7 @@ def _vllm(config: TrainConfig) -> str:
     server = VllmServer(generation)
     server.await_ready(0, say=lambda text: None)
     adapter = lora is not None and not lora.modules_to_save and generation.sync in ("auto", "lora")
-    way = way_of_weights(
-        server, generation, adapter, has_nccl=has_nccl(choose_device(config.model))
-    )
+    way = way_of_weights(server, generation, adapter)
     sent = {"lora": "LoRA adapters"}.get(way, way)
     if lora is not None and adapter and way != "lora":
         sent += f", merged; `gradus vllm MODEL --lora-rank {lora.r}` takes the adapter alone"

@@ -52,9 +52,6 @@ def import_tasks(
             show_default="if the toolchain is installed; not stories",
         ),
     ] = None,
-    proven_only: Annotated[
-        bool, typer.Option("--require-solution", help="Reject tasks without a reference answer")
-    ] = False,
     drop_failing: Annotated[
         bool, typer.Option(help="Treat failing reference answers as absent, and count them")
     ] = False,
@@ -99,7 +96,7 @@ def import_tasks(
         found = _signed(found, name, grader, slots, quiet)
     decisions = list(
         with_progress(
-            decide(found, name, grader, slots, full_marks=not any_style, proven_only=proven_only),
+            decide(found, name, grader, slots, full_marks=not any_style),
             len(found),
             "reading" if grader is None else "validating",
             quiet,

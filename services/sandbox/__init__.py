@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from services.sandbox.persistent_box import PersistentBox
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +113,6 @@ class Exchange:
     payload: bytes
     report: bytes
     """What was written to descriptor 3 meanwhile."""
-
-
-class PersistentBox(Protocol):
-    """A box whose command serves many questions, each in a child that it confines and outlives.
-
-    The command says "0 ready" once it can serve. A reply is "<length> <words>\\n" and `length`
-    bytes.
-    """
-
-    def ask(self, question: bytes, wall_s: float) -> Exchange:
-        """Raises BoxLost; the box is gone then."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Sandbox(Protocol):

@@ -24,10 +24,10 @@ from itertools import count
 from pathlib import Path
 
 from gradus.errors import SandboxFault
-from services.sandbox import Command, ExitReason, Limits, Outcome, PersistentBox
+from services.sandbox import Command, ExitReason, Limits, Outcome
 from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.cgroup import CgroupManager
-from services.sandbox.persistent_box import BwrapPersistentBox
+from services.sandbox.persistent_box import PersistentBox
 from services.sandbox.pid1 import kill_orphans, pid_of_init
 from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
@@ -38,7 +38,6 @@ machine. No distribution assigns numbers of this size to people, packages or con
 default."""
 _BOXES = count()
 """Numbers of the boxes of this process, which may have several sandboxes."""
-REPORT_FD = 3
 _STATUS_FD = 4
 _SECCOMP_FD = 5
 _FIRST_FILE_FD = 6
@@ -139,7 +138,7 @@ class Bubblewrap:
                 group.add(pid)
                 return pid
 
-            return BwrapPersistentBox(spawn, command.limits, stack.pop_all().close)
+            return PersistentBox(spawn, command.limits, stack.pop_all().close)
 
     def unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)

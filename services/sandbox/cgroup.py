@@ -54,27 +54,17 @@ class Cgroup:
                 os.mkdir(folder)
             for name, value in limits.items():
                 with suppress(OSError):  # a file of the other version or controller
-                    _write(f"{folder}/{name}", value)
+                    Path(folder, name).write_text(str(value))
 
     def add(self, pid: int) -> None:
         for folder in self.folders:
             with suppress(OSError):
-                _write(f"{folder}/cgroup.procs", pid)
+                Path(folder, "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
         for folder in self.folders:
             with suppress(OSError):
                 os.rmdir(folder)
-
-
-def _write(path: str, value: int) -> None:
-    """Without Python's layers for text and buffers, which would cost more than the kernel's
-    part."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, str(value).encode())
-    finally:
-        os.close(fd)
 
 
 def _own_paths() -> dict[str, str]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import ClassVar
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Command, Exchange, Limits, PersistentBox, Sandbox
+from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox
 from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.pid1 import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
@@ -29,9 +29,15 @@ MAX_REPLY = 1 << 26
 _COUNTING = threading.Lock()
 
 
-class BwrapPersistentBox:
-    """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id;
-    `gone` is called once the box is no more."""
+class PersistentBox:
+    """A box whose command serves many questions, each in a child that it confines and outlives.
+
+    The command says "0 ready" once it can serve. A reply is "<length> <words>\\n" and `length`
+    bytes.
+
+    `spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id;
+    `gone` is called once the box is no more.
+    """
 
     resets: ClassVar[int] = 0
     """Persistent boxes of this process that were lost and had to be replaced."""
@@ -69,6 +75,7 @@ class BwrapPersistentBox:
             raise SandboxFault("a box answered before it was asked")
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
+        """Raises BoxLost; the box is gone then."""
         with self._turn:
             if self._pid is None:
                 raise BoxLost("it was closed")
@@ -80,7 +87,7 @@ class BwrapPersistentBox:
                     said = os.read(self._err, _CHUNK).decode(errors="replace").strip()
                 self.close()
                 with _COUNTING:
-                    BwrapPersistentBox.resets += 1
+                    PersistentBox.resets += 1
                 why = f"{error}; it said: {said[-500:]}" if said else str(error)
                 raise BoxLost(why) from None
 

@@ -177,9 +177,6 @@ def test_evaluations_of_other_tasks_are_not_compared(
     assert got.status == 2
     assert "different tasks" in got.err
     assert gradus("compare", two_of_six, other, "--allow-mismatch").status == 0
-    by_old_name = gradus("compare", two_of_six, other, "--anyway")
-    assert by_old_name.status == 0
-    assert "--anyway is now --allow-mismatch" in by_old_name.err
 
 
 def test_the_key_comes_from_the_environment_alone(

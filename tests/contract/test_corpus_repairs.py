@@ -342,7 +342,6 @@ def test_rust_answers_are_broken_and_told_by_the_rust_grader(
     )
     done = gradus("tasks", "mutate", jsonl(tmp_path / "tasks.jsonl", task), "-o", out, *argv)
     assert done.status == 0, done.err
-    assert "the tokens of Rust" in done.err
     repairs = read(out)
     assert len(repairs) == 3
     assert all("This Rust code has a mistake" in one["prompt"] for one in repairs)

@@ -21,8 +21,9 @@ from services.graders.base.config_loader import read_settings
 from services.graders.rust import grader as grader_module
 from services.graders.rust.config import RustConfig
 from services.graders.rust.grader import RustGrader
-from services.sandbox import Command, Outcome, PersistentBox
+from services.sandbox import Command, Outcome
 from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.persistent_box import PersistentBox
 from tests.bench.repeated_texts import repeated
 from tests.verdict_cases import WrittenCase, written_cases
 

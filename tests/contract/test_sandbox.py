@@ -30,12 +30,12 @@ from services.sandbox import (
     ExitReason,
     Limits,
     Outcome,
-    PersistentBox,
     bubblewrap,
 )
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.cgroup import CgroupManager
 from services.sandbox.escape_probe import Finding, probe, refuse_unless_safe
+from services.sandbox.persistent_box import PersistentBox
 from services.worker_metrics import WorkerMetrics
 
 PYTHON = os.path.realpath(sys.executable)

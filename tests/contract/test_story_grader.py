@@ -201,7 +201,7 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
         f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads
     )
     limits = story_grader.config.limits
-    gate = story_grader.config.gate.gate
+    gate = story_grader.config.gate
     answer = read(said, limits.characters, limits.lines)
     roles = [
         judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role
@@ -238,7 +238,7 @@ def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(
     lines = [f"As a clerk, I want to {f'file{number} form ' * 50}." for number in range(45)]
     answer = read("\n".join(lines), 32_000, 256)
     found = judged(
-        answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate.gate, Noting()
+        answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate, Noting()
     ).facts
     assert (len(answer.stories), found.lines, found.stories) == (45, 45, 5)
     assert len({text for text in seen if text.startswith("file")}) == 5
@@ -292,8 +292,8 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
     [
         ("low: 0.15", "low: 0.50", "less than"),
         ("low: 0.15", "low: .nan", "gate"),
-        ("precision: fp32", "precision: fp33", "no precision"),
-        ("backend: onnxruntime", "backend: abacus", "no backend"),
+        ("precision: fp32", "precision: fp33", "precision"),
+        ("backend: onnxruntime", "backend: abacus", "backend"),
         ("cache_mb: 64", "cache_mb: -1", "cache_mb"),
         ("lines: 256", "lines: many", "lines"),
         ("threads: 1", "threds: 1", "threds"),

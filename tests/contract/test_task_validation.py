@@ -405,7 +405,7 @@ UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "both names": (
         {"formatted_issues": "a ||||| b"},
-        "formatted_issues: Extra inputs are not permitted",
+        "unknown fields: formatted_issues",
     ),
     "a text for the context": (
         {"team_context": "pilot"},

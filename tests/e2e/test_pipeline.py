@@ -212,10 +212,16 @@ def test_a_gate_that_refuses_ends_the_pipeline_with_status_1(gradus: Cli, toy: T
 # ---------------------------------------------------------------------- kills and signals
 
 
-def slow(toy: Toy, script: str) -> Path:
-    """The toy with a stage b that says that it has begun, and then does what the script says."""
+IGNORED = ":"
+"""A trap that does nothing."""
+
+
+def slow(toy: Toy, script: str, trap: str = "") -> Path:
+    """The toy with a stage b that handles SIGTERM by `trap` from its begin on, which it tells by a
+    file, and then does what the script says."""
     begun = toy.counts / "begun"
-    toy.tree["stages"]["b"]["run"] = ["sh", "-c", f"touch {begun}; {script}"]
+    traps = f"trap '{trap}' TERM; " if trap else ""
+    toy.tree["stages"]["b"]["run"] = ["sh", "-c", f"{traps}touch {begun}; {script}"]
     toy.write()
     return begun
 
@@ -243,7 +249,7 @@ def test_a_signal_lets_the_stage_save_and_ends_the_pipeline(
     gradus: Cli, toy: Toy, number: signal.Signals
 ) -> None:
     saved = toy.counts / "saved"
-    begun = slow(toy, f"trap 'touch {saved}; exit 143' TERM; while true; do sleep 0.1; done")
+    begun = slow(toy, "while true; do sleep 0.1; done", f"touch {saved}; exit 143")
     process = started(toy.file)
     wait_for(begun, process)
     left = descendants(process.pid)
@@ -257,7 +263,7 @@ def test_a_signal_lets_the_stage_save_and_ends_the_pipeline(
 
 @pytest.mark.slow
 def test_a_second_signal_kills_a_stage_that_does_not_end(toy: Toy) -> None:
-    begun = slow(toy, "trap '' TERM; while true; do sleep 0.1; done")
+    begun = slow(toy, "while true; do sleep 0.1; done", IGNORED)
     process = started(toy.file)
     wait_for(begun, process)
     left = descendants(process.pid)
@@ -287,7 +293,7 @@ def test_two_runs_never_meet_in_one_folder(toy: Toy) -> None:
 
 
 def test_a_run_waits_for_what_a_killed_one_had_started(toy: Toy) -> None:
-    begun = slow(toy, f"trap '' TERM; while test ! -e {toy.counts}/enough; do sleep 0.1; done")
+    begun = slow(toy, f"while test ! -e {toy.counts}/enough; do sleep 0.1; done", IGNORED)
     process = started(toy.file)
     wait_for(begun, process)
     process.kill()
@@ -353,8 +359,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "output_dir is the pipeline's to say",
     ),
     "an evaluation's folder": (
-        {"stages": {"a": {"kind": "eval", "model": "m", "tasks": "t", "options": {"out": "/"}}}},
-        "stages.a.eval.options: out: is the pipeline's to say",
+        {"stages": {"a": {"kind": "eval", "model": "m", "tasks": "t", "options": ["--out=/"]}}},
+        "stages.a.eval.options: --out=/: is the pipeline's to say",
     ),
     "a config that is not there": (
         {"stages": {"a": {"kind": "train", "config": "no/such.yaml"}}},
@@ -392,7 +398,7 @@ def test_a_pipeline_that_makes_no_sense_is_refused_before_anything_runs(
 
 RAW = {
     "a key given twice": (b"name: a\nname: b\n", "is given twice"),
-    "a list": (b"[]", "holds a list where a mapping"),
+    "a list": (b"[]", "holds list where a mapping"),
     "nothing": (b"", "holds nothing"),
     "no YAML": (b"name: [", "toy.yaml:"),
     "no UTF-8": (b"name: \xff", "cannot be read"),
@@ -453,7 +459,7 @@ def test_an_unknown_option_of_a_stage_is_told_before_the_first_runs(gradus: Cli,
         "kind": "eval",
         "model": "m",
         "tasks": "demo:ocaml",
-        "options": {"sampels": 3},
+        "options": ["--sampels=3"],
     }
     ended = gradus("pipeline", "run", toy.write())
     assert (ended.status, toy.runs()) == (2, "000")

@@ -48,7 +48,7 @@ GATES = [
         "bound": "value",
     },
 ]
-MEASURED = {"samples": 1, "limit": 30, "greedy": False}
+MEASURED = ["--samples=1", "--limit=30", "--no-greedy", "--max-new-tokens=40", "--set=seed=1"]
 CHANGES: dict[str, Any] = {
     # The supervised model has to earn enough for a worse one to be told from it.
     "stages.sft.set": {
@@ -58,18 +58,14 @@ CHANGES: dict[str, Any] = {
         "data.held_out": 0,
         "eval_strategy": "no",
     },
-    "stages.answers.options.samples": 4,
-    "stages.answers.options.limit": 10,
+    "stages.answers.options": ["--samples=4", "--no-greedy", "--limit=10", "--max-new-tokens=40"],
     # Steps this wide spoil the model.
     "stages.grpo.set.learning_rate": 0.1,
     "stages.grpo.set.grpo.max_steps": 8,
     "stages.grpo.set.save_steps": 1,
     "stages.grpo.set.per_device_train_batch_size": 16,
-    **{
-        f"stages.{name}.options.{key}": MEASURED[key]
-        for name in ("before", "after")
-        for key in MEASURED
-    },
+    "stages.before.options": [*MEASURED, "--rubric=ocaml/graduated@1"],
+    "stages.after.options": [*MEASURED, "--rubric=ocaml/graduated@1"],
     "stages.promotion.gates": GATES,
 }
 

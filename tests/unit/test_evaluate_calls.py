@@ -285,10 +285,6 @@ def test_the_figures_of_hand_made_turns_are_exactly_these(tmp_path: Path) -> Non
     assert found.format.value == pytest.approx(4 / 5)
     assert found.malformed == {"unknown tool": 1}
     assert found.selection.value == pytest.approx(3 / 5)
-    assert {due: rate.value for due, rate in found.selection_by.items()} == {
-        "check": pytest.approx(2 / 3),
-        "none": pytest.approx(1 / 2),
-    }
 
 
 def test_a_model_that_calls_nothing_has_no_share_of_well_formed_calls(tmp_path: Path) -> None:
@@ -297,11 +293,7 @@ def test_a_model_that_calls_nothing_has_no_share_of_well_formed_calls(tmp_path: 
     assert found.selection is not None
     assert found.selection.value == pytest.approx(2 / 6)
     nothing = figures(tmp_path, *[None] * 6)
-    assert (nothing.selection, nothing.selection_by, nothing.unwritten) == (
-        None,
-        {},
-        {"timeout": 6},
-    )
+    assert (nothing.selection, nothing.unwritten) == (None, {"timeout": 6})
 
 
 # ---------------------------------------------------------------------- whole measurements

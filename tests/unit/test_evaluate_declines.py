@@ -85,10 +85,10 @@ def rows_of(path: Path, *rows: Any) -> Path:
 
 
 PAIRS = [
-    {"id": "a-no", "pair": "a", "kind": "crate", "prompt": "no a", "can": False},
-    {"id": "a-yes", "pair": "a", "kind": "crate", "prompt": "yes a", "can": True},
-    {"id": "b-no", "pair": "b", "kind": "language", "prompt": "no b", "can": False},
-    {"id": "b-yes", "pair": "b", "kind": "language", "prompt": "yes b", "can": True},
+    {"id": "a-no", "pair": "a", "prompt": "no a", "can": False},
+    {"id": "a-yes", "pair": "a", "prompt": "yes a", "can": True},
+    {"id": "b-no", "pair": "b", "prompt": "no b", "can": False},
+    {"id": "b-yes", "pair": "b", "prompt": "yes b", "can": True},
     {"id": "lost", "prompt": "lost", "can": True},
 ]
 
@@ -108,10 +108,6 @@ def test_the_figures_of_a_model_that_is_right_thrice_are_exactly_these(
     assert found.answered_when_due is not None
     assert (found.asks, found.accuracy.value, found.neither) == (4, 0.75, 1)
     assert (found.declined_when_due.value, found.answered_when_due.value) == (0.5, 1.0)
-    assert {kind: rate.value for kind, rate in found.by_kind.items()} == {
-        "crate": 1.0,
-        "language": 0.5,
-    }
     assert all(text.startswith(DECLINE_INSTRUCTION) for text in like.prompts())
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "declines.json")
 
@@ -138,7 +134,7 @@ def test_a_model_that_always_says_the_same_is_no_better_than_chance(
         ([{"id": "a", "prompt": "x", "can": "yes"}], "can: must say"),
         ([{"id": "a", "prompt": "x", "can": True}] * 2, "id of its own"),
         ([{"id": "a", "prompt": "x", "can": True, "pair": 7}], "pair: is not a text"),
-        ([{"id": "a", "prompt": "x", "can": True, "kind": []}], "kind: is not a text"),
+        ([{"id": "a", "prompt": "x", "can": True, "pair": []}], "pair: is not a text"),
     ],
 )
 def test_rows_that_are_no_asks_are_refused_by_name(

@@ -144,13 +144,10 @@ def test_the_page_is_told_stages_rates_and_components_of_the_description(tmp_pat
 def test_what_only_a_language_can_tell_is_left_out_for_a_grader_without_one() -> None:
     found = details_of(records(), TOY)
     assert (found.imperative, found.invented) == (None, None)
-    assert found.sizes is not None
-    assert found.sizes.answer_lines is not None
-    assert found.sizes.answer_lines.max == 2, (
-        "the block with the grader's info string is the answer"
-    )
+    assert found.answer_lines is not None
+    assert found.answer_lines.max == 2, "the block with the grader's info string is the answer"
     prose = TOY.model_copy(update={"fences": ()})
-    assert details_of(records(), prose).sizes is None
+    assert details_of(records(), prose).answer_lines is None
 
 
 def test_the_middle_completion_is_found_in_the_order_of_the_description() -> None:
@@ -168,7 +165,7 @@ def test_the_middle_completion_is_found_in_the_order_of_the_description() -> Non
 def test_a_stored_evaluation_brings_its_description(tmp_path: Path) -> None:
     made = evaluation(records())
     (tmp_path / "results.json").write_text(made.model_dump_json(by_alias=True))
-    read = read_evaluation(tmp_path).evaluation
+    read = read_evaluation(tmp_path)
     assert read.grader_description == TOY
     after = evaluation(records({**RESULTS, "d": RESULTS["c"]}))
     assert list(compare(read, after).migration) == ["extract", "score", "check", "passed"]

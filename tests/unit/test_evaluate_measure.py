@@ -24,7 +24,6 @@ from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.plan import (
     CompletionRequest,
-    ErrorKind,
     EvalPlan,
     GeneratedCompletion,
     GenerationError,
@@ -36,7 +35,6 @@ from trainer.evaluate.results import (
     Evaluation,
     evaluation_of,
     figures_path,
-    read_evaluation,
     write_outcome,
 )
 from trainer.evaluate.setup import SamplingOptions, plan_of
@@ -210,8 +208,9 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
 
 
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
-    opened = [Problem("a", "(* add 1 *)\n", TASK, opening="<think>\n")]
-    found = measured(plan(opened, samples=2, greedy=False), service := Service(), problems=opened)
+    one = [Problem("a", "(* add 1 *)\n", TASK)]
+    opened = plan(one, samples=2, greedy=False).model_copy(update={"opening": "<think>\n"})
+    found = measured(opened, service := Service(), problems=one)
     sent = [
         submission["completion"] for body in service.asked for submission in body["submissions"]
     ]
@@ -284,7 +283,7 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
             self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
         ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
             for ask in asks:
-                yield ask, GenerationError(ErrorKind.REFUSED, "too long")
+                yield ask, GenerationError("refused", "too long")
 
     async def collected() -> list[Record]:
         async with RewardClient(
@@ -306,7 +305,7 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert path == figures_path(tmp_path, "n")
     assert Evaluation.model_validate_json(path.read_text()) == done.evaluation
     assert json.loads(path.read_text())["schema"] == "gradus/evaluation@1"
-    lines = read_evaluation(path).completions.read_text().splitlines()
+    lines = path.with_name("n.completions.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == done.records
     assert {file.name for file in (tmp_path / "eval").iterdir()} == {
         "n.json",

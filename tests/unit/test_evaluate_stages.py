@@ -21,7 +21,7 @@ from trainer.config.stages import (
     StageConfig,
 )
 from trainer.data.rows import load_rows
-from trainer.evaluate.pairs import Answer, pairs_of
+from trainer.evaluate.pairs import pairs_of
 from trainer.evaluate.setup import (
     SamplingOptions,
     config_beside,
@@ -82,7 +82,11 @@ def test_a_configuration_that_is_none_is_named(tmp_path: Path, text: str) -> Non
     "prompt", ["(* add 1 *)", [{"role": "user", "content": "add 1"}]], ids=["text", "messages"]
 )
 def test_pairs_are_read_by_the_training_that_they_are_for(tmp_path: Path, prompt: Any) -> None:
-    answers = [Answer("a", prompt, "good", 1.0, True), Answer("a", prompt, "bad", 0.0, False)]
+    same = {"prompt_id": "a", "prompt": prompt}
+    answers = [
+        {**same, "completion": "good", "reward": 1.0, "passed": True},
+        {**same, "completion": "bad", "reward": 0.0, "passed": False},
+    ]
     pairs = list(pairs_of(answers, 0.05, 1))
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in pairs))

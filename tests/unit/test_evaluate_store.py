@@ -156,8 +156,7 @@ def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) ->
 
 
 def test_what_was_never_written_says_why() -> None:
-    from trainer.evaluate.plan import ErrorKind
 
-    found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late"))
+    found = written_record(ask(0), GenerationError("timeout", "late"))
     assert (found["status"], found["reward"], found["fault"]) == ("generation_error", None, None)
     assert found["error"] == {"kind": "timeout", "message": "late"}

@@ -10,7 +10,8 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.evaluate.completion_store import write_lines
-from trainer.evaluate.pairs import Answer, main, pairs_of
+from trainer.evaluate.pairs import main, pairs_of
+from trainer.rewards.judge import Record
 
 
 def answer(
@@ -20,17 +21,17 @@ def answer(
     *,
     passed: bool | None = None,
     prompt: Any = "Do it.",
-) -> Answer:
-    return Answer(
-        task,
-        prompt,
-        text or f"answer worth {reward}",
-        reward,
-        reward == 1 if passed is None else passed,
-    )
+) -> Record:
+    return {
+        "prompt_id": task,
+        "prompt": prompt,
+        "completion": text or f"answer worth {reward}",
+        "reward": reward,
+        "passed": reward == 1 if passed is None else passed,
+    }
 
 
-def made(*answers: Answer, min_margin: float = 0.05, max_per_task: int = 1) -> list[dict[str, Any]]:
+def made(*answers: Record, min_margin: float = 0.05, max_per_task: int = 1) -> list[dict[str, Any]]:
     return list(pairs_of(answers, min_margin, max_per_task))
 
 

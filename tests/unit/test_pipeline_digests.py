@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from gradus.errors import Misuse
-from trainer.pipeline.digests import Digests
+from trainer.pipeline.digests import digest_of, digest_of_named, digest_of_run, files_in
 
 
 def test_a_file_s_hash_is_the_one_that_everybody_computes(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"abc")
-    assert Digests().of(file) == hashlib.sha256(b"abc").hexdigest()
+    assert digest_of(file) == hashlib.sha256(b"abc").hexdigest()
 
 
 def test_a_folder_changes_with_the_names_and_contents_in_it_and_with_nothing_else(
@@ -25,58 +25,57 @@ def test_a_folder_changes_with_the_names_and_contents_in_it_and_with_nothing_els
     folder = tmp_path / "m"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a").write_text("1")
-    seen = [Digests().of(folder)]
+    seen = [digest_of(folder)]
     os.utime(folder / "deep" / "a", ns=(1, 1))
     (folder / ".lock").write_text("held")
-    assert Digests().of(folder) == seen[0]
-    (folder / "deep" / "a").write_text("2")
-    seen.append(Digests().of(folder))
+    assert digest_of(folder) == seen[0]
+    (folder / "deep" / "a").write_text("22")
+    seen.append(digest_of(folder))
     (folder / "deep" / "a").rename(folder / "deep" / "b")
-    seen.append(Digests().of(folder))
+    seen.append(digest_of(folder))
     (folder / "deep" / "b").unlink()
-    seen.append(Digests().of(folder))
+    seen.append(digest_of(folder))
     assert len({*seen}) == 4
 
 
-def test_what_was_read_is_not_read_again_until_it_changes(tmp_path: Path) -> None:
+def test_what_was_read_is_not_read_again_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "a"
     file.write_text("1")
-    first = Digests()
-    first.of(file)
-    size, changed_ns, _ = first.seen[str(file)]
-    told = Digests({str(file): (size, changed_ns, "remembered")})
-    assert told.of(file) == "remembered"
+    first = digest_of(file)
+    with monkeypatch.context() as patched:
+        patched.setattr(hashlib, "file_digest", None)
+        assert digest_of(file) == first
     file.write_text("22")
-    assert told.of(file) == hashlib.sha256(b"22").hexdigest()
+    assert digest_of(file) == hashlib.sha256(b"22").hexdigest()
 
 
 def test_of_a_run_only_its_records_are_read(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("1")
     (tmp_path / "checkpoint-1").mkdir()
-    before = Digests().shallow(str(tmp_path))
+    before = digest_of_run(str(tmp_path))
     (tmp_path / "checkpoint-1" / "optimizer.pt").write_text("1")
-    digests = Digests()
-    assert digests.shallow(str(tmp_path)) == before
-    assert [*digests.seen] == [str(tmp_path / "metrics.jsonl")]
-    (tmp_path / "metrics.jsonl").write_text("2")
-    assert digests.shallow(str(tmp_path)) != before
-    assert digests.shallow(str(tmp_path / "no")) is None
+    assert digest_of_run(str(tmp_path)) == before
+    (tmp_path / "metrics.jsonl").write_text("22")
+    assert digest_of_run(str(tmp_path)) != before
+    assert digest_of_run(str(tmp_path / "no")) is None
 
 
 @pytest.mark.parametrize(
     "text", ["", "no/such/file", "Qwen/Qwen2.5-0.5B", "demo:ocaml", "a\0b", "x" * 5000]
 )
 def test_what_is_no_file_has_no_hash(text: str) -> None:
-    assert Digests().named(text) is None
+    assert digest_of_named(text) is None
 
 
 def test_a_link_in_a_circle_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "again").symlink_to(tmp_path)
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    assert "a" in Digests().files(tmp_path)
+    assert "a" in files_in(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no_such: cannot be read"):
-        Digests().of(tmp_path / "no_such")
+        digest_of(tmp_path / "no_such")

@@ -200,12 +200,11 @@ def test_paths_lead_through_lists_by_a_key_or_a_number(tmp_path: Path) -> None:
     }
     assert at(tree, "measurements[mode=sampled].pass_at.1") == 0.5
     assert at(tree, "measurements[mode=a.b].pass_at.1") == 0.25
-    assert at(tree, "measurements[1].pass_at.1") == 0.25
     for path in (
         "",
         ".",
         "measurements[mode=greedy].x",
-        "measurements[2]",
+        "measurements[0]",
         "measurements[mode=",
         "a..b",
         "[0]x",
@@ -312,10 +311,7 @@ def test_a_p_value_that_is_missing_makes_the_others_no_easier(tmp_path: Path) ->
 def test_a_significant_change_for_the_worse_is_refused(tmp_path: Path) -> None:
     of = written(tmp_path, comparison(-0.1, 0.001))
     gate = {"of": of, "metric": "change", "p_value": "p"}
-    assert [judged(gate | {"better": way})[0].passed for way in ("higher", "lower")] == [
-        False,
-        True,
-    ]
+    assert not judged(gate)[0].passed
 
 
 @pytest.mark.parametrize("p_value", [-0.1, 1.1, None, "0.01", True])
@@ -387,16 +383,6 @@ def test_figures_of_two_revisions_of_a_grader_are_refused(gradus: Cli, tmp_path:
     ended = gradus("gate", gates_file(tmp_path, gates=gates))
     assert ended.status == 1
     assert "one revision of each grader (figures come from ocaml@1, ocaml@2)" in ended.out
-
-
-def test_figures_of_another_model_are_pointed_out(gradus: Cli, tmp_path: Path) -> None:
-    of = lm_eval_results(tmp_path, model_name="another")
-    gate = {"name": "rate", "of": of, "metric": "results.own_questions.acc,none", "at_least": -1}
-    ended = gradus("gate", gates_file(tmp_path, gates=[gate]))
-    assert ended.status == 0
-    record = json.loads((tmp_path / "promotion.json").read_text())
-    assert record["gates"][1]["passed"] is False
-    assert record["gates"][1]["why"] == "figures are of another"
 
 
 GATE = {"name": "rate", "of": "x.json", "metric": "rate", "at_least": 0.3}

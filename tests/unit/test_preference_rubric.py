@@ -20,7 +20,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def reward(given_score: float, centre: float = 0.0, scale: float = 1.0) -> float:
-    return score(PreferenceFacts(given_score, centre, scale), SIGMOID).reward
+    return score(PreferenceFacts(Stage.SCORE, given_score, centre, scale), SIGMOID).reward
 
 
 def test_the_reward_is_the_chance_by_bradley_and_terry_to_beat_the_centre() -> None:
@@ -35,7 +35,7 @@ def test_the_reward_is_the_chance_by_bradley_and_terry_to_beat_the_centre() -> N
 def test_every_finite_score_has_a_reward_from_0_to_1_that_its_components_add_up_to(
     given_score: float, centre: float, scale: float
 ) -> None:
-    found = score(PreferenceFacts(given_score, centre, scale), SIGMOID)
+    found = score(PreferenceFacts(Stage.SCORE, given_score, centre, scale), SIGMOID)
     assert 0 <= found.reward <= 1
     assert found.reward == pytest.approx(sum(found.components.values()), abs=1e-6)
     assert all(map(math.isfinite, found.components.values()))
@@ -43,7 +43,7 @@ def test_every_finite_score_has_a_reward_from_0_to_1_that_its_components_add_up_
 
 @given(st.floats(-1e6, 1e6))
 def test_the_score_is_told_as_it_is(given_score: float) -> None:
-    assert score(PreferenceFacts(given_score, 0.0, 1.0), SIGMOID).components[
+    assert score(PreferenceFacts(Stage.SCORE, given_score, 0.0, 1.0), SIGMOID).components[
         "score"
     ] == pytest.approx(given_score, abs=1e-6)
 
@@ -55,11 +55,11 @@ def test_a_higher_score_never_earns_less(one: float, other: float) -> None:
 
 
 def test_a_score_passes_nothing() -> None:
-    assert not PreferenceFacts(1e9, 0.0, 1.0).passed
+    assert not PreferenceFacts(Stage.SCORE, 1e9, 0.0, 1.0).passed
 
 
 def test_the_rubric_is_for_these_facts_only() -> None:
     with pytest.raises(Misuse, match="there is no rubric"):
         SHIPPED["rust"].score(Facts(Stage.TESTS), SIGMOID)
     with pytest.raises(Misuse, match="there is no rubric"):
-        SHIPPED["preference"].score(PreferenceFacts(0.0, 0.0, 1.0), "ocaml/strict@1")
+        SHIPPED["preference"].score(PreferenceFacts(Stage.SCORE, 0.0, 0.0, 1.0), "ocaml/strict@1")

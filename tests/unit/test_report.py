@@ -33,7 +33,6 @@ from gradus.errors import Misuse
 from services.dashboard.files import ConfinedDirectory
 from services.dashboard.run import FollowedRun
 from services.dashboard.views import detail_of
-from trainer.evaluate.comparison import compare
 from trainer.evaluate.report import write_comparisons, write_report
 from trainer.evaluate.results import figures_path
 from trainer.runs.folder import RunFolder
@@ -319,7 +318,7 @@ def hostile_page(kind: str, folder: Path) -> Path:
     of_both = stored(folder / "a", found, records)
     if kind == "evaluation":
         return write_report(of_both, folder / "page.html")
-    return comparison_page(compare(found, found), of_both, of_both, folder / "page.html")
+    return comparison_page(of_both, of_both, folder / "page.html")
 
 
 @pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])

@@ -18,7 +18,6 @@ from trainer.evaluate.local import LocalModel
 from trainer.evaluate.openai_client import Endpoint, models_at
 from trainer.evaluate.plan import (
     CompletionSource,
-    ErrorKind,
     EvalPlan,
     GeneratedCompletion,
     GenerationError,
@@ -119,7 +118,7 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
     assert isinstance(found["greedy", "t0", 0, 1], GeneratedCompletion)
     lost = found["greedy", "long", 0, 1]
     assert isinstance(lost, GenerationError)
-    assert lost.kind is ErrorKind.REFUSED
+    assert lost.kind == "refused"
     assert asyncio.run(models_at(served)) == {str(model): "vllm"}
     with pytest.raises(Misuse, match="404"):
         written(Endpoint(served, plan(Path("nobody"))), TEXTS, plan(Path("nobody")))

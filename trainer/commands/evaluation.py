@@ -38,7 +38,6 @@ Samples = Annotated[
 Out = Annotated[
     Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap")]
 Judged = Annotated[str, typer.Option(help="Grader of the completions", rich_help_panel=GRADING)]
 Rubric = Annotated[
     str | None,
@@ -341,7 +340,6 @@ def compare(
         bool,
         typer.Option("--allow-mismatch", help="Compare even if tasks, grader or rubric differ"),
     ] = False,
-    seed: Seed = 0,
 ) -> None:
     """Compare two evaluations of the same tasks, task by task, with a paired test and confidence
     intervals.
@@ -350,7 +348,7 @@ def compare(
     """
     from trainer.evaluate.report import main
 
-    raise typer.Exit(main(before, after, mode, html, as_json, anyway=anyway, seed=seed))
+    raise typer.Exit(main(before, after, mode, html, as_json, anyway=anyway))
 
 
 def replay(

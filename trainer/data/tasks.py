@@ -78,8 +78,6 @@ class Example:
     """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
     difficulty: str | None = None
     """A column `difficulty`, for the same."""
-    stub: str | None = None
-    """A column `stub`, the code that an answer starts from; for counting what changes."""
 
     @property
     def task_for_grading(self) -> Task:
@@ -199,7 +197,6 @@ def _example(row: Row, grader: GraderName) -> Example:
         solution=values.get("solution") or None,
         kind=None if label is None else str(label),
         difficulty=None if _is_empty(values.get("difficulty")) else str(values["difficulty"]),
-        stub=None if _is_empty(values.get("stub")) else str(values["stub"]),
     )
 
 

@@ -148,8 +148,8 @@ def _train(run_dir: Path, quick: bool, vllm: Path | None, services: Services, ur
 def _conclude(run_dir: Path, console: Console, started: float) -> int:
     report = write_report(run_dir, run_dir / "report.html")
     files = RunFolder(run_dir)
-    before = read_evaluation(files.evaluations / "before.json").evaluation
-    after = read_evaluation(files.evaluations / "after.json").evaluation
+    before = read_evaluation(files.evaluations / "before.json")
+    after = read_evaluation(files.evaluations / "after.json")
     found = compare(before, after, anyway=True)
     rates = found.pass_rate
     verb = "did not change measurably:"

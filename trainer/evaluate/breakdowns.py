@@ -29,9 +29,8 @@ from trainer.evaluate.verdicts import (
     Record,
     Test,
     cause_of,
-    changed_lines,
-    code_lines,
     code_of,
+    count_lines,
     grader_of,
     invented_names,
     is_judged,
@@ -53,19 +52,10 @@ class Speed(Part):
     completion_tokens: int | None
 
 
-class Truncated(Part):
-    """Completions that were cut off at the limit."""
-
-    completions: int
-    passed: int
-
-
 class Group(Part):
     """The tasks that share a kind or a difficulty."""
 
     tasks: int
-    graded: int
-    passed: int
     rate: Rate | None
     mean_reward: float
 
@@ -80,14 +70,6 @@ class HallucinatedNames(Part):
     """Share of judged answers with at least one; tasks weigh alike."""
     names: dict[str, int]
     """The most frequent, each with the number of answers that have it."""
-
-
-class Sizes(Part):
-    """Lines of code, blank ones left out. Quantiles are over judged answers."""
-
-    answer_lines: Quantiles | None
-    changed_lines: Quantiles | None
-    """Lines that differ between the task's `stub` and the answer; None where no task has one."""
 
 
 class TextMetrics(Part):
@@ -107,8 +89,9 @@ class Details(Part):
     """The mean share of tests that passed; an answer that ran none has 0."""
     causes: dict[str, int]
     """What stopped the completions that did not pass, most frequent first."""
-    truncated: Truncated | None
-    """None where the source did not report how completions ended."""
+    truncated: int | None
+    """Completions that were cut off at the limit; None where the source did not report how they
+    ended."""
     generation_errors: dict[str, int]
     speed: Speed
     completion_tokens: Quantiles | None
@@ -116,7 +99,8 @@ class Details(Part):
     """Share of the completions that assign or loop; None for languages where nothing tells."""
     groups: dict[str, dict[str, Group]]
     invented: HallucinatedNames | None
-    sizes: Sizes | None
+    answer_lines: Quantiles | None
+    """Lines of code that are not blank, over judged answers; None where answers are no code."""
     text: TextMetrics | None
 
 
@@ -135,13 +119,15 @@ def details_of(
         name: _share(verdicts, rate_test(rule, description.stages), seed)
         for name, rule in description.rates.items()
     }
+    lengths = [count_lines(code_of(str(record["completion"]), fences)) for record in verdicts]
+    ends = _known(written, "finish_reason")
     causes = Counter(cause_of(record) for record in records)
     del causes[PASSED]
     return Details(
         rates={name: rate for name, rate in shares.items() if rate is not None},
         partial_tests=_partial_tests(verdicts, seed),
         causes=dict(causes.most_common()),
-        truncated=_truncated(written),
+        truncated=ends.count("length") if ends else None,
         generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
         speed=_speed(written),
         completion_tokens=quantiles(_known(written, "completion_tokens")),
@@ -152,7 +138,7 @@ def details_of(
         else None,
         groups={name: _groups(verdicts, name, seed) for name in group_columns(verdicts)},
         invented=invented_of(verdicts, description.name, seed),
-        sizes=_sizes(verdicts, fences) if fences else None,
+        answer_lines=quantiles(lengths) if fences else None,
         text=text_metrics([str(record["completion"]) for record in written]),
     )
 
@@ -171,24 +157,6 @@ def _partial_tests(verdicts: Sequence[Record], seed: int) -> Rate | None:
         tests = [record.get("tests") or {"passed": 0, "total": 1} for record in group]
         means.append(fmean(one["passed"] / max(1, one["total"]) for one in tests))
     return mean_with_interval(means, seed=seed)
-
-
-def _truncated(written: Sequence[Record]) -> Truncated | None:
-    if not _known(written, "finish_reason"):
-        return None
-    cut = [record for record in written if record.get("finish_reason") == "length"]
-    return Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
-
-
-def _sizes(verdicts: Sequence[Record], fences: Sequence[str]) -> Sizes:
-    lengths = []
-    changes = []
-    for record in verdicts:
-        code = code_of(str(record["completion"]), fences)
-        lengths.append(len(code_lines(code)))
-        if isinstance(record.get("stub"), str):
-            changes.append(changed_lines(record["stub"], code))
-    return Sizes(answer_lines=quantiles(lengths), changed_lines=quantiles(changes))
 
 
 def invented_of(verdicts: Sequence[Record], grader: str, seed: int = 0) -> HallucinatedNames | None:
@@ -232,8 +200,6 @@ def _groups(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Gro
     return {
         value: Group(
             tasks=len(by_task(found)),
-            graded=len(found),
-            passed=sum(map(is_passed, found)),
             rate=_share(found, is_passed, seed),
             mean_reward=fmean(_known(found, "reward")),
         )
@@ -305,8 +271,6 @@ class Turns(Part):
     median_turns: float | None
     """Over all chains, where one that never got green took more turns than any; None where that is
     the median."""
-    median_turns_of_green: float | None
-    """Over the chains that got green only: says nothing about how many those are."""
     broken: int
     """Chains that ended with a fault or a generation error, other than those below: counted as not
     green."""
@@ -333,7 +297,6 @@ def turns_of(
         if rate is not None:
             green_by[turn] = rate
     every_end = [end for task in ends.values() for end in task]
-    green = [int(end) for end in every_end if isfinite(end)]
     middle = median(every_end) if every_end else inf
     stopped = [cause_of(chain[-1]) for chain in chains.values() if not is_judged(chain[-1])]
     refused = stopped.count("generation:refused")
@@ -342,7 +305,6 @@ def turns_of(
         chains=len(chains),
         green_by=green_by,
         median_turns=middle if isfinite(middle) else None,
-        median_turns_of_green=median(green) if green else None,
         broken=len(stopped) - refused,
         refused=refused,
     )

@@ -12,7 +12,7 @@ from gradus.errors import Misuse
 from gradus.feedback import render_verdict, single_block
 from trainer.config.run import ModelConfig
 from trainer.data.prompts import Prompt, render_text
-from trainer.evaluate.collect import submission_of
+from trainer.evaluate.collect import continued, submission_of
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import (
     CompletionRequest,
@@ -53,7 +53,7 @@ def main(
         tokenizer = load_tokenizer(str(asked.model), ModelConfig(name=str(asked.model)))
         asked = asked.model_copy(update={"chat": tokenizer.chat_template is not None})
     prompt = prompt_config(asked, trained_with)
-    problem = Problem("chat", "", None, None, prompt.opening)
+    problem = Problem("chat", "", None)
     name: GraderName | None = None
     if tasks is not None:
         name = asyncio.run(judge.known(judge.grader))
@@ -75,6 +75,7 @@ def main(
         return [outcome async for _, outcome in source.write([request], {request.key})][0]
 
     said: Prompt = problem.prompt
+    answer = ""
     if said:
         print(problem.text)
     for turn in itertools.count(1):
@@ -84,31 +85,17 @@ def main(
             except EOFError:
                 print()
                 return 0
-            said = _continued(said, render_text(prompt, line))
+            said = continued(said, answer, line) if said else render_text(prompt, line)
         outcome = asyncio.run(outcome_of(said, turn))
         if isinstance(outcome, GenerationError):
-            raise Misuse(f"no answer ({outcome.kind.value}): {outcome.message}")
+            raise Misuse(f"no answer ({outcome.kind}): {outcome.message}")
         print(f"\n{outcome.text}", flush=True)
-        said = (
-            said + outcome.text
-            if isinstance(said, str)
-            else [*said, {"role": "assistant", "content": outcome.text}]
-        )
+        answer = with_opening(plan.opening, outcome.text)
         if name is not None:
-            submission = submission_of(problem, outcome.text, str(turn))
+            submission = submission_of(problem, answer, str(turn))
             result = asyncio.run(judge.grade([submission], rubric))[0]
-            print(
-                f"\n{_told(result, name, with_opening(problem.opening, outcome.text))}", flush=True
-            )
+            print(f"\n{_told(result, name, answer)}", flush=True)
     raise AssertionError
-
-
-def _continued(said: Prompt, turn: Prompt) -> Prompt:
-    """What was said and the next turn; a system message and examples stand at the beginning
-    only."""
-    if isinstance(turn, str):
-        return f"{said}{turn}"
-    return [*said, turn[-1]] if isinstance(said, list) else turn
 
 
 def _told(result: Graded | Faulted, name: GraderName, completion: str) -> str:

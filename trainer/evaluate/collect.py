@@ -118,8 +118,10 @@ async def gather(
                 handful.append(following)
             records = [store.records[one.key] for one in handful]
             submissions = [
-                submission_of(one.problem, str(store.records[one.key]["completion"]), str(n))
-                for n, one in enumerate(handful)
+                submission_of(
+                    one.problem, with_opening(plan.opening, str(record["completion"])), str(n)
+                )
+                for n, (one, record) in enumerate(zip(handful, records, strict=True))
             ]
             results = await judge.grade(submissions, plan.rubric)
             verdicts = map(outcome_of, results)
@@ -152,12 +154,11 @@ def _is_unwritten(ask: CompletionRequest, record: Record | None) -> bool:
 
 
 def submission_of(problem: Problem, completion: str, submission_id: str) -> dict[str, object]:
-    """What the judge gets: the completion with what its prompt had written of it."""
-    given = cleaned(with_opening(problem.opening, completion))
+    """What the judge gets; `completion` is with what its prompt had written of it."""
     return {
         "id": submission_id,
         "prompt": cleaned(problem.text),
-        "completion": given,
+        "completion": cleaned(completion),
         "task": problem.task,
     }
 
@@ -182,14 +183,12 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     }
     if ask.turn > 1:
         record["turn"] = ask.turn
-    if problem.stub is not None:
-        record["stub"] = problem.stub
     if isinstance(outcome, GeneratedCompletion):
         record |= {"status": "written", "completion": cleaned(outcome.text)}
         if outcome.tool_calls:
             record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
     else:
-        record["error"] = {"kind": outcome.kind.value, "message": outcome.message}
+        record["error"] = {"kind": outcome.kind, "message": outcome.message}
     return record
 
 

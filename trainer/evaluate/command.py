@@ -12,10 +12,8 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from gradus.descriptions import GraderDescription, description_of
-from gradus.tasks import TASKS as BUILT_IN
+from gradus.descriptions import GraderDescription
 from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.evaluate.collect import (
@@ -29,7 +27,7 @@ from trainer.evaluate.completion_store import COMPLETIONS, TASKS, TURNS, opened,
 from trainer.evaluate.exports import table_of
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import problems_of
-from trainer.evaluate.results import Evaluation, Measurement, evaluation_of
+from trainer.evaluate.results import described, evaluation_of
 from trainer.evaluate.setup import (
     SamplingOptions,
     config_of,
@@ -69,8 +67,6 @@ def main(
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
     rubric = rubric or rubric_of(trained_with, name)
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
-    if name in BUILT_IN:  # before a service is waited for
-        refuse_turns(description_of(name), plan.turns)
     console = Console(stderr=True)
 
     async def collected() -> tuple[GraderDescription, list[Record], list[Record]]:
@@ -102,7 +98,8 @@ def main(
     write_text(out / "results.csv", table_of(records, description))
     write_text(results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
     write_page(out / "report.html", [out])  # made of the other files
-    Console().print(table_for_terminal(evaluation))
+    for line in described(evaluation):
+        print(line)
     say_troubles(console, [*records, *later])
     print(results)
     return (
@@ -110,40 +107,3 @@ def main(
         if evaluation.faulted or evaluation.unwritten or evaluation.broken
         else EXIT_GRADED
     )
-
-
-def table_for_terminal(evaluation: Evaluation) -> Table:
-    """The figures of an evaluation, one column for each way of sampling."""
-    found = evaluation.measurements
-    columns = [_figures(one) for one in found]
-    hows = [
-        "greedy" if one.mode == "greedy" else f"T={one.temperature:g}, {one.samples} each"
-        for one in found
-    ]
-    table = Table("", *hows)
-    for name in dict.fromkeys(name for column in columns for name in column):
-        table.add_row(name, *(column.get(name, "") for column in columns))
-    return table
-
-
-def _figures(found: Measurement) -> dict[str, str]:
-    figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
-    figures |= {f"pass@{k}": rate.text.partition(";")[0] for k, rate in found.pass_at.items()}
-    details = found.details
-    figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
-    further = {
-        "  answers with invented names": details.invented and details.invented.answers,
-        "  tests, on average": details.partial_tests,
-    }
-    figures |= {name: f"{rate.value:.1%}" for name, rate in further.items() if rate}
-    figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
-    if details.truncated is not None:
-        figures["cut off at the limit"] = str(details.truncated.completions)
-    if found.turns is not None:
-        for turn, rate in found.turns.green_by.items():
-            figures[f"green by turn {turn}"] = rate.text.partition(";")[0]
-        medians = (found.turns.median_turns, found.turns.median_turns_of_green)
-        middle, of_green = ("never" if value is None else f"{value:g}" for value in medians)
-        figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
-        figures["broken off"] = str(found.turns.broken)
-    return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from itertools import chain
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
 from gradus.errors import Misuse
-from trainer.evaluate.breakdowns import group_columns
 from trainer.evaluate.intervals import Part, Rate, mcnemar, paired_difference, sign_flip
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable
@@ -31,15 +29,9 @@ ROUNDING = 1e-9
 Record = Mapping[str, Any]
 
 
-class Turn(StrEnum):
-    """What became of one task."""
-
-    IMPROVED = "improved"
-    REGRESSED = "regressed"
-    BOTH_PASS = "both pass"
-    BOTH_FAIL = "both fail"
-    UNCHANGED = "unchanged"
-    """Passed by the same share of completions, neither all nor none."""
+Turn = Literal["improved", "regressed", "both pass", "both fail", "unchanged"]
+"""What became of one task; unchanged: the same share of its completions passed, neither all nor
+none."""
 
 
 class Side(Part):
@@ -49,23 +41,8 @@ class Side(Part):
     created: str
     model: str
     graders: tuple[str, ...]
-    rubrics: tuple[str, ...]
     temperature: float
     samples: int
-
-
-class Answer(Part):
-    """What one side has for one task."""
-
-    graded: int
-    passed: int
-    reward: float
-    stage: str
-    cause: str | None
-
-    @property
-    def rate(self) -> float:
-        return self.passed / self.graded
 
 
 class Change(Part):
@@ -78,20 +55,14 @@ class Change(Part):
     pass_change: float
     reward_change: float
     frozen: bool
-    before: Answer
-    after: Answer
+    before: ProblemFigures
+    after: ProblemFigures
 
 
 class Difference(Part):
     before: float
     after: float
     change: Rate
-
-
-class GroupChange(Part):
-    tasks: int
-    pass_rate: Difference
-    reward: Difference
 
 
 class Test(Part):
@@ -119,11 +90,9 @@ class Comparison(Part):
     reward: Difference
     test: Test
     turns: dict[str, int]
-    net: int
     migration: dict[str, dict[str, int]]
     """Tasks by the stage before and the stage after."""
     frozen: tuple[str, ...]
-    groups: dict[str, dict[str, GroupChange]]
     problems: tuple[Change, ...]
     """The largest gains first, the largest losses last."""
 
@@ -134,7 +103,6 @@ def compare(
     *,
     mode: Mode | None = None,
     anyway: bool = False,
-    seed: int = 0,
 ) -> Comparison:
     """Compare in one mode, by default the first that both have.
 
@@ -155,8 +123,7 @@ def compare(
     if not pairs:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
     changes = [_change(*pair) for pair in pairs]
-    turns = dict.fromkeys(map(str, Turn), 0) | Counter(str(change.turn) for change in changes)
-    columns = group_columns([vars(change) for change in changes])
+    turns = dict.fromkeys(get_args(Turn), 0) | Counter(change.turn for change in changes)
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
@@ -165,13 +132,11 @@ def compare(
         tasks=len(changes),
         only_before=len(first.problems) - first.unjudged - len(changes),
         only_after=len(last.problems) - last.unjudged - len(changes),
-        **_differences(changes, seed),
-        test=_test(changes, seed),
+        **_differences(changes),
+        test=_test(changes),
         turns=turns,
-        net=turns[Turn.IMPROVED] - turns[Turn.REGRESSED],
         migration=_migration(changes, after.grader_description.stages),
         frozen=tuple(change.id for change in changes if change.frozen),
-        groups={column: _groups(changes, column, seed) for column in columns},
         problems=tuple(
             sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))
         ),
@@ -192,7 +157,7 @@ def _measured_alike(
 
 
 def _migration(changes: Sequence[Change], stages: Sequence[str]) -> dict[str, dict[str, int]]:
-    counts = Counter((change.before.stage, change.after.stage) for change in changes)
+    counts = Counter((str(one.before.stage), str(one.after.stage)) for one in changes)
     order = sorted(set(chain(*counts)), key=lambda stage: rank_of(stage, stages))
     migration: dict[str, dict[str, int]] = {}
     for first in order:
@@ -205,36 +170,36 @@ def _side(evaluation: Evaluation, found: Measurement) -> Side:
     return Side(**{name: known[name] for name in Side.model_fields})
 
 
-def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:
-    """The fields `pass_rate` and `reward` of a comparison and of a group."""
+def _differences(changes: Sequence[Change]) -> dict[str, Difference]:
+    """The fields `pass_rate` and `reward` of a comparison."""
     found = {}
-    for name, column in (("pass_rate", "rate"), ("reward", "reward")):
+    for name, column in (("pass_rate", "pass_rate"), ("reward", "mean_reward")):
         before = [getattr(one.before, column) for one in changes]
         after = [getattr(one.after, column) for one in changes]
-        change = paired_difference(before, after, seed=seed)
+        change = paired_difference(before, after)
         assert change is not None
         found[name] = Difference(before=fmean(before), after=fmean(after), change=change)
     return found
 
 
-def _test(changes: Sequence[Change], seed: int) -> Test:
+def _test(changes: Sequence[Change]) -> Test:
     if all(one.before.graded == one.after.graded == 1 for one in changes):
         gained = sum(one.pass_change == 1 for one in changes)
         lost = sum(one.pass_change == -1 for one in changes)
         return Test(method="exact McNemar", p_value=mcnemar(gained, lost), gained=gained, lost=lost)
-    p_value = sign_flip([one.pass_change for one in changes], seed=seed)
+    p_value = sign_flip([one.pass_change for one in changes])
     return Test(method="sign flips over tasks", p_value=p_value, gained=None, lost=None)
 
 
 def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
-    before = _answer(first)
-    after = _answer(last)
-    pass_change = after.rate - before.rate
-    reward_change = after.reward - before.reward
-    turn = {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(before.rate, Turn.UNCHANGED)
+    pass_change = last.pass_rate - first.pass_rate
+    reward_change = (last.mean_reward or 0.0) - (first.mean_reward or 0.0)
+    turn: Turn = "unchanged"
     if abs(pass_change) > ROUNDING:
-        turn = Turn.IMPROVED if pass_change > 0 else Turn.REGRESSED
-    is_still = before.stage == after.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
+        turn = "improved" if pass_change > 0 else "regressed"
+    elif first.pass_rate in (0, 1):
+        turn = "both pass" if first.pass_rate else "both fail"
+    is_still = first.stage == last.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
     return Change(
         id=first.id,
         kind=first.kind,
@@ -242,32 +207,7 @@ def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
         turn=turn,
         pass_change=pass_change,
         reward_change=reward_change,
-        frozen=turn is Turn.BOTH_FAIL and is_still,
-        before=before,
-        after=after,
+        frozen=turn == "both fail" and is_still,
+        before=first,
+        after=last,
     )
-
-
-def _answer(side: ProblemFigures) -> Answer:
-    """What a side has for a task of which at least one completion was judged."""
-    assert side.mean_reward is not None
-    assert side.stage is not None
-    return Answer(
-        graded=side.graded,
-        passed=side.passed,
-        reward=side.mean_reward,
-        stage=side.stage,
-        cause=side.cause,
-    )
-
-
-def _groups(changes: Sequence[Change], column: str, seed: int) -> dict[str, GroupChange]:
-    by_value: dict[str, list[Change]] = {}
-    for change in changes:
-        value = getattr(change, column)
-        if value is not None:
-            by_value.setdefault(value, []).append(change)
-    return {
-        value: GroupChange(tasks=len(found), **_differences(found, seed))
-        for value, found in sorted(by_value.items())
-    }

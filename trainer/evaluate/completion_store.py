@@ -2,8 +2,7 @@
 `gradus eval` leaves.
 
 Each completion is a line when it was written, and another when it was judged; the last line of a
-key counts. `finish` leaves one line for each, in the plan's order. Every append is on the disk when
-it returns. The folder:
+key counts. `finish` leaves one line for each, in the plan's order. The folder:
 
     plan.json          what was asked
     tasks.jsonl        the tasks with the prompts as the model read them
@@ -18,11 +17,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
@@ -30,7 +28,7 @@ from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
-from trainer.runs.folder import finite
+from trainer.runs.folder import append_lines, finite, free_name
 
 COMPLETIONS, TASKS, TURNS = "completions.jsonl", "tasks.jsonl", "turns.jsonl"
 
@@ -47,23 +45,15 @@ def key_of(record: Record) -> Key:
 class Completions:
     """The completions of a plan, in memory and, with a path, on the disk alike."""
 
-    def __init__(
-        self,
-        path: Path | None = None,
-        handle: BinaryIO | None = None,
-        records: dict[Key, Record] | None = None,
-    ) -> None:
+    def __init__(self, path: Path | None = None, records: dict[Key, Record] | None = None) -> None:
         self._path = path
-        self._handle = handle
         self.records = records or {}
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, or newer ones of the same keys."""
         found = list(records)
-        if self._handle is not None:
-            self._handle.write("".join(map(_line, found)).encode("utf-8", "backslashreplace"))
-            self._handle.flush()
-            os.fsync(self._handle.fileno())
+        if self._path is not None:
+            append_lines(self._path, found)
         self.records |= {key_of(record): record for record in found}
 
     def finish(self, order: Iterable[Key]) -> list[Record]:
@@ -88,22 +78,11 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
     refusal = f"{path}: another process is writing here; choose another --out"
     with locked(path.with_name(f".{path.name}.lock"), refusal):
         if fresh:
-            _set_aside([path, beside])
+            for file in (path, beside):
+                if file.exists():
+                    file.rename(free_name(file.with_name(f"{file.name}.previous-")))
         _agree(beside, plan, path)
-        records = _read(path)
-        with path.open("ab") as handle:
-            yield Completions(path, handle, records)
-
-
-def _set_aside(files: Sequence[Path]) -> None:
-    """Rename the files to the first `NAME.previous-N` that are free."""
-    for number in count(1):
-        aside = [file.with_name(f"{file.name}.previous-{number}") for file in files]
-        if not any(free.exists() for free in aside):
-            break
-    for file, free in zip(files, aside, strict=True):
-        if file.exists():
-            file.rename(free)
+        yield Completions(path, _read(path))
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
@@ -188,7 +167,6 @@ def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
             "kind": problem.kind,
             "difficulty": problem.difficulty,
             "prompt": problem.prompt,
-            **({"stub": problem.stub} if problem.stub is not None else {}),
             "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
         }
         for problem in problems

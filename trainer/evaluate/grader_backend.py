@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +42,8 @@ class ServiceJudge:
         return await self.client.wait_ready(self.grader, self.ready_timeout_s)
 
     async def description(self) -> GraderDescription:
-        """The announced one; where the service is older or away, the one that this version
-        knows."""
+        """The announced one; the one that this version knows where no worker or no service is
+        there now."""
         try:
             return await self.client.description(self.grader) or description_of(self.grader)
         except QueueFault:
@@ -61,15 +60,14 @@ class ServiceJudge:
 class LocalJudge:
     """A grader on this machine, started at first use."""
 
-    calls_at_once = 2
+    calls_at_once = 1
+    """Calls of one slot must not overlap."""
 
     def __init__(self, grader: str, config: Path | None = None, slots: int | None = None) -> None:
         self.grader = grader
         self._config = config
         self._slots = slots
         self._local: LocalGrader | None = None
-        self._lock = threading.Lock()
-        """Held while grading: calls of one slot must not overlap."""
 
     async def known(self, grader: str) -> str:
         return grader_named(grader)
@@ -92,8 +90,7 @@ class LocalJudge:
                 ]
             except ValidationError as error:
                 raise misuse_from_validation_error(error) from None
-            with self._lock:
-                return list(grader.grade(asked, rubric))
+            return list(grader.grade(asked, rubric))
 
         return await asyncio.to_thread(graded)
 

@@ -36,7 +36,7 @@ from trainer.evaluate.plan import (
     make_plan,
     problems_of,
 )
-from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, write_outcome
+from trainer.evaluate.results import described, evaluation_of, figures_path, write_outcome
 from trainer.rewards.judge import GradingStopped, Record, advice
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
@@ -153,7 +153,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         self.pass_rates += [
             one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at
         ][:1]
-        run.say(f"held-out tasks, {name}: {_described(evaluation)}")
+        run.say(f"held-out tasks, {name}: {'; '.join(described(evaluation))}")
 
     async def _collected(
         self, source: CompletionSource, plan: EvalPlan
@@ -246,12 +246,3 @@ class GenerationServer:
             reason = "stop" if len(ids) < most or ids[-1] in self._ends else "length"
             drawn.append(GeneratedCompletion(text, reason, len(prompt), len(ids), 0.0))
         return drawn
-
-
-def _described(evaluation: Evaluation) -> str:
-    parts = []
-    for found in evaluation.measurements:
-        how = "greedy" if found.mode == "greedy" else f"at temperature {found.temperature:g}"
-        if 1 in found.pass_at:
-            parts.append(f"pass@1 {how} {found.pass_at[1].text}, {found.faulted} faulted")
-    return "; ".join(parts)

@@ -8,7 +8,6 @@ functions of numbers, reproducible for a seed.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -105,14 +104,6 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def ratio(top: Any, bottom: Any, axis: int) -> Any:
-    """One sum by the other; not a number for a draw of nothing but pairs without a bottom."""
-    total = bottom.sum(axis=axis)
-    return np.divide(
-        top.sum(axis=axis), total, out=np.full(np.shape(total), np.nan), where=total > 0
-    )
-
-
 def bootstrap(
     *data: Sequence[float], statistic: Callable[..., Any] = np.mean, seed: int = 0
 ) -> tuple[float, float]:
@@ -127,21 +118,17 @@ def bootstrap(
     if count == 1:
         value = float(statistic(*columns, axis=0))
         return value, value
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.DegenerateDataWarning)  # of draws without a ratio
-        found = stats.bootstrap(
-            columns,
-            statistic,
-            paired=True,
-            n_resamples=RESAMPLES,
-            batch=max(1, BATCH_VALUES // (count * len(columns))),
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        )
-    low, high = np.nanquantile(
-        found.bootstrap_distribution, [(1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2]
+    found = stats.bootstrap(
+        columns,
+        statistic,
+        paired=True,
+        n_resamples=RESAMPLES,
+        batch=max(1, BATCH_VALUES // (count * len(columns))),
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
     )
-    return float(low), float(high)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -232,15 +219,18 @@ def share_over_tasks(holds: Iterable[Sequence[bool]], seed: int) -> Rate | None:
 
 
 def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int) -> Rate | None:
-    """One sum by the other, both given by task, with an interval over tasks; None where the second
-    is nothing."""
-    total = sum(bottoms)
-    if not total:
+    """One sum by the other, both given by task, with an interval over tasks; None for no task. Each
+    task's part of the second is over 0."""
+    if not tops:
         return None
-    low, high = bootstrap(tops, bottoms, statistic=ratio, seed=seed)
-    return Rate(
-        value=sum(tops) / total, low=low, high=high, method=BOOTSTRAP if len(tops) > 1 else NO_WIDTH
+    low, high = bootstrap(
+        tops,
+        bottoms,
+        statistic=lambda top, bottom, axis: top.sum(axis=axis) / bottom.sum(axis=axis),
+        seed=seed,
     )
+    method = BOOTSTRAP if len(tops) > 1 else NO_WIDTH
+    return Rate(value=sum(tops) / sum(bottoms), low=low, high=high, method=method)
 
 
 def paired_difference(

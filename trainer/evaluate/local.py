@@ -18,7 +18,6 @@ from gradus.errors import Misuse
 from trainer.data.prompts import Prompt, token_ids
 from trainer.evaluate.plan import (
     CompletionRequest,
-    ErrorKind,
     EvalPlan,
     GeneratedCompletion,
     GenerationError,
@@ -107,7 +106,7 @@ def written_batch(
     for ask, length in zip(batch, lengths, strict=True):
         if room is not None and length + least > room:
             why = f"the prompt has {length} tokens and the model takes {room}"
-            found.append((ask, GenerationError(ErrorKind.REFUSED, why)))
+            found.append((ask, GenerationError("refused", why)))
         else:
             found.append((ask, replace(next(made), latency_s=took_s)))
     return found

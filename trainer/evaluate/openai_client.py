@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import openai
 
+from gradus.console import visible
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate.plan import (
     CompletionRequest,
-    ErrorKind,
     EvalPlan,
     GeneratedCompletion,
     GenerationError,
@@ -105,16 +105,16 @@ class Endpoint:
                 answer = await self._asked(client, ask)
         except (TimeoutError, openai.APITimeoutError):
             message = f"no answer within {self._server.timeout_s:g} s"
-            outcome = GenerationError(ErrorKind.TIMEOUT, message)
+            outcome = GenerationError("timeout", message)
         except openai.APIStatusError as error:
             outcome = _refusal(error)
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            outcome = GenerationError(ErrorKind.UNREACHABLE, str(cause) or type(cause).__name__)
+            outcome = GenerationError("unreachable", str(cause) or type(cause).__name__)
         else:
             latency_s = answer.elapsed.total_seconds()
             outcome = _written(answer.content, latency_s)
-        if not isinstance(outcome, GenerationError) or outcome.kind is not ErrorKind.UNREACHABLE:
+        if not isinstance(outcome, GenerationError) or outcome.kind != "unreachable":
             self._unreachable_in_a_row = 0
             return outcome
         self._unreachable_in_a_row += 1
@@ -205,26 +205,18 @@ async def models_at(server: Server) -> dict[str, str | None]:
 def _refusal(error: openai.APIStatusError) -> GenerationError:
     """What a status says. Raises Misuse for one that every request would get."""
     status = error.status_code
-    text = f"{status}: {_detail(error.response.content)}"
+    told = error.body.get("message") if isinstance(error.body, dict) else None
+    text = f"{status}: {_shown(str(told or error.response.text))}"
     if status in FINAL:
         raise Misuse(f"the model's server answered {text}")
     if status == 429:
-        return GenerationError(ErrorKind.OVERLOADED, text)
-    return GenerationError(ErrorKind.SERVER if status >= 500 else ErrorKind.REFUSED, text)
+        return GenerationError("overloaded", text)
+    return GenerationError("server" if status >= 500 else "refused", text)
 
 
-def _detail(body: bytes) -> str:
-    text = body.decode(errors="replace")
-    try:
-        value = json.loads(text)
-        error = value.get("error", value)
-        text = str(error.get("message") or error) if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError, RecursionError):
-        pass
-    # Not as the server wrote it: it is shown on terminals.
-    return "".join(
-        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:SHOWN_CHARS]
-    )
+def _shown(text: str) -> str:
+    """Make a server's words fit for a terminal."""
+    return visible(text[:SHOWN_CHARS])
 
 
 # ---------------------------------------------------------------------- the answer
@@ -237,8 +229,9 @@ def _written(body: bytes, latency_s: float) -> Outcome:
         (choice,) = said["choices"]
         text = _text_of(choice)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        why = f"an answer that is no completion ({type(error).__name__}: {error}): {_detail(body)}"
-        return GenerationError(ErrorKind.GARBAGE, why[: 2 * SHOWN_CHARS])
+        why = f"an answer that is no completion ({type(error).__name__}: {error}):"
+        why += f" {_shown(body.decode(errors='replace'))}"
+        return GenerationError("garbage", why[: 2 * SHOWN_CHARS])
     usage = said.get("usage")
     calls = _field(choice.get("message"), "tool_calls", list) or []
     return GeneratedCompletion(

@@ -9,66 +9,55 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
 from gradus.row_reader import stored_rows
 from trainer.evaluate.completion_store import COMPLETIONS, is_chat, write_lines
-from trainer.rewards.judge import text_of
+from trainer.evaluate.verdicts import is_passed
+from trainer.rewards.judge import Record, text_of
 
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One graded completion of a prompt."""
-
-    prompt_id: str
-    prompt: Any
-    completion: str
-    reward: float
-    passed: bool
-
-
 def pairs_of(
-    answers: Iterable[Answer], min_margin: float, max_per_task: int
+    answers: Iterable[Record], min_margin: float, max_per_task: int
 ) -> Iterator[dict[str, Any]]:
     """The pairs of each prompt: best with worst, then the second of both, and so on.
 
     No completion is in two pairs. What passed goes before what did not, whatever their rewards.
     """
-    groups: dict[str, dict[str, Answer]] = {}
+    groups: dict[str, dict[str, Record]] = {}
     for answer in answers:
-        prompt = json.dumps([answer.prompt_id, answer.prompt], sort_keys=True)
-        groups.setdefault(prompt, {}).setdefault(answer.completion, answer)
+        prompt = json.dumps([answer["prompt_id"], answer["prompt"]], sort_keys=True)
+        groups.setdefault(prompt, {}).setdefault(answer["completion"], answer)
     for group in groups.values():
-        ranked = sorted(group.values(), key=lambda answer: (not answer.passed, -answer.reward))
+        ranked = sorted(group.values(), key=lambda one: (not one["passed"], -one["reward"]))
         for place in range(min(max_per_task, len(ranked) // 2)):
             row = _row(ranked[place], ranked[-1 - place])
             if row["margin"] > ROUNDING and row["margin"] >= min_margin - ROUNDING:
                 yield row
 
 
-def _row(best: Answer, worst: Answer) -> dict[str, Any]:
-    texts: dict[str, Any] = {"chosen": best.completion, "rejected": worst.completion}
-    if isinstance(best.prompt, list):
+def _row(best: Record, worst: Record) -> dict[str, Any]:
+    texts: dict[str, Any] = {"chosen": best["completion"], "rejected": worst["completion"]}
+    if isinstance(best["prompt"], list):
         texts = {name: [{"role": "assistant", "content": text}] for name, text in texts.items()}
     return {
-        "prompt": best.prompt,
+        "prompt": best["prompt"],
         **texts,
-        "prompt_id": best.prompt_id,
-        "chosen_reward": best.reward,
-        "rejected_reward": worst.reward,
-        "margin": round(best.reward - worst.reward, 9),
-        "chosen_passed": best.passed,
-        "rejected_passed": worst.passed,
+        "prompt_id": best["prompt_id"],
+        "chosen_reward": best["reward"],
+        "rejected_reward": worst["reward"],
+        "margin": round(best["reward"] - worst["reward"], 9),
+        "chosen_passed": best["passed"],
+        "rejected_passed": worst["passed"],
     }
 
 
-def answers_in(paths: Sequence[Path]) -> Iterator[Answer]:
-    """The graded completions of evaluations' folders, run folders and files of completions.
+def answers_in(paths: Sequence[Path]) -> Iterator[Record]:
+    """Yield the graded completions of evaluations' folders, run folders and files of completions.
 
     Raises Misuse for a row that is no graded completion; one without a verdict is left out.
     """
@@ -89,8 +78,13 @@ def answers_in(paths: Sequence[Path]) -> Iterator[Answer]:
                 continue
             if isinstance(reward, bool) or not isinstance(reward, int | float):
                 raise Misuse(f"{row.where}: reward: is no number")
-            prompt_id = str(record.get("prompt_id") or "")
-            yield Answer(prompt_id, prompt, completion, reward, record.get("passed") is True)
+            yield {
+                "prompt_id": str(record.get("prompt_id") or ""),
+                "prompt": prompt,
+                "completion": completion,
+                "reward": reward,
+                "passed": is_passed(record),
+            }
 
 
 def main(paths: Sequence[Path], out: Path, min_margin: float, max_per_task: int) -> int:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,14 +40,6 @@ class Perplexity(Part):
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document as tokens."""
-
-    ids: list[int]
-    size_bytes: int
-
-
 def main(model: str, data: Path, out: Path) -> int:
     """Measure a model here on a file; the figure is printed, and the path of its JSON file last.
 
@@ -68,24 +59,35 @@ def main(model: str, data: Path, out: Path) -> int:
     tokenizer.model_max_length = 2**62
     most = getattr(loaded.config, "max_position_embeddings", None) or DEFAULT_WINDOW
     window = int(min(most, DEFAULT_WINDOW))
-    documents = list(documents_of(data, tokenizer))
+    texts = documents_of(data)
+    tokens = []
     nats = []
     with progress_bar(Console(stderr=True)) as on_progress:
-        for number, document in enumerate(documents, start=1):
-            nats.append(nats_of(loaded, document, window))
-            on_progress("read", number, len(documents))
-    found = perplexity_of(
-        nats,
-        documents,
+        for number, text in enumerate(texts, start=1):
+            ids = tokenizer(text=text)["input_ids"]
+            if len(ids) > 1:
+                tokens.append(len(ids) - 1)
+                nats.append(nats_of(loaded, ids, window))
+            on_progress("read", number, len(texts))
+    rate = perplexity_of(nats, tokens)
+    if rate is None:
+        raise Misuse(
+            f"{data.name}: holds no token that could be foreseen; a document needs two at least"
+        )
+    size_bytes = sum(len(text.encode(errors="replace")) for text in texts)
+    found = Perplexity(
         model=model,
         data=data.name,
         data_sha256=digest,
+        documents=len(texts),
+        tokens=sum(tokens),
         window=window,
+        perplexity=rate,
+        bits_per_byte=sum(nats) / math.log(2) / size_bytes,
         duration_s=round(time.monotonic() - started, 3),
     )
     path = out / "perplexity.json"
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    rate = found.perplexity
     of = f"{found.tokens:,} tokens of {found.documents:,} documents"
     print(
         f"perplexity {rate.value:.4g} ({rate.low:.4g} to {rate.high:.4g});"
@@ -95,7 +97,7 @@ def main(model: str, data: Path, out: Path) -> int:
     return 0
 
 
-def nats_of(model: Any, document: Document, window: int) -> float:
+def nats_of(model: Any, tokens: Sequence[int], window: int) -> float:
     """The negative log-likelihood of the tokens of a document after the first, in nats.
 
     A document longer than `window` is read in windows that overlap by half; each token is counted
@@ -105,7 +107,7 @@ def nats_of(model: Any, document: Document, window: int) -> float:
 
     nats = 0.0
     done = 1
-    ids = torch.tensor(document.ids, device=model.device)
+    ids = torch.tensor(tokens, device=model.device)
     while done < len(ids):
         end = min(len(ids), window if done == 1 else done + max(1, window // 2))
         start = max(0, end - window)
@@ -118,47 +120,27 @@ def nats_of(model: Any, document: Document, window: int) -> float:
     return nats
 
 
-def perplexity_of(nats: Sequence[float], documents: Sequence[Document], **told: Any) -> Perplexity:
-    """The figures of a file's documents; `told` are fields that say how they were measured.
-
-    Raises Misuse when there is no token to count.
-    """
-    tokens = [max(0, len(document.ids) - 1) for document in documents]
+def perplexity_of(nats: Sequence[float], tokens: Sequence[int]) -> Rate | None:
+    """exp of the mean nats of a token, both given by document; None for no document."""
     rate = ratio_over_tasks(nats, tokens, 0)
     if rate is None:
-        raise Misuse(
-            f"{told['data']}: holds no token that could be foreseen; a document needs two at least"
-        )
-    ends = {name: _exp(getattr(rate, name)) for name in ("value", "low", "high")}
-    size_bytes = sum(document.size_bytes for document in documents)
-    return Perplexity(
-        documents=len(documents),
-        tokens=sum(tokens),
-        perplexity=rate.model_copy(update=ends),
-        bits_per_byte=sum(nats) / math.log(2) / max(1, size_bytes),
-        **told,
-    )
-
-
-def _exp(nats: float) -> float:
+        return None
     # A model that gives a token no chance at all is as bad as a number can say.
-    return math.exp(min(nats, 700.0))
+    ends = {name: math.exp(min(getattr(rate, name), 700.0)) for name in ("value", "low", "high")}
+    return rate.model_copy(update=ends)
 
 
 # ----------------------------------------------------------------------------------------- reading
 
 
-def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
-    """The documents of a .txt file (one), or of the rows of a file with `text`.
+def documents_of(path: Path) -> list[str]:
+    """The text of a .txt file, or those of the rows of a file with `text`.
 
     Raises Misuse naming the row that has none.
     """
-    if path.suffix == ".txt":
-        try:
-            texts = [path.read_text(encoding="utf-8-sig")]
-        except UnicodeDecodeError as error:
-            raise Misuse(f"{path}: cannot be read as text: {error}") from None
-    else:
-        texts = [row.text("text") for row in non_empty_rows(path)]
-    for text in texts:
-        yield Document(tokenizer(text=text)["input_ids"], len(text.encode(errors="replace")))
+    if path.suffix != ".txt":
+        return [row.text("text") for row in non_empty_rows(path)]
+    try:
+        return [path.read_text(encoding="utf-8-sig")]
+    except UnicodeDecodeError as error:
+        raise Misuse(f"{path}: cannot be read as text: {error}") from None

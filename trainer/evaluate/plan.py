@@ -13,7 +13,6 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -43,11 +42,7 @@ class Problem:
     task: Task | None
     """None where nothing is judged."""
     kind: str | None = None
-    opening: str = ""
-    """What the prompt has already written of each completion."""
     difficulty: str | None = None
-    stub: str | None = None
-    """The code that an answer starts from."""
     tools: Sequence[Mapping[str, Any]] | None = None
     """That are declared to the model, with messages."""
 
@@ -97,6 +92,7 @@ class EvalPlan(BaseModel):
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     chat_template_kwargs: dict[str, Any] = {}
     opening: str = ""
+    """What prompts have already written of each completion."""
     turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1
     """How often an answer that did not pass is asked for, with what the grader said of the one
     before."""
@@ -147,9 +143,7 @@ def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Probl
             render(prompt, one),
             one.task,
             one.kind,
-            prompt.opening,
             one.difficulty,
-            one.stub,
         )
         for one in examples
     ]
@@ -194,15 +188,8 @@ class GeneratedCompletion:
     they are none."""
 
 
-class ErrorKind(StrEnum):
-    """Why a completion was not written. Neither the model's doing nor the grader's."""
-
-    UNREACHABLE = "unreachable"
-    TIMEOUT = "timeout"
-    OVERLOADED = "overloaded"
-    SERVER = "server"
-    REFUSED = "refused"
-    GARBAGE = "garbage"
+ErrorKind = Literal["unreachable", "timeout", "overloaded", "server", "refused", "garbage"]
+"""Why a completion was not written. Neither the model's doing nor the grader's."""
 
 
 @dataclass(frozen=True, slots=True)

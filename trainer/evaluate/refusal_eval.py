@@ -51,7 +51,6 @@ class Declines(UngradedFigures):
     """Share of the impossible requests that are declined."""
     answered_when_due: Rate | None
     """Share of the possible requests that are answered with code, right or wrong."""
-    by_kind: dict[str, Rate]
     neither: int
     """Answers with neither code nor the declared line, or with both; wrong either way."""
 
@@ -62,7 +61,6 @@ class Wanted:
 
     problem: Problem
     pair: str
-    kind: str
     can: bool
 
 
@@ -105,11 +103,9 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             name,
             render_text(config, f"{DECLINE_INSTRUCTION}\n\n{prompt}"),
             None,
-            opening=config.opening,
         )
         pair = name if row.values.get("pair") in (None, "") else row.text("pair")
-        kind = "asks" if row.values.get("kind") in (None, "") else row.text("kind")
-        yield Wanted(problem, pair, kind, can)
+        yield Wanted(problem, pair, can)
 
 
 def answered(completion: str) -> Answered:
@@ -131,22 +127,19 @@ def declines_of(
         if record["status"] == "written"
     ]
 
-    def accuracy(kind: str | None = None, can: bool | None = None) -> Rate | None:
-        """Over asks of one kind, or of every kind; that can be done, that cannot, or both."""
+    def accuracy(can: bool | None = None) -> Rate | None:
+        """Over asks that can be done, that cannot, or both."""
         held: dict[str, list[bool]] = {}
         for one, what in found:
-            if kind in (None, one.kind) and can in (None, one.can):
+            if can in (None, one.can):
                 held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
         return share_over_tasks(held.values(), plan.seed)
 
-    kinds = {one.kind for one, _ in found}
-    by_kind = {kind: accuracy(kind) for kind in sorted(kinds)}
     return Declines(
         asks=len(found),
         accuracy=accuracy(),
         declined_when_due=accuracy(can=False),
         answered_when_due=accuracy(can=True),
-        by_kind={kind: rate for kind, rate in by_kind.items() if rate is not None},
         neither=sum(what == "neither" for _, what in found),
         **UngradedFigures.told(plan, records, duration_s),
     )

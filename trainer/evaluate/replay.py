@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -66,15 +65,6 @@ class Replay(Part):
     changed: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One stored completion."""
-
-    file: str
-    line: int
-    record: Record
-
-
 async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: OnProgress) -> Replay:
     """Grade what is stored in `folder` again; `judge_of` makes the judge for a grader's name.
 
@@ -85,10 +75,10 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
     stored = list(_completions(folder))
     judge = judge_of(name)
     revision = (await judge.info()).grader
-    by_rubric: dict[str, list[Stored]] = {}
-    for one in stored:
-        if is_judged(one.record) and one.record["prompt_id"] in tasks:
-            by_rubric.setdefault(one.record["rubric"], []).append(one)
+    by_rubric: dict[str, list[Record]] = {}
+    for record in stored:
+        if is_judged(record) and record["prompt_id"] in tasks:
+            by_rubric.setdefault(record["rubric"], []).append(record)
     count = sum(map(len, by_rubric.values()))
     done = 0
     faulted = 0
@@ -97,14 +87,14 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
             submissions = [
-                _submission(place, one.record, opening, tasks) for place, one in enumerate(handful)
+                _submission(place, record, opening, tasks) for place, record in enumerate(handful)
             ]
             results = await judge.grade(submissions, rubric)
-            for one, result in zip(handful, results, strict=True):
+            for record, result in zip(handful, results, strict=True):
                 if not isinstance(result, Graded):
                     faulted += 1
-                elif abs(result.reward - one.record["reward"]) > ROUNDING:
-                    changed.append(_change(one, result))
+                elif abs(result.reward - record["reward"]) > ROUNDING:
+                    changed.append(_change(record, result))
             done += len(handful)
             on_progress("graded again", done, count)
     return Replay(
@@ -123,16 +113,16 @@ def _submission(
     return {"id": str(place), "completion": text, "task": tasks[record["prompt_id"]]}
 
 
-def _change(one: Stored, result: Graded) -> Change:
+def _change(record: Record, result: Graded) -> Change:
     return Change(
-        file=one.file,
-        line=one.line,
-        prompt_id=one.record["prompt_id"],
-        old_reward=one.record["reward"],
+        file=record["file"],
+        line=record["line"],
+        prompt_id=record["prompt_id"],
+        old_reward=record["reward"],
         new_reward=result.reward,
-        old_cause=cause_of(one.record),
+        old_cause=cause_of(record),
         new_cause=cause_of(outcome_of(result)),
-        old_grader=one.record["grader"],
+        old_grader=record["grader"],
         new_grader=result.grader,
     )
 
@@ -174,8 +164,8 @@ def _tasks(path: Path, grader: str) -> dict[str, Task]:
     return tasks
 
 
-def _completions(path: Path) -> Iterator[Stored]:
-    """Every completion, file by file."""
+def _completions(path: Path) -> Iterator[Record]:
+    """Every completion, file by file, with its `file` and `line`."""
     own = [file for file in (path / COMPLETIONS, path / TURNS) if file.exists()]
     files = [*own, *sorted((path / "eval").glob("*.completions.jsonl"))]
     if not files:
@@ -184,7 +174,7 @@ def _completions(path: Path) -> Iterator[Stored]:
         for number, row in enumerate(stored_rows(file), start=1):
             if not {"prompt_id", "completion", "reward", "rubric", "grader"} <= row.values.keys():
                 raise Misuse(f"{row.where}: is no completion of ours")
-            yield Stored(str(file.relative_to(path)), number, dict(row.values))
+            yield {**row.values, "file": str(file.relative_to(path)), "line": number}
 
 
 # ---------------------------------------------------------------------- the command's part

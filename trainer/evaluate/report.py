@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,8 @@ from gradus.console import visible
 from gradus.errors import Misuse
 from gradus.whole_file import write_text
 from gradus.wings import write_page
-from trainer.evaluate.comparison import MODES, Comparison, Difference, Turn, compare
+from trainer.evaluate.comparison import MODES, Comparison, Difference, compare
 from trainer.evaluate.results import read_evaluation
-
-MOST_CHANGES = 15
-"""Tasks that are listed on a terminal, at most, of each kind of change."""
 
 
 def write_report(folder: Path, out: Path) -> Path:
@@ -45,16 +41,14 @@ def write_comparisons(before: Path, after: Path, out: Path) -> None:
         write_text(out, json.dumps({"comparisons": comparisons(before, after)}) + "\n")
 
 
-def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
-    """Compare by each way of sampling that both evaluations have, `first` before others; empty if
-    incomparable."""
-    found = [first] if first is not None else []
+def comparisons(before: Path, after: Path) -> list[dict[str, Any]]:
+    """Compare by each way of sampling that both evaluations have; empty if incomparable."""
+    found = []
     for mode in MODES:
-        if first is None or mode != first.mode:
-            # Not where one has no such way of sampling, or no task was judged both times.
-            with suppress(Misuse):
-                sides = [read_evaluation(path).evaluation for path in (before, after)]
-                found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
+        # Not where one has no such way of sampling, or no task was judged both times.
+        with suppress(Misuse):
+            sides = [read_evaluation(path) for path in (before, after)]
+            found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
     return [one.model_dump(mode="json", by_alias=True) for one in found]
 
 
@@ -66,25 +60,17 @@ def main(
     as_json: Path | None,
     *,
     anyway: bool,
-    seed: int,
 ) -> int:
     """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises
     Misuse."""
     if mode not in (None, *MODES):
         raise Misuse(f"mode {mode!r}: there are sampled and greedy")
-    first, last = read_evaluation(before), read_evaluation(after)
-    found = compare(
-        first.evaluation,
-        last.evaluation,
-        mode=mode,
-        anyway=anyway,
-        seed=seed,
-    )
+    found = compare(read_evaluation(before), read_evaluation(after), mode=mode, anyway=anyway)
     console = Console()
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
     if html is not None:
-        write_page(html, [before, after], partial(comparisons, first=found))
+        write_page(html, [before, after], comparisons)
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
@@ -114,16 +100,7 @@ def _printed(found: Comparison) -> Iterator[Table | str]:
         [f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)]
     )
     yield table
-    table = Table(*found.turns, "net", "frozen")
-    table.add_row(
-        *(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen))
-    )
-    yield table
-    for turn, step in ((Turn.IMPROVED, 1), (Turn.REGRESSED, -1)):
-        changed = [change.id for change in found.problems if change.turn is turn][::step]
-        more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-        if changed:
-            yield f"{turn.value}: {visible(', '.join(changed[:MOST_CHANGES]))}{more}"
+    yield ", ".join(f"{count} {turn}" for turn, count in found.turns.items())
 
 
 def _cells(found: Difference, form: str) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +20,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gradus.descriptions import GraderDescription, description_of
-from gradus.row_reader import stored_rows
 from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
@@ -48,6 +46,11 @@ class ProblemFigures(Part):
     """Where the middle one of its completions stopped, by how far they came, or `passed`; the
     earlier of two."""
     cause: str | None = None
+
+    @property
+    def pass_rate(self) -> float:
+        """Of a task of which at least one completion was judged."""
+        return self.passed / self.graded
 
 
 class Measurement(Part):
@@ -237,6 +240,22 @@ def evaluation_of(
     )
 
 
+def described(evaluation: Evaluation) -> list[str]:
+    """Put the headline of each way of sampling into words."""
+    lines = []
+    for found in evaluation.measurements:
+        how = "greedy" if found.mode == "greedy" else f"at temperature {found.temperature:g}"
+        figures = [f"pass@{k} {how} {rate.text}" for k, rate in found.pass_at.items()]
+        if found.turns is not None:
+            green = found.turns.green_by.items()
+            figures += [f"green by turn {turn} {rate.text}" for turn, rate in green]
+        if found.mean_reward is not None:
+            figures.append(f"reward {found.mean_reward.value:.3f}")
+        figures += [f"{found.faulted} faulted", f"{found.unwritten} not written"]
+        lines.append(", ".join(figures))
+    return lines
+
+
 OF_THE_PLAN = {
     *("model", "tasks", "tasks_sha256", "grader", "seed", "max_new_tokens", "served"),
     *("asked_as", "top_p"),
@@ -285,34 +304,14 @@ def write_outcome(
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """An evaluation that was read again."""
-
-    path: Path
-    evaluation: Evaluation
-    completions: Path
-    """May be missing: figures can be compared without."""
-
-    def records(self) -> list[Record]:
-        """Every completion; empty where the file is missing. Raises Misuse for a damaged one."""
-        return (
-            [dict(row.values) for row in stored_rows(self.completions)]
-            if self.completions.exists()
-            else []
-        )
-
-
-def read_evaluation(path: Path) -> Read:
+def read_evaluation(path: Path) -> Evaluation:
     """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or
     RUN/eval/NAME.json.
 
     Raises Misuse when there is none.
     """
     figures = path / "results.json" if path.is_dir() else path
-    prefix = "" if figures.name == "results.json" else f"{figures.stem}."
-    completions = figures.with_name(f"{prefix}completions.jsonl")
-    return Read(figures, read_as(Evaluation, figures, "evaluation"), completions)
+    return read_as(Evaluation, figures, "evaluation")
 
 
 # ---------------------------------------------------------------------- comparable

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
@@ -22,7 +22,7 @@ from gradus.row_reader import Row, non_empty_rows
 from gradus.whole_file import write_text
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import Message, Prompt, render_text
-from trainer.evaluate.breakdowns import TextMetrics, text_metrics
+from trainer.evaluate.breakdowns import text_metrics
 from trainer.evaluate.collect import collect, progress_bar, say_troubles
 from trainer.evaluate.completion_store import is_chat, opened
 from trainer.evaluate.intervals import Part
@@ -119,15 +119,6 @@ def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
         yield str(row.values.get("id") or f"row-{number}"), row
 
 
-class SampleMetrics(Part):
-    """Metrics of `gradus sample --metrics`."""
-
-    schema_: Literal["gradus/sample@1"] = Field("gradus/sample@1", alias="schema")
-    model: str
-    completions: int
-    text: TextMetrics | None
-
-
 def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
     """Write completions of the prompts of a file to `out`; its path is printed last.
 
@@ -145,7 +136,6 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
             _prompt(row, config),
             None,
             row.values.get("kind") and str(row.values["kind"]),
-            config.opening,
         )
         for name, row in named_rows(prompts, asked.limit)
     ]
@@ -156,11 +146,12 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
     print(f"{len(records) - missing} of {len(records)} completions written")
     if metrics:
         texts = [record["completion"] for record in records if record["status"] == "written"]
-        found = SampleMetrics(model=plan.model, completions=len(texts), text=text_metrics(texts))
+        found = dict(text_metrics(texts) or ())
+        told = {"schema": "gradus/sample@1", "model": plan.model, "completions": len(texts)}
         write_text(
-            out.with_suffix(".metrics.json"), found.model_dump_json(by_alias=True, indent=1) + "\n"
+            out.with_suffix(".metrics.json"), json.dumps({**told, "text": found}, indent=1) + "\n"
         )
-        for name, value in dict(found.text or ()).items():
+        for name, value in found.items():
             print(f"{name:<12}{value:.4g}")
     print(out)
     return EXIT_UNWRITTEN if missing else EXIT_WRITTEN

@@ -53,8 +53,6 @@ class Calls(UngradedFigures):
     selection: Rate | None
     """Share of the turns whose first call is of the tool that the trajectory calls there, or which
     call none, as it."""
-    selection_by: dict[str, Rate]
-    """The selection by the tool that is due, `none` where none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +98,10 @@ def calls_of(
         if one["status"] == "written"
     ]
     every_call = [(point.trajectory, call) for point, calls in found for call in calls]
-    by_tool: dict[str, list[tuple[str, bool]]] = {}
-    for point, calls in found:
-        name = (calls[0].name or "?") if calls else NONE
-        by_tool.setdefault(point.due, []).append((point.trajectory, name == point.due))
-    selected = [one for some in by_tool.values() for one in some]
-    shares = {due: _share(some, plan.seed) for due, some in sorted(by_tool.items())}
+    selected = [
+        (point.trajectory, (calls[0].name if calls else NONE) == point.due)
+        for point, calls in found
+    ]
     problems = Counter(call.problem for _, call in every_call if call.problem is not None)
     return Calls(
         trajectories=len({point.trajectory for point in points}),
@@ -114,7 +110,6 @@ def calls_of(
         format=_share([(name, call.problem is None) for name, call in every_call], plan.seed),
         malformed=dict(problems.most_common()),
         selection=_share(selected, plan.seed),
-        selection_by={due: rate for due, rate in shares.items() if rate is not None},
         **UngradedFigures.told(plan, records, duration_s),
     )
 

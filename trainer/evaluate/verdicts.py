@@ -7,9 +7,8 @@ some languages have is in `gradus.languages`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from gradus.contract import Stage
 from gradus.errors import Misuse
@@ -17,7 +16,6 @@ from gradus.extract import extract
 from gradus.languages import language_of
 
 Record = Mapping[str, Any]
-AnyRecord = TypeVar("AnyRecord", bound=Mapping[str, Any])
 Test = Callable[[Record], bool]
 
 PASSED = "passed"
@@ -70,7 +68,7 @@ def rank_of(stage: str, stages: Sequence[str] = ()) -> int:
     return order.index(stage) if stage in order else -1
 
 
-def typical_of(verdicts: Sequence[AnyRecord], stages: Sequence[str] = ()) -> AnyRecord | None:
+def typical_of(verdicts: Sequence[Record], stages: Sequence[str] = ()) -> Record | None:
     """The middle one by how far they came, then by reward; the lower of two. None where there is
     none.
 
@@ -187,18 +185,6 @@ def code_of(completion: str, fences: Collection[str]) -> str:
     return extract(completion, fences).text
 
 
-def code_lines(code: str) -> list[str]:
-    """The lines that are not blank, without indents."""
-    lines = [line.strip() for line in code.split("\n")]
-    return [line for line in lines if line]
-
-
-def changed_lines(before: str, after: str) -> int:
-    """How many lines either has that the other has not, as a diff counts them; blank lines and
-    indents do not count.
-
-    Lines are compared as a bag: one that only moved is no change. It takes time by the length,
-    whatever the texts are.
-    """
-    old, new = Counter(code_lines(before)), Counter(code_lines(after))
-    return (old - new).total() + (new - old).total()
+def count_lines(code: str) -> int:
+    """The number of lines that are not blank."""
+    return sum(bool(line.strip()) for line in code.split("\n"))

@@ -26,10 +26,8 @@ from trl.trainer import grpo_trainer, rloo_trainer
 from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
-from trainer.generation.client import Client, GenerationState, How, Model, way_of_weights
+from trainer.generation.client import Client, GenerationState, How, Model
 from trainer.generation.parity import logprobs_of_model
-from trainer.generation.responses import GenerationStopped, TransientServerError
-from trainer.generation.server import VllmServer
 from trainer.generation.weights import WeightsFolder, merged_parameters
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import RunFolder
@@ -119,34 +117,17 @@ def refuse_without_vllm(
         )
 
 
-def has_nccl(device: Device) -> bool:
-    """Whether TRL could send weights from this process's GPU to a server's."""
-    return device.kind == "cuda" and importlib.util.find_spec("vllm") is not None
-
-
 @contextmanager
 def generating(
     config: GenerationConfig,
     folder: RunFolder,
     say: Callable[[str], None],
-    *,
-    over_nccl: bool = False,
 ) -> Iterator[GenerationState | None]:
     """A trainer of TRL's that is made inside the block generates this way; None where TRL does it
     all by itself.
 
-    What was written for the server is gone after the block. `over_nccl`: with `sync: auto`, a
-    server that was started to take weights over NCCL gets them so; the run has what that needs, and
-    no adapter that vLLM can serve.
+    What was written for the server is gone after the block.
     """
-    if config.backend == "vllm" and config.sync == "auto" and over_nccl:
-        server = VllmServer(config)
-        server.await_ready(config.restart_wait_s, say)
-        try:
-            way = way_of_weights(server, config, wants_adapter=False, has_nccl=True)
-        except TransientServerError as trouble:
-            raise GenerationStopped(str(trouble)) from None
-        config = config.model_copy(update={"sync": way})
     served = None
     ours: Callable[..., Any] = PreciseVllmGeneration
     if config.backend == "vllm" and config.sync != "nccl":

@@ -68,14 +68,9 @@ class GenerationState:
             self.client.close()
 
 
-def way_of_weights(
-    server: VllmServer, config: GenerationConfig, wants_adapter: bool, *, has_nccl: bool = False
-) -> How:
+def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
     """How weights will travel to a server that answers. Raises GenerationStopped when it cannot
-    take them.
-
-    `has_nccl`: TRL could send them from GPU to GPU.
-    """
+    take them."""
     refuse_untested(server.version(), allowed=config.allow_untested_versions)
     settings = server.settings()
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
@@ -87,13 +82,9 @@ def way_of_weights(
         )
     serves_adapters = bool(settings.get("lora_config"))
     backend = (settings.get("weight_transfer_config") or {}).get("backend")
-    way: How
+    way: How = "lora" if wants_adapter and serves_adapters else "file"
     if config.sync != "auto":
         way = config.sync
-    elif wants_adapter and serves_adapters:
-        way = "lora"
-    else:
-        way = "nccl" if has_nccl and backend == "nccl" else "file"
     if way == "lora":
         if not serves_adapters:
             raise GenerationStopped(
@@ -223,14 +214,16 @@ class Client:
         probe = probe_of(prompts)
         settings = self._server.settings().get("model_config") or {}
         dtype = str(settings.get("dtype", "bfloat16"))
-        found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
-        self._served.metrics["sync_logprob_difference_max"] = found.largest
-        self._served.metrics["sync_logprob_difference_mean"] = found.mean
+        mean, largest = difference(
+            self._own.logprobs(probe), self._server.logprobs(self._model, probe)
+        )
+        self._served.metrics["sync_logprob_difference_max"] = largest
+        self._served.metrics["sync_logprob_difference_mean"] = mean
         bound = self._config.max_logprob_difference or mean_bound((self._own.dtype, dtype))
         self._unverified = False
-        if not found.mean <= bound:
+        if not mean <= bound:
             raise GenerationStopped(
-                f"trainer and vLLM server {self._server.url} differ by {found.mean:.3g} in the mean"
+                f"trainer and vLLM server {self._server.url} differ by {mean:.3g} in the mean"
                 f" log-probability of a token, more than {bound:g}"
                 " (generation.max_logprob_difference): it does not hold the weights of this step"
                 f" ({self._name}). Nothing was trained on its completions."

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,22 +16,15 @@ MEAN_BOUNDS = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 measured, and 0.04."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Absolute differences of log-probabilities over the tokens that both sides gave."""
-
-    mean: float
-    largest: float
-
-
-def difference(own_T: Sequence[float], served_T: Sequence[float]) -> Difference:
-    """Infinite when there is nothing to compare, or when a figure is no number."""
-    if not served_T or len(own_T) != len(served_T):
-        return Difference(math.inf, math.inf)
-    all_T = [abs(own - served) for own, served in zip(own_T, served_T, strict=True)]
-    if not all(map(math.isfinite, all_T)):
-        return Difference(math.inf, math.inf)
-    return Difference(math.fsum(all_T) / len(all_T), max(all_T))
+def difference(own_T: Sequence[float], served_T: Sequence[float]) -> tuple[float, float]:
+    """Compute the mean and the largest difference of log-probabilities; infinite when there is
+    nothing to compare, or when a figure is no number."""
+    all_T = []
+    if len(own_T) == len(served_T):
+        all_T = [abs(own - served) for own, served in zip(own_T, served_T, strict=True)]
+    if not all_T or not all(map(math.isfinite, all_T)):
+        return math.inf, math.inf
+    return math.fsum(all_T) / len(all_T), max(all_T)
 
 
 def logprobs_of_model(model: Any, ids_T: Sequence[int]) -> list[float]:

@@ -1,8 +1,5 @@
 """SHA-256 of what a stage reads, and of its settings with it: when that hash changes, the stage
-runs again.
-
-A file that was read is not read again while its size and its time of change stay the same. Writes
-nothing.
+runs again. Writes nothing.
 """
 
 from __future__ import annotations
@@ -10,88 +7,89 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from gradus.errors import Misuse
 from trainer.pipeline.stages import Stage, references
 
-Seen = dict[str, tuple[int, int, str]]
 Inputs = dict[str, str | None]
 
 
-class Digests:
-    """Remembers what it has read; `seen` can be kept and given again."""
+def digest_of(path: Path) -> str:
+    """Hash a file's bytes, or the names and bytes of a folder's files, whatever their depth. Raises
+    Misuse if it is unreadable."""
+    return _of_all(files_in(path)) if path.is_dir() else _of_file(path)
 
-    def __init__(self, seen: Seen | None = None) -> None:
-        self.seen: Seen = {} if seen is None else seen
 
-    def of(self, path: Path) -> str:
-        """Hash of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse if
-        it is unreadable."""
-        return _of_all(self.files(path)) if path.is_dir() else self._file(path)
+def files_in(path: Path) -> dict[str, str]:
+    """Hash each file in a folder, in the order of their names; of a file only itself."""
+    if not path.is_dir():
+        return {path.name: _of_file(path)}
+    return _of_files(path, path.rglob("*"))
 
-    def files(self, folder: Path) -> dict[str, str]:
-        """Each file in a folder, whatever its depth, in the order of their names; of a file only
-        itself."""
-        if not folder.is_dir():
-            return {folder.name: self._file(folder)}
-        return self._of_files(folder, folder.rglob("*"))
 
-    def shallow(self, folder: str) -> str | None:
-        """Hash of the files directly in a folder; None if there is no such folder."""
-        path = Path(folder)
-        return _of_all(self._of_files(path, path.glob("*"))) if path.is_dir() else None
+def digest_of_named(text: str) -> str | None:
+    """Hash the file or folder that a text names; None for anything else, such as a name on a
+    hub."""
+    try:
+        path = Path(text)
+        return digest_of(path) if text and path.exists() else None
+    except (OSError, ValueError):
+        return None
 
-    def named(self, text: str) -> str | None:
-        """Hash of the file or folder that a text names; None for anything else, such as a name on a
-        hub."""
-        try:
-            path = Path(text)
-            return self.of(path) if text and path.exists() else None
-        except (OSError, ValueError):
-            return None
 
-    def inputs(
-        self, written: Stage, ready: Stage, places: Mapping[tuple[str, str], Path]
-    ) -> Inputs:
-        """Everything that a stage reads, with its hash; None for what is no file.
+def digest_of_run(folder: str) -> str | None:
+    """Hash the records of a run: checkpoints below may be a hundred gigabytes, and never change
+    without them. None if there is no such folder."""
+    return _of_all(records_in(Path(folder))) if Path(folder).is_dir() else None
 
-        `written` still says `{name.output}`, `ready` has paths in their place.
-        """
-        found = list(references(written.model_dump()))
-        # Of a run its records: checkpoints may be a hundred gigabytes, and never change without
-        # them.
-        runs = {str(places[one]) for one in found if one[1] == "run"}
-        names = dict.fromkeys([*ready.reads(), *(str(places[one]) for one in found)])
-        return {name: (self.shallow if name in runs else self.named)(name) for name in names}
 
-    def _of_files(self, folder: Path, paths: Iterable[Path]) -> dict[str, str]:
-        files = sorted(path for path in paths if path.is_file() and path.name != ".lock")
-        return {str(path.relative_to(folder)): self._file(path) for path in files}
+def records_in(folder: Path) -> dict[str, str]:
+    """Hash each file of a folder, but none of those in its folders."""
+    return _of_files(folder, folder.glob("*"))
 
-    def _file(self, path: Path) -> str:
-        try:
-            found = path.stat()
-            known = self.seen.get(str(path.absolute()))
-            if known is not None and tuple(known[:2]) == (found.st_size, found.st_mtime_ns):
-                return known[2]
-            with path.open("rb") as handle:
-                digest = hashlib.file_digest(handle, "sha256").hexdigest()
-        except OSError as error:
-            raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
-        self.seen[str(path.absolute())] = (found.st_size, found.st_mtime_ns, digest)
-        return digest
+
+def inputs_of(written: Stage, ready: Stage, places: Mapping[tuple[str, str], Path]) -> Inputs:
+    """Hash everything that a stage reads; None for what is no file.
+
+    `written` still has `{name.output}`, `ready` has paths in their place.
+    """
+    found = list(references(written.model_dump()))
+    runs = {str(places[one]) for one in found if one[1] == "run"}
+    names = dict.fromkeys([*ready.reads(), *(str(places[one]) for one in found)])
+    return {name: digest_of_run(name) if name in runs else digest_of_named(name) for name in names}
 
 
 def fingerprint(written: Stage, inputs: Inputs) -> str:
-    """A stage's settings and what it reads, as one hash. Only contents count: files that were moved
-    are no change."""
+    """Hash a stage's settings and what it reads. Only contents count: files that were moved are no
+    change."""
     counted = {"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())}
     return _sha256(json.dumps(counted, sort_keys=True))
 
 
+def _of_files(folder: Path, paths: Iterable[Path]) -> dict[str, str]:
+    files = sorted(path for path in paths if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): _of_file(path) for path in files}
+
+
 def _of_all(files: Mapping[str, str]) -> str:
     return _sha256("".join(f"{name}\0{digest}\n" for name, digest in files.items()))
+
+
+def _of_file(path: Path) -> str:
+    try:
+        found = path.stat()
+        return _of_contents(path.absolute(), found.st_size, found.st_mtime_ns)
+    except OSError as error:
+        raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
+
+
+@cache
+def _of_contents(path: Path, size: int, changed_ns: int) -> str:
+    """Read a file; once in this process while its size and time of change stay the same."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _sha256(text: str) -> str:

@@ -21,7 +21,7 @@ from rich.table import Table
 from gradus.errors import Misuse
 from trainer.config.files import read_section
 from trainer.config.run import Section
-from trainer.pipeline.digests import Digests
+from trainer.pipeline.digests import digest_of, files_in
 from trainer.pipeline.gates import Gates, Judged, Level, judge
 from trainer.pipeline.metrics import NoFigure, read_json
 from trainer.pipeline.state import write_json
@@ -59,6 +59,11 @@ class GatesFile(Section):
     lineage: dict[str, Any] = {}
     """How the model came about; goes into the record as it is."""
 
+    @property
+    def evidence(self) -> list[str]:
+        """Every file of figures, once."""
+        return list(dict.fromkeys(file for gate in self.gates for file in gate.files))
+
 
 def main(path: Path, out: Path | None) -> int:
     """Judge the gates of a file, print them as a table, and write the record, whose path is printed
@@ -86,39 +91,30 @@ def main(path: Path, out: Path | None) -> int:
 
 def record_of(asked: GatesFile, judged: Sequence[Judged], promoted: bool) -> dict[str, Any]:
     """Everything that the decision was made from."""
-    digests = Digests()
-    files = dict.fromkeys(
-        file for gate in asked.gates for file in (gate.of, gate.against) if file is not None
-    )
     return {
         "schema": SCHEMA,
         "name": asked.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "promoted": promoted,
-        "model": {"path": asked.model, "files": digests.files(Path(asked.model))}
+        "model": {"path": asked.model, "files": files_in(Path(asked.model))}
         if asked.model
         else None,
         "significance": asked.significance,
         "gates": [asdict(found) for found in judged],
-        "evidence": [_evidence(Path(file), digests) for file in files],
+        "evidence": [_evidence(Path(file)) for file in asked.evidence],
         "lineage": asked.lineage,
         "versions": {"python": platform.python_version(), **versions()},
     }
 
 
-def _evidence(file: Path, digests: Digests) -> dict[str, Any]:
+def _evidence(file: Path) -> dict[str, Any]:
     told = {name: value for name, value in _tree(file).items() if name in TOLD}
-    return {"file": str(file), "sha256": digests.of(file) if file.exists() else None, **told}
+    return {"file": str(file), "sha256": digest_of(file) if file.exists() else None, **told}
 
 
 def implied(asked: GatesFile) -> Iterator[Judged]:
-    """Implicit gates: one revision of each grader behind all metrics, and metrics of this model."""
-    trees = [
-        _tree(Path(file))
-        for gate in asked.gates
-        for file in (gate.of, gate.against)
-        if file is not None
-    ]
+    """Yield the gate that every file has: one revision of each grader behind all metrics."""
+    trees = [_tree(Path(file)) for file in asked.evidence]
     revisions: dict[str, set[str]] = {}
     for tree in trees:
         for part in (tree, tree.get("before"), tree.get("after")):
@@ -129,13 +125,6 @@ def implied(asked: GatesFile) -> Iterator[Judged]:
     if revisions:
         said = f"figures come from {'; '.join(mixed)}" if mixed else "one"
         yield Judged("one revision of each grader", not mixed, False, "one", said)
-    told = [part for tree in trees for part in (tree, tree.get("after")) if isinstance(part, dict)]
-    names = [part.get("model") or part.get("model_name") for part in told]
-    measured = {str(name) for name in names if name is not None}
-    if asked.model is not None and measured:
-        same = any(Path(name).resolve() == Path(asked.model).resolve() for name in measured)
-        said = "this one" if same else f"figures are of {', '.join(sorted(measured))}"
-        yield Judged("the model that was measured", same, True, asked.model, said)
 
 
 def _tree(file: Path) -> dict[str, Any]:

@@ -46,8 +46,6 @@ class Gate(Section):
     figure."""
     p_value: str | None = None
     """In place of a threshold: where the p-value of `metric`, a change, stands in the same file."""
-    better: Literal["higher", "lower"] = "higher"
-    """With p_value: which way the change has to go."""
     soft: bool = False
     """A warning: it never refuses."""
 
@@ -62,10 +60,15 @@ class Gate(Section):
         return self
 
     @property
+    def files(self) -> list[str]:
+        """The files of figures that it reads."""
+        return [self.of] if self.against is None else [self.of, self.against]
+
+    @property
     def wants(self) -> str:
         """The condition in words."""
         if self.p_value is not None:
-            return f"{self.better}, significantly"
+            return "higher, significantly"
         sign, threshold = (
             (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
         )
@@ -173,12 +176,11 @@ def _significance(
     if isinstance(found, str):
         return _judged(gate, False, found)
     figure, p_value = found
-    right_way = figure.value > 0 if gate.better == "higher" else figure.value < 0
     corrected = "" if adjusted == p_value else f", {adjusted:.4g} after Holm"
     why = f"change {figure.value:+.4g}, p = {p_value:.4g}{corrected}, level {significance:g}"
     return _judged(
         gate,
-        right_way and adjusted <= significance,
+        figure.value > 0 and adjusted <= significance,
         why,
         figure,
         p_value=p_value,

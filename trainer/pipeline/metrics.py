@@ -1,7 +1,7 @@
 """Figures out of the files that commands leave: where a metric stands in a file, and between which
 ends it lies.
 
-A path is `measurements[mode=greedy].pass_at.1`: keys with dots between, `[key=value]` or `[0]` for
+A path is `measurements[mode=greedy].pass_at.1`: keys with dots between, `[key=value]` for
 one of a list. A file of JSON lines is read as a run's metrics: of the lines that have the metric
 the last, or what `take` says. A folder is that of lm-eval, whose newest results are read:
 `results.mmlu.acc,none`. Nothing is made up: what is missing or no finite number raises, with words
@@ -25,11 +25,9 @@ Take = Literal["last", "max", "min", "mean"]
 NORMAL_95 = 1.96
 """Standard errors on each side of an interval of 95%."""
 
-_KEY, _PICK = r"[^.\[\]]+", r"\[[^\[\]]+\]"
+_KEY, _PICK = r"[^.\[\]]+", r"\[[^=\[\]]+=[^\[\]]*\]"
 PATH = re.compile(rf"{_KEY}(?:\.{_KEY}|{_PICK})*")
-STEP = re.compile(
-    r"\[(?P<index>[0-9]+)\]|\[(?P<name>[^=\]]+)=(?P<value>[^\]]*)\]|(?P<key>[^.\[\]]+)"
-)
+STEP = re.compile(r"\[(?P<name>[^=\]]+)=(?P<value>[^\]]*)\]|(?P<key>[^.\[\]]+)")
 _TAKEN: Mapping[Take, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
     "max": max,
@@ -91,24 +89,20 @@ def read_json(file: Path) -> Any:
         raise NoFigure(f"{file} is not JSON") from None
 
 
-def at(tree: Any, path: str, inside: Callable[[Any, re.Match[str]], Any] | None = None) -> Any:
-    """What stands at a path; `inside` takes a step of another kind of tree. Raises NoFigure where
-    it leads nowhere."""
+def at(tree: Any, path: str) -> Any:
+    """What stands at a path. Raises NoFigure where it leads nowhere."""
     if not PATH.fullmatch(path):
         raise NoFigure(f"{path!r} is no path such as measurements[mode=greedy].mean_reward")
     for step in STEP.finditer(path):
-        tree = (inside or _inside)(tree, step)
+        tree = _inside(tree, step)
     return tree
 
 
 def _inside(tree: Any, step: re.Match[str]) -> Any:
     key = step["key"]
     name = step["name"]
-    index = step["index"]
     if key is not None and isinstance(tree, Mapping) and key in tree:
         return tree[key]
-    if index is not None and isinstance(tree, list) and int(index) < len(tree):
-        return tree[int(index)]
     if name is not None and isinstance(tree, list):
         found = [
             item

@@ -15,7 +15,16 @@ from gradus.errors import Misuse
 from gradus.validation import explain
 from gradus.yaml_reader import read_mapping, read_scalar
 from trainer.config.run import Section, nearest
-from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, references, resolved
+from trainer.pipeline.stages import (
+    NAME,
+    AnyStage,
+    Stage,
+    TrainStage,
+    path_beside,
+    references,
+    resolved,
+    with_texts,
+)
 
 EMBEDDED = "embedded"
 RESERVED = ("logs", "earlier")
@@ -73,7 +82,9 @@ class Pipeline(Section):
         """The stages with paths in place of what they refer to."""
         places = self.places()
         return {
-            name: type(stage).model_validate(resolved(stage.model_dump(), places))
+            name: type(stage).model_validate(
+                with_texts(stage.model_dump(), lambda text: resolved(text, places))
+            )
             for name, stage in self.stages.items()
         }
 
@@ -88,18 +99,18 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     for override in overrides:
         _put(tree, override)
     try:
+        tree["stages"] = with_texts(tree.get("stages"), lambda text: path_beside(text, path))
         pipeline = Pipeline.model_validate(tree)
     except ValidationError as error:
         raise Misuse(f"{path}: {explain(error)}") from None
-    stages = {name: stage.with_files_beside(path) for name, stage in pipeline.stages.items()}
-    for name, found in stages.items():
+    for name, found in pipeline.stages.items():
         for text in found.files():
             is_file = isinstance(found, TrainStage) or text.endswith(SUFFIXES)
             if is_file and "{" not in text and not Path(text).is_file():
                 raise Misuse(
                     f"{path}: stages.{name}: there is no {text}, neither there nor beside this file"
                 )
-    return pipeline.model_copy(update={"stages": stages})
+    return pipeline
 
 
 def _put(tree: dict[str, Any], override: str) -> None:

@@ -20,7 +20,7 @@ from gradus.console import log_line
 from gradus.errors import Misuse
 from trainer.config.run import nearest
 from trainer.config.stages import load_stage
-from trainer.pipeline.digests import Digests, Inputs, fingerprint
+from trainer.pipeline.digests import Inputs, digest_of, fingerprint, inputs_of, records_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.stages import GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, write_json
@@ -33,13 +33,6 @@ number."""
 TAIL_LINES = 15
 LATER = "http://the-service"
 """Stands for the address of a service that is not there yet."""
-LEFT_BY_TRAINING = (
-    "config.resolved.json",
-    "environment.json",
-    "data.json",
-    "tasks.train.jsonl",
-    "tasks.held_out.jsonl",
-)
 
 CheckCommand = Callable[[Sequence[str]], None]
 """Raises Misuse when the command line does not understand these words."""
@@ -117,7 +110,6 @@ class Run:
     def __post_init__(self) -> None:
         self.ready = self.pipeline.ready()
         self.state = self.folder.read(self.pipeline.name)
-        self.digests = Digests(self.state.digests)
 
     def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
         """Each stage and what is to be done, when it is asked for: what earlier stages have left
@@ -127,7 +119,7 @@ class Run:
             self.signals.raise_if_made()
             written = self.pipeline.stages[name]
             entry = self.state.stages.get(name)
-            inputs = self.digests.inputs(written, stage, self.pipeline.places())
+            inputs = inputs_of(written, stage, self.pipeline.places())
             anew = anew or name == self.start
             todo: Todo = "runs"
             if not anew and entry is not None and entry.fingerprint == fingerprint(written, inputs):
@@ -155,8 +147,7 @@ class Run:
         url = self.pipeline.service if stage.wants_service else None
         if url == EMBEDDED:
             url = embedded()
-        words = stage.command(self.folder.of(name), url)
-        return words if words[0] != "gradus" else [*GRADUS, *words[1:]]
+        return stage.command(self.folder.of(name), url)
 
     # ----------------------------------------------------------------------------------- one stage
 
@@ -178,7 +169,7 @@ class Run:
         log_line(stage_line(name, f"{stage.kind} {todo}"))
         started = time.monotonic()
         try:
-            child = Child(command, log, lock)
+            child = Child([*GRADUS, *command[1:]] if command[0] == "gradus" else command, log, lock)
         except OSError as error:
             raise Misuse(
                 f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
@@ -226,16 +217,10 @@ class Run:
                     "inputs": entry.inputs,
                 }
                 if isinstance(self.ready[name], TrainStage):
-                    files = {
-                        file: self.digests.named(str(self.folder.of(name) / file))
-                        for file in LEFT_BY_TRAINING
-                    }
-                    stages[name]["left"] = {
-                        file: digest for file, digest in files.items() if digest is not None
-                    }
+                    stages[name]["left"] = records_in(self.folder.of(name))
         return {
             "pipeline": self.pipeline.name,
-            "file_sha256": self.digests.of(self.source),
+            "file_sha256": digest_of(self.source),
             "stages": stages,
         }
 
@@ -271,19 +256,16 @@ class Run:
         anything."""
         self._refuse_mistakes(check_command)
         for name, todo, _ in self.todo():
-            words = self.words(name, lambda: LATER)
-            if _is_ours(words):
-                words = ["gradus", *words[len(GRADUS) :]]
             log_line(stage_line(name, todo))
-            log_line(f"    {shlex.join(words)}")
+            log_line(f"    {shlex.join(self.words(name, lambda: LATER))}")
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
         for name, stage in self.ready.items():
             try:
                 words = self.words(name, lambda: LATER)
-                if _is_ours(words):
-                    check_command(words[len(GRADUS) :])
+                if words[0] == "gradus":
+                    check_command(words[1:])
                 if isinstance(stage, TrainStage):
                     load_stage(Path(stage.config), stage.overrides(self.folder.of(name), None))
             except Misuse as misuse:
@@ -294,7 +276,3 @@ class Run:
 
 def stage_line(name: str, text: str) -> str:
     return f"  {name:<14} {text}"
-
-
-def _is_ours(words: Sequence[str]) -> bool:
-    return tuple(words[: len(GRADUS)]) == GRADUS

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -24,7 +25,6 @@ from trainer.pipeline.gates import Gates, Level
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 DATASETS = tuple(".".join(place) for place in PLACES)
-Scalar = bool | int | float | str | None
 
 
 class Stage(Section):
@@ -67,18 +67,6 @@ class Stage(Section):
     def reads(self) -> list[str]:
         """Everything that it reads: files, folders, and names on a hub."""
         return self.files()
-
-    def with_files_beside(self, path: Path) -> Self:
-        """The stage with the paths of files that are only found beside the pipeline's file."""
-        changes: dict[str, Any] = {}
-        for name in self.FILES:
-            value = getattr(self, name)
-            changes[name] = (
-                [_beside(text, path) for text in value]
-                if isinstance(value, list)
-                else _beside(value, path)
-            )
-        return self.model_copy(update=changes)
 
 
 class TrainStage(Stage):
@@ -138,16 +126,8 @@ class TrainStage(Stage):
         config = Path(self.config)
         return [
             *self.files(),
-            *(_beside(text, config) for text in named if isinstance(text, str)),
+            *(path_beside(text, config) for text in named if isinstance(text, str)),
         ]
-
-    def with_files_beside(self, path: Path) -> Self:
-        data = {
-            name: _beside(self.set[name], path)
-            for name in DATASETS
-            if isinstance(self.set.get(name), str)
-        }
-        return super().with_files_beside(path).model_copy(update={"set": {**self.set, **data}})
 
 
 class EvalStage(Stage):
@@ -166,15 +146,15 @@ class EvalStage(Stage):
     model: str
     tasks: str
     grader: str = "ocaml"
-    options: dict[str, Scalar | list[Scalar]] = {}
-    """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
+    options: list[str] = []
+    """Further words of the command, such as `--samples=8`."""
 
     @field_validator("options")
     @classmethod
-    def _leaves_what_is_the_pipelines(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if name in ("out", "url", "model", "grader", "fresh"):
-                raise ValueError(f"{name}: is the pipeline's to say")
+    def _leaves_what_is_the_pipelines(cls, value: list[str]) -> list[str]:
+        for word in value:
+            if word.partition("=")[0] in ("--out", "--url", "--model", "--grader", "--no-resume"):
+                raise ValueError(f"{word}: is the pipeline's to say")
         return value
 
     @property
@@ -182,20 +162,9 @@ class EvalStage(Stage):
         return True
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        """With `samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the
-        option again and again."""
         words = ["gradus", "eval", self.model, self.tasks]
-        words += ["--grader", self.grader, "--out", str(folder)]
-        if service is not None:
-            words += ["--url", service]
-        for name, value in self.options.items():
-            option = name.replace("_", "-")
-            for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, bool):
-                    words.append(f"--{option}" if item else f"--no-{option}")
-                elif item is not None:
-                    words.append(f"--{option}={item}")
-        return words
+        words += ["--grader", self.grader, "--out", str(folder), *self.options]
+        return words if service is None else [*words, "--url", service]
 
 
 class GateStage(Stage):
@@ -224,10 +193,8 @@ class GateStage(Stage):
         return folder / "gates.json"
 
     def reads(self) -> list[str]:
-        figures = [
-            file for gate in self.gates for file in (gate.of, gate.against) if file is not None
-        ]
-        return [*self.files(), *figures]
+        figures = [gate.files for gate in self.gates]
+        return [*self.files(), *chain(*figures)]
 
 
 class CommandStage(Stage):
@@ -240,8 +207,7 @@ class CommandStage(Stage):
     run: Annotated[list[str], Field(min_length=1)]
     """The program and its arguments."""
     inputs: list[str] = []
-    """Files and folders that it reads: when one changes, it runs again. A word of `run` that is the
-    same as one of them is looked for in the same places."""
+    """Files and folders that it reads: when one changes, it runs again."""
     leaves: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], str] = {}
     """What it leaves, by name; paths in the stage's folder."""
 
@@ -267,11 +233,6 @@ class CommandStage(Stage):
             for word in self.run
         ]
 
-    def with_files_beside(self, path: Path) -> Self:
-        found = super().with_files_beside(path)
-        places = dict(zip(self.inputs, found.inputs, strict=True))
-        return found.model_copy(update={"run": [places.get(word, word) for word in self.run]})
-
 
 AnyStage = Annotated[TrainStage | EvalStage | GateStage | CommandStage, Field(discriminator="kind")]
 
@@ -285,16 +246,24 @@ def references(value: Any) -> Iterator[tuple[str, str]]:
             yield from references(item)
 
 
-def resolved(value: Any, places: Mapping[tuple[str, str], Path]) -> Any:
-    """The tree with every `{name.output}` replaced by its path."""
-    if isinstance(value, str):
-        return REFERENCE.sub(lambda found: str(places[found[1], found[2]]), value)
-    if isinstance(value, Mapping):
-        return {name: resolved(item, places) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [resolved(item, places) for item in value]
-    return value
+def with_texts(tree: Any, change: Callable[[str], str]) -> Any:
+    """Make a tree of values with every text changed."""
+    if isinstance(tree, str):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {name: with_texts(item, change) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [with_texts(item, change) for item in tree]
+    return tree
 
 
-def _beside(name: Any, path: Path) -> Any:
-    return beside(name, path) if name and "{" not in name and len(name) <= 1000 else name
+def resolved(text: str, places: Mapping[tuple[str, str], Path]) -> str:
+    """Replace every `{name.output}` by its path."""
+    return REFERENCE.sub(lambda found: str(places[found[1], found[2]]), text)
+
+
+def path_beside(text: str, path: Path) -> str:
+    """Find the file that a text names if it is only beside `path`. A word without `/` and `.` names
+    none."""
+    is_path = ("/" in text or "." in text) and "{" not in text and len(text.encode()) <= 255
+    return beside(text, path) if is_path else text

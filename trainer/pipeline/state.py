@@ -50,7 +50,6 @@ class State(BaseModel):
     schema_: Literal["gradus/pipeline@1"] = Field("gradus/pipeline@1", alias="schema")
     name: str
     stages: dict[str, Entry] = {}
-    digests: dict[str, tuple[int, int, str]] = {}
 
 
 class PipelineFolder:

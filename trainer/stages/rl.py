@@ -27,7 +27,7 @@ from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
 from trainer.evaluate.results import figures_path
-from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
+from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
 from trainer.rewards.judge import CompletionsFile, GradingStopped, start_hint
@@ -261,11 +261,7 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
         self._refuse_without_template(tokenizer, start)
-        lora = self.config.lora
-        over_nccl = has_nccl(run.device) and (lora is None or bool(lora.modules_to_save))
-        with generating(
-            self.config.generation, run.folder, run.say, over_nccl=over_nccl
-        ) as self._served:
+        with generating(self.config.generation, run.folder, run.say) as self._served:
             super().train_once(run, start, tokenizer)
 
     def _refuse_without_template(self, tokenizer: Any, name: str) -> None:

@@ -213,14 +213,11 @@ function rates(columns) {
   const rules = columns.at(-1).evaluation.rules ?? {};
   // What passes stands in the headline.
   const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
-  const cut = (found) => (found ? `${count(found.completions)}, ${count(found.passed)} of them passed` : NOTHING);
   return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
     ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => m.details?.rates?.[name] ?? null]),
     ["tests that pass, on average", at("details.partial_tests")],
-    ["cut off at the limit", at("details.truncated", cut)],
+    ["cut off at the limit", at("details.truncated", count)],
     ["answers with names that do not exist", at("details.invented.answers")],
-    ["errors of the compiler that say so", at("details.invented.errors")],
-    ["answers that decline the task", at("details.declined")],
     ["assigns or loops (imperative)", at("details.imperative")],
     ["faults, in no rate", at("faulted", count)],
     ["never written, in no rate", ({ m }) => count(unwritten(m))],
@@ -256,36 +253,18 @@ function groups(columns) {
   });
 }
 
-// Histograms of another width than the widest one's have no common rows and are left out.
-function bins(caption, first, columns, of, show) {
-  const edges = columns.map((one) => of(one)?.edges ?? []).sort((a, b) => b.at(-1) - a.at(-1))[0] ?? [];
-  const fits = (one) => of(one)?.edges.every((edge, n) => edge === edges[n]);
-  const most = Math.max(1, ...columns.filter(fits).flatMap((one) => of(one).counts));
-  const cell = (n) => (one) => {
-    const value = fits(one) ? (of(one).counts[n] ?? 0) : null;
-    return { text: count(value), share: value / most };
-  };
-  const rows = edges.slice(0, -1).map((low, n) => [`${show(low)} to ${show(edges[n + 1])}`, cell(n)]);
-  return levels(caption, first, columns, rows);
-}
-
 function speed(columns) {
   const of = (path, show = spread) => at("details." + path, show);
   return matrix("Means, and in brackets p50 · p90 · p99", columns, [
     ["tokens of prompts", of("speed.prompt_tokens", count)],
     ["tokens of completions", of("speed.completion_tokens", count)],
     ["tokens per second, all together", of("speed.tokens_per_s", number)],
-    ["tokens per second, of each", of("speed.tokens_per_s_each")],
     ["seconds per completion", of("speed.latency_s")],
     ["tokens per completion", of("completion_tokens")],
-    ["characters per completion", of("completion_chars")],
     ["words per completion", of("text.words", number)],
     ["distinct-1, different words of all", of("text.distinct_1", percent)],
     ["distinct-2, of pairs of words", of("text.distinct_2", percent)],
-    ["runs of four words that occur again", of("text.repetition", percent)],
-    ["lines of code per answer", of("sizes.answer_lines")],
-    ["lines changed from the stub", of("sizes.changed_lines")],
-    ["asked for more than once", of("speed.retried", count)],
+    ["lines of code per answer", of("answer_lines")],
   ]);
 }
 
@@ -296,13 +275,7 @@ function turns(columns) {
   const median = (found) => (found?.median_turns === null ? "never" : number(found?.median_turns));
   return matrix(caption, columns, [
     ...solved,
-    ["never green", at("turns.never_green")],
     ["turns to green, median of all", at("turns", median)],
-    ["turns to green, median of those that got there", at("turns.median_turns_of_green", number)],
-    ["lines changed to turn green", at("turns.repair_lines", spread)],
-    ["written tokens per green", at("turns.completion_tokens_per_green", number)],
-    ["read tokens per green", at("turns.prompt_tokens_per_green", number)],
-    ["seconds per green", at("turns.seconds_per_green", number)],
     ["broken off", at("turns.broken", count)],
     ["prompt too long", at("turns.refused", count)],
   ]);
@@ -331,15 +304,15 @@ function warnings(measured) {
     const [faulted, lost, broken] = [sum((m) => m.faulted), sum(unwritten), sum((m) => m.turns?.broken)];
     const names = [...(one.graders ?? []), ...(one.toolchains ?? [])];
     const judged = names.filter((name) => String(name).includes("unsandboxed"));
-    const isCut = (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded);
+    const isCut = (m) => m.details?.truncated > CUT_OFF_WARNING * Math.max(1, m.graded);
     const cut = one.measurements.filter(isCut);
     return [
       faulted > 0 && `${counted(faulted, "completion")}${where} could not be judged and count in no rate: see Faults.`,
       lost > 0 && `${counted(lost, "completion")}${where} were never written and count in no rate: see Faults.`,
       ...cut.map(
         (m) =>
-          `${described(m)}${where}: ${counted(m.details.truncated.completions, "completion")} were cut off at ` +
-          `${counted(one.max_new_tokens, "token")}, ${count(m.details.truncated.passed)} of which passed. ` +
+          `${described(m)}${where}: ${counted(m.details.truncated, "completion")} were cut off at ` +
+          `${counted(one.max_new_tokens, "token")}. ` +
           "They count as they stand; a higher limit may change the rates.",
       ),
       broken > 0 &&
@@ -401,7 +374,6 @@ const samplesSection = (groups) =>
 // All of one evaluation but its completions.
 function evaluationSections(evaluation) {
   const columns = columnsOf([evaluation]);
-  const lengthsIn = columns.map(({ m }) => m.details?.lengths_in).find(Boolean) ?? "characters";
   const causes = tally(
     "Completions that did not pass, by what stopped it; shares are of all that were asked for",
     "cause",
@@ -433,9 +405,7 @@ function evaluationSections(evaluation) {
     byGroup.length > 0 && section("groups", "Kinds of task", byGroup),
     section(
       "spread",
-      "Rewards, lengths and speed",
-      bins("Verdicts by reward", "reward", columns, ({ m }) => m.details?.rewards, number),
-      bins(`Completions by length in ${lengthsIn}`, lengthsIn, columns, ({ m }) => m.details?.lengths, count),
+      "Lengths and speed",
       speed(columns),
       matrix("Parts of the reward, means over verdicts", columns, cells),
     ),
@@ -448,42 +418,26 @@ function comparisonSections(measured, comparisons) {
   const [found] = comparisons;
   if (!found) return [hero(measured, [])];
   const names = measured.map((one) => one.name);
-  const columns = names.map((name, n) => ({ name, style: n ? "after" : "before", n }));
-  const rowsOf = (pairs) => entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]);
-  const byPair = (caption, first, pairs) => levels(caption, first, columns, rowsOf(pairs));
   const rewards = ({ change }) => `${signed(change.value, 3)} (${signed(change.low, 3)} to ${signed(change.high, 3)})`;
   const onOneSide = `${count(found.only_before)} before, ${count(found.only_after)} after`;
   const cards = [
     ...entries(found.turns).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value && count(value)]),
-    ["Net", found.net && signed(found.net, 0)],
     ["Frozen", found.frozen.length && count(found.frozen.length)],
     ["Change of the reward", rewards(found.reward)],
     ["Judged on one side only", found.only_before + found.only_after > 0 && onOneSide],
   ];
-  const inPoints = (change) => `${points(change.value)} (${points(change.low)} to ${points(change.high)})`;
-  const kindRow = ([name, { tasks, pass_rate: rate, reward }]) => {
-    return [name, count(tasks), percent(rate.before), percent(rate.after), inPoints(rate.change), rewards(reward)];
-  };
-  const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
-  const several = entries(found.groups).filter(([, given]) => entries(given).length > 1);
-  const kindTable = (name, rows) => [
-    table(`pass@1 by ${name}`, [name, ...kindHead], rows.map(kindRow)),
-    fallbacks(rows.flatMap(([kind, one]) => [[kind, one.pass_rate.change], [`reward of ${kind}`, one.reward.change]])),
-  ];
-  const kinds = several.map(([column, given]) => kindTable(column, entries(given)));
   const doubts = found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`);
   const afters = Object.keys(found.migration).map((stage) => "after: " + stage);
   const cells = (row) => Object.keys(found.migration).map((stage) => (row[stage] ? count(row[stage]) : "·"));
   const moved = entries(found.migration).map(([stage, row]) => ["before: " + stage, ...cells(row)]);
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
-  const shift = found.imperative;
   const card = CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]);
   const taskRow = ({ before, after, ...one }) => [
     one.id,
     one.kind ?? one.difficulty ?? "",
     one.turn,
     `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
-    `${number(before.reward)} → ${number(after.reward)} (${signed(one.reward_change, 3)})`,
+    `${number(before.mean_reward)} → ${number(after.mean_reward)} (${signed(one.reward_change, 3)})`,
     `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
   ];
   const shown = changed.slice(0, MOST_ROWS).map(taskRow);
@@ -496,16 +450,8 @@ function comparisonSections(measured, comparisons) {
     section(
       "stages",
       "Where answers stop",
-      byPair("Tasks by the stage of their middle completion", "stage", found.progression),
       table("Tasks by where their middle completion stopped, before and after", ["", ...afters], moved),
-      byPair("Tasks whose middle completion did not pass, by what stopped it", "cause", found.causes),
-      shift &&
-        el(
-          "p",
-          `Of ${counted(shift.both + shift.gained + shift.lost + shift.neither, "task")}, ${shift.gained} turned to assignments and loops, ${shift.lost} away from them; ${shift.both} had them both times and ${shift.neither} neither time.`,
-        ),
     ),
-    kinds.length > 0 && section("groups", "Kinds of task", kinds),
     section(
       "changes",
       "Task by task",

@@ -9,6 +9,7 @@ the class usually derives from.
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol, runtime_checkable
 
@@ -61,27 +62,21 @@ class ChecksTasks(Protocol):
         ...
 
 
-class Facts(Protocol):
+@dataclass(frozen=True, slots=True)
+class Facts:
     """What a grader saw of one submission. No opinion: a rubric makes a reward of it."""
 
-    @property
-    def stage(self) -> Stage:
-        """The furthest stage that was reached."""
-        ...
+    stage: Stage
+    """The furthest stage that was reached."""
+    _: KW_ONLY
+    flags: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    tests: TestCount | None = None
+    """None when no tests ran."""
 
     @property
-    def passed(self) -> bool: ...
-
-    @property
-    def tests(self) -> TestCount | None:
-        """None when no tests ran."""
-        ...
-
-    @property
-    def flags(self) -> tuple[str, ...]: ...
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
+    def passed(self) -> bool:
+        return False
 
 
 class ModelNotConfigured(InternalFault):

@@ -10,6 +10,7 @@ from typing import TypeVar
 from gradus.contract import Diagnostic, Stage, TestCount
 from gradus.extract import Answer
 from services.degenerate import degenerate_flags
+from services.graders.base import Facts
 from services.graders.base.harness_report import HarnessReport
 from services.graders.base.rubric import Components
 from services.sandbox import ExitReason, Outcome
@@ -21,18 +22,12 @@ REPORT_TOO_LONG = "the tests that the answer led to report more than may be repo
 
 
 @dataclass(frozen=True, slots=True)
-class CodeFacts:
-    stage: Stage
-    """The furthest stage that was reached."""
+class CodeFacts(Facts):
     typed_share: float = 0.0
     """Share of the answer's top-level items and of the declared names that type, in [0, 1]; 0 for a
     syntax error."""
     compiled: bool = False
     """The answer compiles, against what the task declares, and the tests fit it."""
-    tests: TestCount | None = None
-    """None when the tests did not run."""
-    flags: tuple[str, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
     blocks: int = 1
     """Code blocks in the completion; 0 when the whole completion was taken for code."""
     trailing_chars: int = 0

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gradus.contract import TaskSubmission
+from gradus.contract import Stage, TaskSubmission
 from gradus.errors import InternalFault
 from gradus.reward_model.model_files import fingerprint, label_of, resolve_model_folder
 from gradus.tasks.preference import PreferenceTask
@@ -21,9 +20,6 @@ from services.graders.base.batching import BatchingModel
 from services.graders.base.grader import BaseGrader
 from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, load_config
 from services.graders.preference.rubric import RUBRICS, PreferenceFacts
-
-if TYPE_CHECKING:
-    from services.graders.preference.self_tests import Model
 
 NO_MODEL = (
     f"no reward model is named: set {PREFIX}MODEL, or `model` in a copy of"
@@ -54,7 +50,6 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
                 " 'gradus-rl[preference]'"
             )
             raise InternalFault(message, retryable=False) from None
-        self.model: Model
         self.model, self.precision = open_model(self.config, self.config.model)
         self.scorer = BatchingModel(
             "the reward model",
@@ -94,5 +89,7 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             raise InternalFault(message, retryable=False)
         told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
         flags = tuple(flag for is_so, flag in told if is_so)
-        facts = PreferenceFacts(scored.row, self.config.centre, self.config.scale, flags)
+        facts = PreferenceFacts(
+            Stage.SCORE, scored.row, self.config.centre, self.config.scale, flags=flags
+        )
         return facts, scored.cpu_s + time.thread_time() - cpu_s

@@ -6,24 +6,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gradus.contract import Diagnostic, Stage, TestCount
+from services.graders.base import Facts
 from services.graders.base.rubric import Components, Rubrics
 
 
 @dataclass(frozen=True, slots=True)
-class PreferenceFacts:
+class PreferenceFacts(Facts):
+    """Never passes: a score has no line beyond which a text is right."""
+
     score: float
     """As the model gives it: finite, without bounds or unit."""
     centre: float
     """The score of a text that is as good as not."""
     scale: float
     """How much more of score makes a text e times as likely to be the preferred one; positive."""
-    flags: tuple[str, ...] = ()
-    stage: Stage = Stage.SCORE
-    diagnostics: tuple[Diagnostic, ...] = ()
-    tests: TestCount | None = None
-    passed: bool = False
-    """Never: a score has no line beyond which a text is right."""
 
 
 MAX_TOLD_SCORE = 1e6

@@ -222,8 +222,6 @@ class Compiler:
             "gradus_tests",
             "--cap-lints=allow",
             *flags,
-        ]
-        argv += [
             *toolchain.harness_flags,
             *self._flags(task, product),
             f"--extern={task.crate}={_LIBRARY}",
@@ -232,9 +230,10 @@ class Compiler:
         return self._ask(server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE)
 
     def _flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
-        common = [f"--edition={task.edition}", "--error-format=json", "--json=diagnostic-short"]
         return [
-            *common,
+            f"--edition={task.edition}",
+            "--error-format=json",
+            "--json=diagnostic-short",
             *self._toolchain.code_flags,
             *self._crates.flags(task.dependencies),
             "-o",

@@ -29,7 +29,7 @@ from services.graders.rust.lexer import (
     inner_items,
     items,
 )
-from services.graders.rust.signature import Signature, declared_type, split_generics
+from services.graders.rust.signature import Function, Signature, declared_type, split_generics
 from services.graders.rust.tests_file import TestsFile
 
 _UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433", "E0463"})
@@ -190,15 +190,12 @@ def _public(item: Item) -> Iterator[_Edit]:
 def _with_body(text: str, item: Item) -> Iterator[_Edit]:
     behind = ends_of_groups(item.body)
     at = next(n for n, token in enumerate(item.body) if token.text == "fn")
-    arrow = None
     while at < len(item.body) and item.body[at].text not in ("{", ";"):
-        if item.body[at].text == ">" and item.body[at - 1].text == "-":
-            arrow = at + 1 if arrow is None else arrow
         at = behind[at]
     body = " { loop {} }"
-    where = next((n for n in range(arrow or at, at) if item.body[n].text == "where"), at)
-    if arrow is not None and arrow < where and item.body[arrow].text == "impl":
-        given = text[_end(item.body[arrow]) : _end(item.body[where - 1])]
+    gives = Function.read(item.body).gives
+    if gives and gives[0].text == "impl":
+        given = text[_end(gives[0]) : _end(gives[-1])]
         body = (
             f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(given.split())}> = loop {{}};"
             " gradus }"

@@ -81,8 +81,11 @@ class RustToolchain:
             str(self.sysroot / "bin" / "rustc"),
             "--crate-type=rlib",
             f"--crate-name={HARNESS_CRATE}",
+            "--edition=2021",
+            "-Copt-level=2",
+            *_CODE,
+            str(HARNESS),
         ]
-        library += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS)]
         self.harness = _built(self, HARNESS, f"lib{HARNESS_CRATE}.rlib", library)
         shared = ["cc", "-std=gnu2x", "-O2", "-fPIC", "-shared", str(SERVER_SOURCE), "-ldl"]
         self.server = _built(self, SERVER_SOURCE, Path(SERVER).name, shared)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, combinations
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.tasks.story import StoryTask
 from services.graders.story import semantic_checks
-from services.graders.story.encoder import Embeddings
+from services.graders.story.encoder import Encoder
 from services.graders.story.facts import Senses, StoryFacts
 from services.graders.story.lexicon import content, tokens
 from services.graders.story.matching import (
@@ -30,7 +30,7 @@ from services.graders.story.matching import (
     repeats,
     similarities,
 )
-from services.graders.story.pairs import CONTRADICTED, SAME
+from services.graders.story.pairs import CONTRADICTED, SAME, PairModel
 from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
 
 MOST_WORDS = 45
@@ -81,14 +81,6 @@ does not."""
 FOREIGN = (0.85, 0.97)
 """Chance that no holder of a role would want it: from which it costs, to where the role is worth
 nothing."""
-
-
-class Embedder(Protocol):
-    def embed(self, texts: Sequence[str]) -> Embeddings: ...
-
-
-class PairReader(Protocol):
-    def chances(self, pairs: Sequence[tuple[str, str]]) -> tuple[Floats, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +138,7 @@ _SecondPass = dict[str, tuple[Vectors, Vectors]]
 """Text -> its vector and its inner vector."""
 
 
-def _second_pass(texts: Sequence[str], encoder: Embedder) -> tuple[_SecondPass, float]:
+def _second_pass(texts: Sequence[str], encoder: Encoder) -> tuple[_SecondPass, float]:
     """The embeddings of the texts in `_PendingChecks`, and the CPU seconds of the model."""
     if not texts:
         return {}, 0.0
@@ -216,8 +208,8 @@ def judged(
     answer: StoryList,
     asked: TaskSpec,
     gate: Gate,
-    encoder: Embedder,
-    reader: PairReader | None = None,
+    encoder: Encoder,
+    reader: PairModel | None = None,
 ) -> StoryMeasurement:
     """The facts of `answer`. `reader`: None where nothing looks for contradictions. Raises Fault
     when a model fails."""
@@ -281,7 +273,7 @@ def _shortened(answer: StoryList, most_words: int) -> StoryList:
 
 
 def _read(
-    stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairReader | None
+    stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairModel | None
 ) -> _Read:
     """One call of `reader` for wants, roles and benefits, and one for the benefits that are in
     doubt then: what says the same as the benefit of the reference neither harms nor strays."""
@@ -408,7 +400,7 @@ def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | 
 
 
 def _senses_of(
-    pairs: Sequence[_Matched], read: _Read, asked: TaskSpec, references: Vectors, encoder: Embedder
+    pairs: Sequence[_Matched], read: _Read, asked: TaskSpec, references: Vectors, encoder: Encoder
 ) -> tuple[Senses, float]:
     """How much sense the matched stories make, and the CPU seconds of the model for what had to be
     looked at again."""
@@ -456,7 +448,7 @@ def _coherence(
     vector, inner = again[doubt.benefit]
     related = max(float((references @ vector).max()), float(one.vector @ vector))
     sense = float(semantic_checks.probe("sense")(inner[None])[0])
-    return semantic_checks.ramp(related + SENSE * sense, *RELATED)
+    return float(semantic_checks.ramps(np.array(related + SENSE * sense), *RELATED))
 
 
 def _role(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass) -> float:

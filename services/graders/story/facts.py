@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradus.contract import Diagnostic, Stage, TestCount
+from services.graders.base import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ STORY_TAMPERED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class StoryFacts:
-    stage: Stage
-    """EXTRACT when there was no story, else SCORE."""
+class StoryFacts(Facts):
+    """`stage` is EXTRACT when there was no story, else SCORE."""
+
     lines: int = 0
     """Stories and whatever stood beside them."""
     stories: int = 0
@@ -72,9 +72,6 @@ class StoryFacts:
     """Stories that contradict what they answer; 0 where no pair model reads."""
     scrum: ScrumFacts | None = None
     """None unless asked for: it costs vectors of its own."""
-    flags: tuple[str, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-    tests: TestCount | None = None
 
     @property
     def coverage(self) -> float:

@@ -27,7 +27,7 @@ from services.graders.story.model import MODEL
 from services.graders.story.pairs import PairModel
 from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
-from services.graders.story.scrum import scrum_facts, scrum_texts
+from services.graders.story.scrum import scrum_facts
 
 SCRUM = "story/scrum@1"
 WITHOUT_PAIRS = "no pair model: contradictions, harms and villains are not measured"
@@ -74,11 +74,16 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             )
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
         answer = read(submission.completion, limits.characters, limits.lines)
-        seen = judged(answer, asked_by(task), self.config.gate.gate, self.encoder, self.pairs)
+        seen = judged(answer, asked_by(task), self.config.gate, self.encoder, self.pairs)
         if rubric != SCRUM:
             return seen.facts, seen.cpu_s
         # The facts of both rubrics: `passed` and the flags mean the same under each.
-        texts = scrum_texts(submission.completion, task.references, limits.characters, limits.lines)
         cpu_s = time.thread_time()
-        facts = replace(seen.facts, scrum=scrum_facts(texts, self.encoder.vectors))
-        return facts, seen.cpu_s + time.thread_time() - cpu_s
+        scrum = scrum_facts(
+            submission.completion,
+            task.references,
+            self.encoder.vectors,
+            max_characters=limits.characters,
+            max_lines=limits.lines,
+        )
+        return replace(seen.facts, scrum=scrum), seen.cpu_s + time.thread_time() - cpu_s

@@ -38,13 +38,6 @@ TWINS = 1e-10
 they differ by."""
 
 
-def clipped(values: Floats) -> Floats:
-    """`values`, none below 0 or above 1: what `np.clip` gives, in a quarter of its time for the few
-    that are here."""
-    held: Floats = np.minimum(np.maximum(values, 0.0), 1.0)
-    return held
-
-
 @dataclass(frozen=True, slots=True)
 class Gate:
     low: float
@@ -54,6 +47,12 @@ class Gate:
     most."""
     high: float
     """Cosines from here on are worth everything: more would pay for copying words."""
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.low < self.knee < self.high <= 1:
+            raise ValueError(
+                "`low` must be less than `knee`, and `knee` less than `high`, in [-1, 1]"
+            )
 
     def __call__(self, similarities: NDArray[np.floating] | float) -> Floats:
         """In [0, 1], straight between the three."""
@@ -151,7 +150,7 @@ def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> flo
             answered[one[both]], answered[other[both]]
         ]
     nearer = cosines[one, other] - np.maximum(np.maximum(limits[one], limits[other]), between)
-    same = clipped(np.where(both, nearer - EQUAL, nearer + EQUAL + EDGE) / EDGE)
+    same = np.clip(np.where(both, nearer - EQUAL, nearer + EQUAL + EDGE) / EDGE, 0.0, 1.0)
     said = 1 + np.bincount(one, same, len(stories)) + np.bincount(other, same, len(stories))
     return float(len(stories) - (1 / said).sum())
 

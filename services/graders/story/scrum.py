@@ -11,7 +11,6 @@ import math
 import re
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,46 +27,36 @@ _TRAILING = "".join(mark for mark in string.punctuation if mark != "'")
 _CLAUSES = ("as a", "i want", "so that")
 
 
-@dataclass(frozen=True, slots=True)
-class ScrumTexts:
-    lines: tuple[str, ...]
-    """Lines that are not blank behind the first `</think>`."""
-    clean: tuple[str, ...]
-    """Those lines in lower case without punctuation at the end."""
-    issues: tuple[str, ...]
-
-
-def scrum_texts(
-    completion: str, references: Sequence[str], max_characters: int, max_lines: int
-) -> ScrumTexts:
-    """What is compared. Its authors had no limits; a text with more characters has no lines
-    here."""
+def scrum_facts(
+    completion: str,
+    references: Sequence[str],
+    embed: Callable[[Sequence[str]], Vectors],
+    *,
+    max_characters: int,
+    max_lines: int,
+) -> ScrumFacts:
+    """What is weighed of the lines that are not blank behind the first `</think>`. Its authors had
+    no limits; a text with more characters has no lines here. `embed`: texts -> unit rows, in
+    order."""
     text = re.split("</think>", completion, maxsplit=1, flags=re.IGNORECASE)[-1]
     said = text.splitlines() if len(text) <= max_characters else []
-    lines = tuple(line.strip() for line in said if line.strip())[:max_lines]
-    clean = tuple(line.lower().rstrip(_TRAILING + string.whitespace) for line in lines)
-    issues = (reference.strip().strip('"') for reference in references)
-    return ScrumTexts(lines, clean, tuple(filter(None, issues)))
-
-
-def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) -> ScrumFacts:
-    """`embed`: texts -> unit rows, in order."""
-    count = math.exp(-abs(len(texts.lines) - len(texts.issues)) / 2)
-    if not texts.lines or not texts.issues:
+    lines = [line.strip() for line in said if line.strip()][:max_lines]
+    plain = [line.lower().rstrip(_TRAILING + string.whitespace) for line in lines]
+    issues = [*filter(None, (reference.strip().strip('"') for reference in references))]
+    count = math.exp(-abs(len(lines) - len(issues)) / 2)
+    if not lines or not issues:
         return ScrumFacts(0.0, 0.0, 0.0, count, 0.0, 0.0, 0.0)
-    vectors = embed([*texts.issues, *texts.lines, *texts.clean])
-    issues, lines, clean = np.split(vectors, np.cumsum([len(texts.issues), len(texts.lines)]))
-    usual = _mean([len(issue.split()) for issue in texts.issues])
+    vectors = embed([*issues, *lines, *plain])
+    of_issues, of_lines, of_plain = np.split(vectors, np.cumsum([len(issues), len(lines)]))
+    usual = _mean([len(issue.split()) for issue in issues])
     return ScrumFacts(
-        regex=_mean([float(_is_story(line)) for line in texts.clean]),
-        clause=_mean([_clause_share(line) for line in texts.clean]),
-        coverage=_coverage(issues @ lines.T),
+        regex=_mean([float(_is_story(line)) for line in plain]),
+        clause=_mean([_clause_share(line) for line in plain]),
+        coverage=_coverage(of_issues @ of_lines.T),
         count=count,
-        length=_mean(
-            [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in texts.clean]
-        ),
-        redundancy=-int((np.triu(clean @ clean.T, 1) > SIMILAR).sum()) / len(clean),
-        extraneous=_mean([_clause_share(line.lower()) for line in texts.lines]) - 1,
+        length=_mean([max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in plain]),
+        redundancy=-int((np.triu(of_plain @ of_plain.T, 1) > SIMILAR).sum()) / len(plain),
+        extraneous=_mean([_clause_share(line.lower()) for line in lines]) - 1,
     )
 
 

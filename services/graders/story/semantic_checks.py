@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.graders.story.lexicon import content, stem, tokens, word_list
-from services.graders.story.matching import clipped
 
 Vectors = NDArray[np.float32]
 
@@ -28,14 +27,9 @@ def is_hedged(want: str, known: Collection[str]) -> bool:
     return any(stem(word) not in known for word in word_list("hedges").intersection(tokens(want)))
 
 
-def ramp(value: float, low: float, high: float) -> float:
-    """0 up to `low`, 1 from `high` on, straight between."""
-    return min(1.0, max(0.0, (value - low) / (high - low)))
-
-
 def ramps(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """`ramp` of each."""
-    return clipped((values - low) / (high - low))
+    """For each value 0 up to `low`, 1 from `high` on, straight between."""
+    return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +46,7 @@ class Probe:
     def __call__(self, vectors: Vectors) -> NDArray[np.float64]:
         """(n,) in [0, 1] of (n, width)."""
         scores = vectors.astype(np.float64) @ self.weights + self.bias
-        return clipped((scores - self.low) / (self.high - self.low))
+        return ramps(scores, self.low, self.high)
 
 
 @cache

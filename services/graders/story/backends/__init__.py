@@ -1,5 +1,4 @@
-"""What runs the sentence model: one contract, and the table of the ways to keep it. Imports none of
-them.
+"""What runs the sentence model: one contract, and two ways to keep it. Imports neither.
 
 Every way gives the same sentences nearly the same vectors; how nearly is part of what a reward
 means, so the name of backend and precision is part of the grader's revision.
@@ -7,8 +6,6 @@ means, so the name of backend and precision is part of the grader's revision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -41,34 +38,18 @@ class Backend(Protocol):
         ...
 
 
-BACKENDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "onnxruntime": ("services.graders.story.backends.onnx:OnnxBackend", ("fp32",)),
-    "sentence-transformers": (
-        "services.graders.story.backends.sentence_transformers:TorchBackend",
-        ("fp32", "bf16"),
-    ),
-}
-"""Name -> where its class is, and the precisions that it knows."""
-
-
 def open_backend(name: str, precision: str, model: ExportedModel, threads: int) -> Backend:
-    """Start the backend `name`. Raises Misuse for a name or precision that there is not,
-    InternalFault when it cannot start, with what to install."""
-    if name not in BACKENDS:
-        raise Misuse(f"there is no backend {name!r}; there are: {', '.join(BACKENDS)}")
-    place, precisions = BACKENDS[name]
-    if precision not in precisions:
-        raise Misuse(
-            f"the backend {name!r} has no precision {precision!r}; it has: {', '.join(precisions)}"
-        )
-    module, _, attribute = place.partition(":")
+    """Start the backend `name`. Raises Misuse for a precision that it has not, InternalFault when
+    it cannot start, with what to install."""
+    if name == "onnxruntime":
+        if precision != "fp32":
+            raise Misuse(f"the backend {name!r} has no precision {precision!r}; it has: fp32")
+        from services.graders.story.backends.onnx import OnnxBackend
+
+        return OnnxBackend(model, threads)
     try:
-        backend: Backend = getattr(import_module(module), attribute)(model, precision, threads)
+        from services.graders.story.backends.sentence_transformers import TorchBackend
     except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0].replace("_", "-")
-        message = (
-            f"the backend {name!r} of the story grader needs the package {package}: pip install"
-            f" {package}"
-        )
+        message = f"the backend {name!r} lacks the package {missing.name}: pip install {name}"
         raise InternalFault(message, retryable=False) from None
-    return backend
+    return TorchBackend(model, precision, threads)

@@ -8,7 +8,7 @@ import onnxruntime
 
 from gradus.errors import InternalFault, boundary
 from services.graders.story.backends import Pooled, Tokens
-from services.graders.story.model import ExportedModel
+from services.graders.story.model import FP32, ExportedModel
 
 
 def open_session(graph: Path, threads: int) -> onnxruntime.InferenceSession:
@@ -22,11 +22,12 @@ def open_session(graph: Path, threads: int) -> onnxruntime.InferenceSession:
 
 
 class OnnxBackend:
-    """Raises InternalFault when the graph is damaged or there is none of this precision."""
+    """Raises InternalFault when the graph is damaged or missing."""
 
-    def __init__(self, model: ExportedModel, precision: str, threads: int) -> None:
-        self.name = f"onnxruntime-{precision}"
-        self._session = open_session(model.graph(precision), threads)
+    name = "onnxruntime-fp32"
+
+    def __init__(self, model: ExportedModel, threads: int) -> None:
+        self._session = open_session(model.graph(FP32), threads)
 
     def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
         vectors, inner = self._session.run(["vectors", "inner"], {"ids": ids, "mask": mask})
