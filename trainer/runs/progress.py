@@ -1,4 +1,4 @@
-"""What a person and a program see of a run while it goes: training.log and metrics.jsonl.
+"""What a person and a program see of a run while it goes: a bar, training.log and metrics.jsonl.
 
 It decides nothing: callbacks here only read what TRL logs, and the clock only looks.
 """
@@ -6,19 +6,35 @@ It decides nothing: callbacks here only read what TRL logs, and the clock only l
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from tqdm.auto import tqdm
+from transformers import ProgressCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import append_lines
 
 LOGGER = logging.getLogger("gradus.train")
+
+
+class _StandardError(logging.Handler):
+    """Handler that writes lines above the progress bar, if one is drawn."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+class ProgressBar(ProgressCallback):  # type: ignore[misc]
+    """transformers' progress bar without its dump of logged values, which training.log has."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        return
 
 
 @contextmanager
@@ -28,7 +44,7 @@ def make_logger(log: Path) -> Iterator[Callable[[str], None]]:
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
     handlers: list[logging.Handler] = []
     if is_leader():
-        handlers = [logging.FileHandler(log, encoding="utf-8"), logging.StreamHandler()]
+        handlers = [logging.FileHandler(log, encoding="utf-8"), _StandardError()]
     for handler in handlers:
         handler.setFormatter(formatter)
         LOGGER.addHandler(handler)

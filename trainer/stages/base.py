@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -29,7 +30,7 @@ from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, Say, checkpoint_to_resume, step_of
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
-from trainer.runs.progress import MetricsFile
+from trainer.runs.progress import MetricsFile, ProgressBar
 from trainer.runs.provenance import write_settings
 from trainer.runs.signals import StopWish
 
@@ -163,6 +164,8 @@ class Stage(ABC, Generic[C, D]):
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
             StopAtStepEnd(run.wish),
         ]
+        if sys.stderr.isatty():
+            ours.append(ProgressBar())
         try:
             trainer = build(model=model, callbacks=ours, **peft, **parts)
         except (ValueError, NotImplementedError, ImportError) as error:
