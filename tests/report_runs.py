@@ -70,6 +70,7 @@ def record_of(
     return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
 
 
+OCAML = description_of("ocaml")
 RIGHT = verdict(1.0, passed=True)
 WRONG = verdict(0.25)
 UNTYPED = verdict(
@@ -107,7 +108,11 @@ def evaluation(
     ]
     samples = max(len(given) for given in results.values())
     figures = measurement_of(
-        records, mode=mode, temperature=float(mode == "sampled"), samples=samples
+        records,
+        mode=mode,
+        temperature=float(mode == "sampled"),
+        samples=samples,
+        description=OCAML,
     )
     return _write(run, name, records, (figures,), **changed)
 
@@ -118,7 +123,7 @@ def _write(
     given: dict[str, Any] = {
         "name": name,
         "created": f"2026-01-01T00:0{'before after'.find(name) % 10}:00+00:00",
-        "grader_description": description_of("ocaml"),
+        "grader_description": OCAML,
         "model": "fresh:qwen3",
         "tasks": "demo:ocaml/held-out",
         "tasks_sha256": "ab" * 32,
@@ -319,7 +324,13 @@ def _rich_evaluation(run: Path, name: str, level: float, draw: random.Random) ->
             for sample in range(samples)
         ]
         figures.append(
-            measurement_of(found, mode=mode, temperature=float(mode == "sampled"), samples=samples)
+            measurement_of(
+                found,
+                mode=mode,
+                temperature=float(mode == "sampled"),
+                samples=samples,
+                description=OCAML,
+            )
         )
         records += found
     _write(run, name, records, tuple(figures), created=f"2026-01-01T00:00:0{len(name) % 10}+00:00")

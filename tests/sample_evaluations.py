@@ -28,6 +28,7 @@ from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.rewards.judge import Record
 
+OCAML = description_of("ocaml")
 KINDS = ("lists", "trees", "strings")
 DIFFICULTIES = ("easy", "medium", "hard", "easy")
 BODIES = ("x + 1", "List.map succ x", "let r = ref x in !r")
@@ -100,6 +101,7 @@ def evaluation_of(
                 temperature=float(mode == "sampled"),
                 samples=samples,
                 turns=_repaired(of_mode, turns),
+                description=OCAML,
             )
             measurements.append(measurement)
     given: dict[str, Any] = {

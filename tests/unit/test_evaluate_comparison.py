@@ -64,7 +64,11 @@ def made(
             "machine": {},
             "measurements": (
                 measurement_of(
-                    records, mode=mode, temperature=float(mode == "sampled"), samples=samples
+                    records,
+                    mode=mode,
+                    temperature=float(mode == "sampled"),
+                    samples=samples,
+                    description=description_of("ocaml"),
                 ),
             ),
             **changed,

@@ -19,6 +19,8 @@ from trainer.evaluate.results import measurement_of
 from trainer.evaluate.verdicts import cause_of, code_of, typical_of
 from trainer.rewards.judge import Record
 
+OCAML = description_of("ocaml")
+
 
 def record(result: Graded | Faulted, task: str = "a", sample: int = 0, **changed: Any) -> Record:
     made = record_of(
@@ -62,7 +64,7 @@ def test_rates_by_stage_are_over_tasks_and_leave_out_what_was_not_judged() -> No
         record(unfit, "b", 1),
     ]
     records += [record(STUCK, "c", 0), unwritten("c", 1)]
-    found = details_of(records)
+    found = details_of(records, OCAML)
     # Task a: both type and compile, one passes. Task b: one types, none compiles.
     assert {name: rate.value for name, rate in found.rates.items()} == {
         "types": 0.75,
@@ -102,7 +104,9 @@ def test_rust_has_check_clippy_and_tests() -> None:
         rust(Stage.TESTS, True, "clippy::needless_return"),
         rust(Stage.TESTS, True),
     ]
-    found = details_of([record(result, str(n)) for n, result in enumerate(results)])
+    found = details_of(
+        [record(result, str(n)) for n, result in enumerate(results)], description_of("rust")
+    )
     assert {name: rate.value for name, rate in found.rates.items()} == {
         "check": 0.75,
         "clippy": 0.5,
@@ -127,7 +131,13 @@ def test_stories_have_stages_and_parts_of_their_own() -> None:
         record(story(Stage.SCORE), "b"),
         record(story(Stage.SCORE, True), "c"),
     ]
-    found = measurement_of(records, mode="sampled", temperature=1.0, samples=1)
+    found = measurement_of(
+        records,
+        mode="sampled",
+        temperature=1.0,
+        samples=1,
+        description=description_of("story"),
+    )
     assert found.details is not None
     assert {n: pytest.approx(r.value) for n, r in found.details.rates.items()} == {
         "stories": 2 / 3,
@@ -143,10 +153,10 @@ def test_what_was_cut_off_is_told_apart_and_still_counts() -> None:
         record(WRONG, "b", finish_reason="length"),
         record(WRONG, "c"),
     ]
-    found = details_of(records)
+    found = details_of(records, OCAML)
     assert found.truncated == 2
     assert found.rates["tests"].value == pytest.approx(1 / 3)
-    assert details_of([record(RIGHT, finish_reason=None)]).truncated is None
+    assert details_of([record(RIGHT, finish_reason=None)], OCAML).truncated is None
 
 
 def test_speed_is_by_the_time_in_which_anything_was_written() -> None:
@@ -159,7 +169,7 @@ def test_speed_is_by_the_time_in_which_anything_was_written() -> None:
             RIGHT, "c", written_at=9001.0, latency_s=0.5, completion_tokens=20
         ),  # a sitting later
     ]
-    found = details_of(records).speed
+    found = details_of(records, OCAML).speed
     assert found.tokens_per_s == pytest.approx(60 / 2.0)
     assert (found.prompt_tokens, found.completion_tokens) == (30, 60)
     assert found.latency_s is not None
@@ -174,14 +184,14 @@ def test_what_nobody_told_is_not_made_up() -> None:
     silent = record(
         RIGHT, finish_reason=None, completion_tokens=None, prompt_tokens=None, latency_s=None
     )
-    found = details_of([silent])
+    found = details_of([silent], OCAML)
     assert (found.speed.tokens_per_s, found.speed.latency_s, found.speed.prompt_tokens) == (
         None,
         None,
         None,
     )
     assert found.completion_tokens is None
-    empty = details_of([])
+    empty = details_of([], OCAML)
     assert (empty.rates, empty.completion_tokens, empty.groups) == ({}, None, {})
 
 
@@ -204,7 +214,7 @@ def test_kinds_and_difficulties_have_figures_of_their_own() -> None:
         record(WRONG, "b", difficulty="hard"),
         record(RIGHT, "c", kind="lists"),
     ]
-    found = details_of(records).groups
+    found = details_of(records, OCAML).groups
     easy = found["difficulty"]["easy"]
     hard = found["difficulty"]["hard"]
     assert (easy.tasks, hard.tasks) == (2, 1)
@@ -213,14 +223,14 @@ def test_kinds_and_difficulties_have_figures_of_their_own() -> None:
     assert (easy.rate.value, hard.rate.value) == (1, 0)
     assert set(found["kind"]) == {"add", "lists"}
     repeated = [record(RIGHT, "a", kind="easy"), record(WRONG, "b", kind="hard", difficulty="hard")]
-    assert set(details_of(repeated).groups) == {"difficulty"}
+    assert set(details_of(repeated, OCAML).groups) == {"difficulty"}
 
 
 def test_the_middle_completion_is_the_lower_of_two() -> None:
     better, worse = record(RIGHT), record(WRONG)
-    assert typical_of([better, worse]) == worse
-    assert typical_of([better, worse, better]) == better
-    assert typical_of([]) is None
+    assert typical_of([better, worse], OCAML.stages) == worse
+    assert typical_of([better, worse, better], OCAML.stages) == better
+    assert typical_of([], OCAML.stages) is None
 
 
 # ------------------------------------------------------------------------------------------ causes

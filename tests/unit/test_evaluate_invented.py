@@ -9,9 +9,13 @@ import pytest
 from report_runs import RIGHT, record_of, verdict
 
 from gradus.contract import Diagnostic, Severity, Stage
+from gradus.descriptions import description_of
 from trainer.evaluate.breakdowns import MOST_NAMES, HallucinatedNames, details_of, invented_of
 from trainer.evaluate.verdicts import NAME_CHARS, invented_name
 from trainer.rewards.judge import Record
+
+OCAML = description_of("ocaml")
+RUST = description_of("rust")
 
 
 def remark(message: str, code: str | None = None, **changed: Any) -> Diagnostic:
@@ -47,7 +51,7 @@ def test_the_shares_of_hand_made_answers_are_exactly_these() -> None:
         answer("b", missing("foo")),
         answer("c"),
     ]
-    found = details_of(records).invented
+    found = details_of(records, RUST).invented
     assert found is not None
     assert found.answers is not None
     # Half of a's answers, b's one, not c's; tasks weigh alike.
@@ -115,4 +119,4 @@ def test_records_without_diagnostics_are_read() -> None:
         RIGHT, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="x"
     )
     for given in (None, "no list", [7, None, "x"]):
-        assert details_of([{**bare, "diagnostics": given}]).invented is not None
+        assert details_of([{**bare, "diagnostics": given}], OCAML).invented is not None

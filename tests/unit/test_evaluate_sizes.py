@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from report_runs import RIGHT, WRONG, record_of, verdict
 
+from gradus.descriptions import description_of
 from gradus.extract import extract
 from trainer.evaluate.breakdowns import details_of
 from trainer.evaluate.verdicts import code_of
@@ -32,7 +33,7 @@ def test_the_sizes_of_hand_made_answers_are_exactly_these() -> None:
         record("let f x =\n\n  let y = x in\n\n  y + 1", "b"),  # blank lines do not count
         record("let f x = x + 1", "c"),
     ]
-    found = details_of(records).answer_lines
+    found = details_of(records, description_of("ocaml")).answer_lines
     assert found is not None
     assert (found.p50, found.max, found.mean) == (2, 3, 2)
 
@@ -42,7 +43,7 @@ def test_stories_have_no_lines() -> None:
     told = record_of(
         story, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="As a user"
     )
-    assert details_of([told]).answer_lines is None
+    assert details_of([told], description_of("story")).answer_lines is None
 
 
 COMPLETIONS = [

@@ -33,6 +33,8 @@ from trainer.evaluate.setup import SamplingOptions
 from trainer.pipeline.gates import Gate, judge
 from trainer.rewards.judge import Record
 
+OCAML = description_of("ocaml")
+
 # ----------------------------------------------------------------------------------------- figures
 
 
@@ -118,7 +120,12 @@ def test_without_chains_there_are_no_figures() -> None:
 def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
     def evaluation(turns: Turns | None) -> Evaluation:
         made = measurement_of(
-            [record(RIGHT, "a")], mode="greedy", temperature=0.0, samples=1, turns=turns
+            [record(RIGHT, "a")],
+            mode="greedy",
+            temperature=0.0,
+            samples=1,
+            turns=turns,
+            description=OCAML,
         )
         return evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
 
@@ -144,7 +151,9 @@ def test_a_figure_that_is_missing_fails_its_gate(
     """Of 31 tasks 15 pass at once and 16 never do; there are no errors of a compiler."""
     records = [record(RIGHT if n % 2 else WRONG, f"t{n}") for n in range(31)]
     turns = turns_of(records, [record(WRONG, f"t{n}", 2) for n in range(0, 31, 2)], 2)
-    made = measurement_of(records, mode="greedy", temperature=0.0, samples=1, turns=turns)
+    made = measurement_of(
+        records, mode="greedy", temperature=0.0, samples=1, turns=turns, description=OCAML
+    )
     file = tmp_path / "results.json"
     file.write_text(
         evaluation_of("x", records, measurements=(made,)).model_dump_json(by_alias=True)
@@ -498,6 +507,7 @@ def test_the_page_is_told_of_turns_only_where_there_were_any(tmp_path: Path) -> 
         temperature=0.0,
         samples=1,
         turns=figures({"a": [RIGHT], "b": [WRONG, WRONG]}, 2),
+        description=OCAML,
     )
     evaluation = evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
 

@@ -11,6 +11,7 @@ from report_runs import record_of, verdict
 from sample_evaluations import evaluation_of
 
 from gradus.contract import Stage
+from gradus.descriptions import description_of
 from gradus.resources import configs
 from tests.conftest import Cli
 from trainer.evaluate.breakdowns import turns_of
@@ -75,7 +76,14 @@ def perfect(grader: str, name: str) -> Evaluation:
         for sample in range(8)
     ]
     turns = turns_of(records, [], 5)
-    measured = measurement_of(records, mode="sampled", temperature=1.0, samples=8, turns=turns)
+    measured = measurement_of(
+        records,
+        mode="sampled",
+        temperature=1.0,
+        samples=8,
+        turns=turns,
+        description=description_of(grader),
+    )
     return evaluation_of(name, records, grader=grader, measurements=(measured,))
 
 

@@ -39,7 +39,9 @@ def render_text(
 ) -> Prompt:
     """Prompt of a bare text, as rows of a warm start have it; the text is the sprint goal too."""
     bare = {"sprint_goal": prompt, "team_context": UNKNOWN}
-    asked = _filled(config.template, {**(fields or bare), "prompt": prompt})
+    places = {**(fields or bare), "prompt": prompt}
+    # In one pass and not with str.format: code in templates and prompts is full of braces.
+    asked = _PLACES.sub(lambda match: places.get(match[1], ""), config.template)
     if config.style == "plain":
         return asked
     messages = [{"role": "system", "content": config.system}] if config.system is not None else []
@@ -51,11 +53,6 @@ UNKNOWN = "not given"
 make one up."""
 
 _PLACES = re.compile(r"\{(prompt|signature|module|crate|sprint_goal|team_context)\}")
-
-
-def _filled(template: str, fields: Mapping[str, str]) -> str:
-    # In one pass and not with str.format: code in templates and prompts is full of braces.
-    return _PLACES.sub(lambda match: fields.get(match[1], ""), template)
 
 
 def _in_words(value: Any) -> str:

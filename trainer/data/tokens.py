@@ -66,9 +66,6 @@ class Tokens:
     held_out_from: int
     """Where the second begins, when both are one stream; the end of the first otherwise."""
 
-    def train_block(self, length: int, index: int) -> Ids:
-        return self.train.read(index * length, (index + 1) * length)
-
     def blocks(self, length: int) -> int:
         """Whole blocks of this length to train on."""
         return self.held_out_from // length

@@ -13,7 +13,7 @@ from math import inf, isfinite
 from statistics import fmean, median
 from typing import Any
 
-from gradus.descriptions import GraderDescription, description_of
+from gradus.descriptions import GraderDescription
 from gradus.languages import language_of
 from trainer.evaluate.intervals import (
     Part,
@@ -31,7 +31,6 @@ from trainer.evaluate.verdicts import (
     cause_of,
     code_of,
     count_lines,
-    grader_of,
     invented_names,
     is_judged,
     is_passed,
@@ -105,12 +104,10 @@ class Details(Part):
 
 
 def details_of(
-    records: Sequence[Record], description: GraderDescription | None = None, *, seed: int = 0
+    records: Sequence[Record], description: GraderDescription, *, seed: int = 0
 ) -> Details:
-    """The finer figures of the records of one way of sampling; by default of the grader that the
-    records name."""
+    """The finer figures of the records of one way of sampling; `description` is the grader's."""
     verdicts = [record for record in records if is_judged(record)]
-    description = description or description_of(grader_of(verdicts))
     fences = description.fences
     is_imperative = language_of(description.name).is_imperative
     written = [record for record in records if record.get("status") != "generation_error"]

@@ -94,7 +94,17 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
                 if not isinstance(result, Graded):
                     faulted += 1
                 elif abs(result.reward - record["reward"]) > ROUNDING:
-                    changed.append(_change(record, result))
+                    changed.append(
+                        Change(
+                            **{name: record[name] for name in ("file", "line", "prompt_id")},
+                            old_reward=record["reward"],
+                            new_reward=result.reward,
+                            old_cause=cause_of(record),
+                            new_cause=cause_of(outcome_of(result)),
+                            old_grader=record["grader"],
+                            new_grader=result.grader,
+                        )
+                    )
             done += len(handful)
             on_progress("graded again", done, count)
     return Replay(
@@ -111,20 +121,6 @@ def _submission(
 ) -> dict[str, object]:
     text = cleaned(with_opening(opening, text_of(record["completion"])))
     return {"id": str(place), "completion": text, "task": tasks[record["prompt_id"]]}
-
-
-def _change(record: Record, result: Graded) -> Change:
-    return Change(
-        file=record["file"],
-        line=record["line"],
-        prompt_id=record["prompt_id"],
-        old_reward=record["reward"],
-        new_reward=result.reward,
-        old_cause=cause_of(record),
-        new_cause=cause_of(outcome_of(result)),
-        old_grader=record["grader"],
-        new_grader=result.grader,
-    )
 
 
 # ---------------------------------------------------------------------- what is stored

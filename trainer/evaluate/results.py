@@ -19,14 +19,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gradus.descriptions import GraderDescription, description_of
+from gradus.descriptions import GraderDescription
 from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
 from trainer.evaluate.completion_store import write_lines
 from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, pass_rate
 from trainer.evaluate.plan import EvalPlan, Mode
-from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
+from trainer.evaluate.verdicts import cause_of, is_judged, outcome_stage, typical_of
 from trainer.rewards.judge import Record
 from trainer.runs.provenance import version_of
 
@@ -145,14 +145,11 @@ def measurement_of(
     samples: int,
     seed: int = 0,
     turns: Turns | None = None,
-    description: GraderDescription | None = None,
+    description: GraderDescription,
 ) -> Measurement:
-    """The figures of one way of sampling from its records, which are first answers.
-
-    `description` is by default that of the grader which the records name.
-    """
+    """The figures of one way of sampling from its records, which are first answers; `description`
+    is the grader's."""
     verdicts = [record for record in records if is_judged(record)]
-    description = description or description_of(grader_of(verdicts))
     problems = tuple(_problem(group, description.stages) for group in by_task(records))
     counts = [(problem.graded, problem.passed) for problem in problems]
     ks = {samples} | {2**power for power in range(samples.bit_length())}

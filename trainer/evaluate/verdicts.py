@@ -43,11 +43,6 @@ def is_passed(record: Record) -> bool:
     return record.get("passed") is True
 
 
-def grader_of(records: Sequence[Record]) -> str:
-    """Name of the grader that judged the first record; empty where there is none."""
-    return str(records[0].get("grader") or "").partition("@")[0] if records else ""
-
-
 # ------------------------------------------------------------------------------------------ stages
 
 
@@ -56,23 +51,20 @@ def outcome_stage(record: Record) -> str:
     return PASSED if is_passed(record) else str(record["stage"])
 
 
-def stage_order(stages: Sequence[str]) -> list[str]:
-    """The names of a description's stages, first to last, then every other stage of the contract in
-    its order."""
-    return [str(stage) for stage in dict.fromkeys((*stages, *Stage))]
+def rank_of(stage: str, stages: Sequence[str]) -> int:
+    """Later stages have higher ranks; `passed` has the highest, and what is no stage -1.
 
-
-def rank_of(stage: str, stages: Sequence[str] = ()) -> int:
-    """Later stages have higher ranks; `passed` has the highest, and what is no stage -1."""
-    order = [*stage_order(stages), PASSED]
+    `stages` are the grader's in their order; every other one of the contract follows in its order.
+    """
+    order = [str(one) for one in dict.fromkeys((*stages, *Stage, PASSED))]
     return order.index(stage) if stage in order else -1
 
 
-def typical_of(verdicts: Sequence[Record], stages: Sequence[str] = ()) -> Record | None:
+def typical_of(verdicts: Sequence[Record], stages: Sequence[str]) -> Record | None:
     """The middle one by how far they came, then by reward; the lower of two. None where there is
     none.
 
-    `stages` are the grader's in their order, by default those of `Stage`.
+    `stages` are the grader's in their order.
     """
     ranked = sorted(
         verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"])

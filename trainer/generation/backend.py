@@ -12,7 +12,7 @@ import importlib.util
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -192,7 +192,7 @@ class HttpVllmGeneration(PreciseVllmGeneration):
     def _connected(self, adapter: bool) -> How:
         model = self.accelerator.unwrap_model(self.model)
         own = Model(
-            self._logprobs,
+            partial(logprobs_of_model, model),
             model.get_input_embeddings().num_embeddings,
             dtype=str(model.dtype),
         )
@@ -252,9 +252,6 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         if self._how == "lora":
             return self.served.folder.adapter(name, self.accelerator.unwrap_model(self.model))
         return self.served.folder.weights(name, self._iter_named_params())
-
-    def _logprobs(self, ids_T: Sequence[int]) -> list[float]:
-        return logprobs_of_model(self.accelerator.unwrap_model(self.model), ids_T)
 
 
 class _RemoteError:

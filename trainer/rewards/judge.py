@@ -57,7 +57,10 @@ class Judge:
     grading: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context that is entered while a step waits for verdicts."""
     _steps_over_budget: int = field(default=0, init=False)
-    _early: dict[SamplingOptions, asyncio.Task[Result]] = field(default_factory=dict, init=False)
+    _early: dict[SamplingOptions, tuple[asyncio.Task[list[Result]], int]] = field(
+        default_factory=dict, init=False
+    )
+    """The request that a completion went out with, and its place in it."""
 
     async def rewards(
         self,
@@ -96,9 +99,7 @@ class Judge:
             sent = asyncio.create_task(
                 self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s)
             )
-            self._early |= {
-                one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)
-            }
+            self._early |= {one: (sent, place) for place, one in enumerate(new)}
 
     async def results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
         """Results in order: early verdicts, and for the rest one request, within one deadline for
@@ -106,11 +107,12 @@ class Judge:
         give_up_at = time.monotonic() + self.config.deadline_s
         early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
         if early:
-            await asyncio.wait(early.values(), timeout=self.config.deadline_s)
+            requests = {request for request, _ in early.values()}
+            await asyncio.wait(requests, timeout=self.config.deadline_s)
         found = {
-            one: task.result()
-            for one, task in early.items()
-            if task.done() and not task.exception()
+            one: request.result()[place]
+            for one, (request, place) in early.items()
+            if request.done() and not request.exception()
         }
         results = [found.get(one) for one in asked]
         missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
@@ -150,10 +152,6 @@ class Judge:
         else:
             return
         raise GradingStopped(f"step {step}: {what}. {advice(self.config, faults)}")
-
-
-async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
-    return (await asyncio.shield(sent))[index]
 
 
 # ------------------------------------------------------------------- completions, records, metrics

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
+
+from gradus.console import log_line
 
 EXIT_STATUS_BASE = 128
 """What shells add to a signal's number."""
@@ -35,10 +36,6 @@ class StopRequested(Exception):
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
 
-def _say_at_once(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 class StopWish:
     """Remembers the first signal; `raise_if_made` is for places where stopping loses nothing."""
 
@@ -47,7 +44,7 @@ class StopWish:
         "stopping after this step, then saving a checkpoint; once more stops at once, without saving"  # noqa: E501
     )
 
-    def __init__(self, say: Callable[[str], None] = _say_at_once) -> None:
+    def __init__(self, say: Callable[[str], None] = log_line) -> None:
         self.signal_number: int | None = None
         self._signalled_at = 0.0
         self.say = say

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import StoppingCriteria, StoppingCriteriaList, Trainer
 from trl import RLOOTrainer
 
 from trainer.generation.client import GenerationState
@@ -35,7 +35,7 @@ BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 """Losses that are divided by a number of tokens, and not of completions."""
 
 
-class OnRewards(Resumable):
+class OnRewards(Resumable, Trainer):  # type: ignore[misc]
     """Goes before one of TRL's online trainers in the list of bases.
 
     Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so
@@ -43,18 +43,7 @@ class OnRewards(Resumable):
     generations.
     """
 
-    args: Any
-    accelerator: Any
-    train_dataset: Any
-    num_generations: int
-    num_iterations: int
-    model_wrapped: Any
-    processing_class: Any
-    eos_token_ids: Any
-    async_loop: Any
     beta: Any
-    use_vllm: bool
-    _metrics: Any
     _faulted_B: Any
     """Mask over all processes' completions of a round: those that a judge could not judge."""
 
@@ -80,7 +69,7 @@ class OnRewards(Resumable):
         self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
-        sampler = super()._get_train_sampler(dataset)  # type: ignore[misc]
+        sampler = super()._get_train_sampler(dataset)
         if sampler.shuffle:
             for _ in range(self.passes_done):
                 torch.randperm(sampler.num_samples, generator=sampler.generator)
@@ -90,7 +79,7 @@ class OnRewards(Resumable):
         advantages: Sequence[float] = ()  # none where the round ends before it has them
         try:
             with self._watched([row["prompt_id"] for row in inputs]):
-                output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+                output = super()._generate_and_score_completions(inputs)
             advantages = output["advantages"].tolist()
         finally:
             if self.completions_file is not None:
@@ -144,7 +133,7 @@ class OnRewards(Resumable):
         thing that they do together.
         """
         texts = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
-        rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)  # type: ignore[misc]
+        rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)
         if stops := gather_object([*self.stops]):
             raise GradingStopped(stops[0])
         self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
@@ -180,11 +169,11 @@ class OnRewards(Resumable):
         """TRL's loss; where it divides by the number of completions, of those that were graded."""
         weight = inputs.get("completions_per_graded")
         if weight is None or getattr(self.args, "loss_type", None) in BY_TOKENS:
-            return super()._compute_loss(model, inputs)  # type: ignore[misc]
+            return super()._compute_loss(model, inputs)
         beta, self.beta = self.beta, self.beta * weight
         try:
             weighted = {**inputs, "advantages": inputs["advantages"] * weight}
-            return super()._compute_loss(model, weighted)  # type: ignore[misc]
+            return super()._compute_loss(model, weighted)
         finally:
             self.beta = beta
 

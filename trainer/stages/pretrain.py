@@ -59,8 +59,8 @@ class Curriculum(Dataset[dict[str, Any]]):
         phase = self._phases[number]
         start = self._ends[number - 1] if number else 0
         epoch, place = divmod(index - start, self._tokens.blocks(phase.length))
-        block = int(self._order_of(number, epoch)[place])
-        return as_sample(self._tokens.train_block(phase.length, block))
+        begin = int(self._order_of(number, epoch)[place]) * phase.length
+        return as_sample(self._tokens.train.read(begin, begin + phase.length))
 
     def phase_at(self, step: int) -> Phase:
         """Phase of a completed step, counted from 1."""
