@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.contract import GraderName, TaskSubmission, submission_class
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
+
+
+@dataclass
+class Finding:
+    """What was found about one row."""
+
+    row: Row
+    problems: list[str] = field(default_factory=list)
+    """Why the row is left out; none where it can be used."""
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
