@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
     from gradus.contract import GraderName
     from gradus.row_reader import Row
     from services.graders.base import Grader
-
-FORMATS = (
-    "humaneval",
-    "ocamler",
-    "ocamler-eval",
-    "ocamler-sft",
-    "rust-pipeline",
-    "scrum",
-)
 
 
 def import_tasks(
@@ -150,8 +140,8 @@ def _read(
     from corpus.files import rows_of
     from corpus.humaneval import humaneval_drafts, language_of
 
-    if format_ not in FORMATS:
-        raise Misuse(f"--format {format_}: choose one of {', '.join(FORMATS)}")
+    if format_ not in ("humaneval", *LAYOUTS):
+        raise Misuse(f"--format {format_}: choose one of humaneval, {', '.join(LAYOUTS)}")
     rows = rows_of(path)
     if format_ == "humaneval":
         name = language_of(rows, language)
@@ -180,7 +170,7 @@ def _signed(
     from corpus.signing import sign
 
     results = with_progress(sign(rows, name, grader, slots), len(rows), "signing", quiet)
-    return [replace(result.row, values=result.values) for result in results]
+    return [result.row for result in results]
 
 
 def _finish(findings: list[Finding], out: Path) -> None:

@@ -12,8 +12,9 @@ from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
-    from corpus.task_rows import ChangedRow, Finding
+    from corpus.task_rows import Finding
     from gradus.contract import GraderName
+    from gradus.row_reader import Row
     from services.graders.base import Grader
 
 tasks_app = typer.Typer(help="Create and check files of tasks.", no_args_is_help=True)
@@ -105,7 +106,7 @@ def sign_tasks(
     rows = checked_rows(file)
     name, loaded = started(grader, config, CODE)
     results = list(with_progress(sign(rows, name, loaded, slots), len(rows), "signing", quiet))
-    signed, unsigned = _write_changed(out, results)
+    signed, unsigned = _write_changed(out, rows, results)
     print(f"{signed} of {len(rows)} tasks were signed, {unsigned} could not be: {out}")
     if unsigned:
         raise typer.Exit(1)
@@ -142,7 +143,7 @@ def publish_tests(
     name, loaded = started(grader, config, CODE)
     found = publish(rows, name, loaded, share, most, seed, slots)
     results = list(with_progress(found, len(rows), "publishing", quiet))
-    published, _ = _write_changed(out, results)
+    published, _ = _write_changed(out, rows, results)
     print(f"{published} of {len(rows)} tasks have new public tests: {out}")
 
 
@@ -321,8 +322,8 @@ def decontaminate_tasks(
 
     A row is removed when it has the id, group, title, prompt, tests or solution of an evaluation
     row, 13 words in a row of its prompt or 50 tokens of its code. Every reason is in
-    FILE.contaminated.jsonl, with the place of the evaluation row and a common n-gram. Exit status 0 whether or
-    not an overlap was found.
+    FILE.contaminated.jsonl, with the place of the evaluation row and a common n-gram. Exit status 0
+    whether or not an overlap was found.
     """
     from corpus.contamination import EvalIndex
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
@@ -394,16 +395,17 @@ def started(
     return name, grader
 
 
-def _write_changed(out: Path, results: Sequence[ChangedRow]) -> tuple[int, int]:
+def _write_changed(out: Path, rows: Sequence[Row], results: Sequence[Finding]) -> tuple[int, int]:
     """Write all rows, and print why some are not changed. Return how many are new, and how many
     have a problem."""
     from corpus.files import write_rows
 
-    write_rows(out, (result.values for result in results))
-    problems = [result for result in results if result.problem]
+    write_rows(out, (result.row.values for result in results))
+    problems = [result for result in results if result.problems]
     for result in problems:
-        print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problem}")
-    return sum(result.is_new for result in results), len(problems)
+        print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problems[0]}")
+    changed = [row for row, result in zip(rows, results, strict=True) if result.row is not row]
+    return len(changed), len(problems)
 
 
 def write_left_out(out: Path, what: str, found: Sequence[Finding]) -> None:
