@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from corpus.problems import group, judged_by, text, traits
@@ -29,15 +28,6 @@ COMMON = 5
 _CODE = ("solution", "stub", "completion", "text")
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """A reason not to train on a row."""
-
-    of: Row
-    """The evaluation row."""
-    reason: str
-
-
 class EvalIndex:
     """Index of the evaluation rows, by name, by content and by n-grams."""
 
@@ -49,16 +39,17 @@ class EvalIndex:
             for trait in _traits(row.values):
                 self._rows[trait].setdefault(problem, row)
 
-    def leaks(self, values: Mapping[str, Any]) -> list[Leak]:
-        """Return every reason not to train on this row, one for each kind and evaluation row."""
-        found: dict[tuple[str, str], Leak] = {}
+    def leaks(self, values: Mapping[str, Any]) -> list[str]:
+        """Return every reason not to train on this row, one for each kind and evaluation row, with
+        its place."""
+        found: dict[tuple[str, str], str] = {}
         for what, content in sorted(_traits(values)):
             sharing = self._rows.get((what, content), {})
             is_wording = what in (WORDS, TOKENS) and len(sharing) >= COMMON
             if sharing and not is_wording:
                 row = next(iter(sharing.values()))
                 shown = "" if what in ("prompt", "tests", "solution") else f": {content[:200]}"
-                found.setdefault((what, row.where), Leak(row, f"the same {what}{shown}"))
+                found.setdefault((what, row.where), f"the same {what}{shown}, at {row.where}")
         return list(found.values())
 
 

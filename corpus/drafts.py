@@ -30,7 +30,12 @@ def drafts(
             if row.problem is not None:
                 raise Unusable(row.problem)
             named = {"id": name_of(row.values)}
-            task = {**named, **passthrough_columns(row.values), **make(row.values)}
+            described = {
+                column: row.values[column]
+                for column in KEPT
+                if row.values.get(column) not in (None, "", [], {})
+            }
+            task = {**named, **described, **make(row.values)}
             yield Row(row.where, task)
         except Unusable as problem:
             yield Row(row.where, named, str(problem))
@@ -63,12 +68,6 @@ def id_of(text: Any) -> str:
     if not made:
         raise Unusable("id: is missing or empty")
     return made
-
-
-def passthrough_columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The describing columns of a foreign row, licence and source among them, for the row of the
-    task."""
-    return {name: values[name] for name in KEPT if values.get(name) not in (None, "", [], {})}
 
 
 def group_of(name: str) -> str | None:

@@ -7,33 +7,24 @@ prompt makes one of them a duplicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from corpus.problems import group, text, traits
 from corpus.similarity import NGRAM_LENGTH, similar_pairs
+from corpus.task_rows import Finding
 from gradus.row_reader import Row
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """A row that repeats an earlier one."""
-
-    row: Row
-    of: Row
-    """The row that stays."""
-    reason: str
-
-
-def find_duplicates(rows: Sequence[Row]) -> list[Duplicate]:
-    """Return every row that duplicates an earlier one, in order."""
-    found: dict[int, Duplicate] = {}
+def find_duplicates(rows: Sequence[Row]) -> list[Finding]:
+    """Return every row that duplicates an earlier one, in order, with the place of the row that
+    stays."""
+    found: dict[int, Finding] = {}
     seen: dict[tuple[str, str], Row] = {}
     for at, row in enumerate(rows):
         own = [trait for trait in traits(row.values) if trait[0] in ("prompt", "tests")]
         for trait in own:
             first = seen.get(trait)
             if first is not None and (trait[0] == "prompt" or not _are_variants(row, first)):
-                found[at] = Duplicate(row, first, f"the same {trait[0]}")
+                found[at] = Finding(row, [f"the same {trait[0]}, at {first.where}"])
                 break
         else:
             for trait in own:
@@ -46,7 +37,7 @@ def find_duplicates(rows: Sequence[Row]) -> list[Duplicate]:
         is_known = at in found or left[earlier] in found
         if not is_known and not _are_variants(rows[at], first):
             reason = f"{share:.0%} of the runs of {NGRAM_LENGTH} words of the prompt"
-            found[at] = Duplicate(rows[at], first, reason)
+            found[at] = Finding(rows[at], [f"{reason}, at {first.where}"])
     return [found[at] for at in sorted(found)]
 
 

@@ -7,11 +7,11 @@ can be shown is: its stub compiles, the tests compile against it, and it does no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
-from typing import Any
 
-from corpus.task_validation import ANSWER, ValidationRules, validate
+from corpus.task_rows import Finding
+from corpus.task_validation import ANSWER, validate
 from gradus.contract import GraderName
 from gradus.row_reader import Row
 from services.graders.base import Grader
@@ -21,23 +21,6 @@ DROPPED = "had a reference answer that does not pass, which is left out"
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether an imported row is a task."""
-
-    row: Row
-    problems: Sequence[str] = ()
-    """Why it is no task; none when it is one."""
-    warnings: Sequence[str] = ()
-
-    @property
-    def rejected(self) -> dict[str, Any]:
-        """The row that tells of a rejected one."""
-        values = self.row.values
-        reasons = [*self.problems]
-        return {"where": self.row.where, "id": values.get("id"), "reasons": reasons, "row": values}
-
-
 def decide(
     rows: Sequence[Row],
     name: GraderName,
@@ -45,54 +28,47 @@ def decide(
     slots: int | None = None,
     *,
     full_marks: bool = True,
-) -> Iterator[Decision]:
-    """Yield one decision per row, in order. Without a grader, the rows are looked at only."""
-    rules = ValidationRules(needs_solution=False, full_marks=full_marks)
-    for row, finding in zip(rows, validate(rows, name, grader, slots, rules), strict=True):
-        warnings = list(finding.warnings)
-        if not _is_proven(row, name):
-            warnings.append(UNPROVEN)
+) -> Iterator[Finding]:
+    """Yield one finding per row, in order. Without a grader, the rows are looked at only."""
+    for finding in validate(rows, name, grader, slots, needs_solution=False, full_marks=full_marks):
+        if name != "story" and not finding.row.values.get("solution"):
+            finding.warnings.append(UNPROVEN)
         if grader is None:
-            warnings.append(UNGRADED if name == "story" else "was not validated")
-        yield Decision(row, finding.problems, warnings)
+            finding.warnings.append(UNGRADED if name == "story" else "was not validated")
+        yield finding
 
 
 def decide_without_failing(
-    decisions: Sequence[Decision],
+    findings: Sequence[Finding],
     name: GraderName,
     grader: Grader,
     slots: int | None = None,
     *,
     full_marks: bool = True,
-) -> Iterator[Decision]:
-    """Yield the decisions, with a new one for each row whose reference answer does not pass: it
+) -> Iterator[Finding]:
+    """Yield the findings, with a new one for each row whose reference answer does not pass: it
     counts as absent, and as the stub of a task without one."""
-    failing = ["\n".join(one.problems).startswith(ANSWER) for one in decisions]
+    failing = ["\n".join(one.problems).startswith(ANSWER) for one in findings]
     rows = []
-    for decision in compress(decisions, failing):
-        values = decision.row.values
+    for finding in compress(findings, failing):
+        values = finding.row.values
         given = {"stub": values["solution"], **values, "solution": None}
-        rows.append(replace(decision.row, values=given))
+        rows.append(replace(finding.row, values=given))
     again = decide(rows, name, grader, slots, full_marks=full_marks)
-    for decision, is_failing in zip(decisions, failing, strict=True):
+    for finding, is_failing in zip(findings, failing, strict=True):
         if is_failing:
-            new = next(again)
-            yield replace(new, warnings=[*new.warnings, DROPPED])
-        else:
-            yield decision
+            finding = next(again)
+            finding.warnings.append(DROPPED)
+        yield finding
 
 
-def decide_examples(rows: Iterable[Row]) -> Iterator[Decision]:
-    """Yield one decision per worked example, which has no tests: an empty one is rejected, and one
+def decide_examples(rows: Iterable[Row]) -> Iterator[Finding]:
+    """Yield one finding per worked example, which has no tests: an empty one is rejected, and one
     that repeats an earlier one."""
     seen: dict[tuple[str, str], str] = {}
     for row in rows:
         if row.problem is not None:
-            yield Decision(row, [row.problem])
+            yield Finding(row, [row.problem])
             continue
         first = seen.setdefault((row.values["prompt"], row.values["completion"]), row.where)
-        yield Decision(row, [] if first == row.where else [f"the same as at {first}"])
-
-
-def _is_proven(row: Row, name: GraderName) -> bool:
-    return name == "story" or bool(row.values.get("solution"))
+        yield Finding(row, [] if first == row.where else [f"the same as at {first}"])

@@ -66,7 +66,8 @@ def _types(parameters: str) -> list[str] | None:
         name, colon, type_ = rest[1:closing].partition(":")
         if not colon or not _NAME.fullmatch(name.strip()):
             return None
-        found.append(_argument(type_.strip()))
+        argument = type_.strip()
+        found.append(f"({argument})" if "->" in argument else argument)
         rest = rest[closing + 1 :].strip()
     return [*found, rest[1:].strip()] if rest and found else None
 
@@ -78,7 +79,3 @@ def _closing(text: str) -> int:
         if not depth:
             return at
     raise Unusable("prompt: a bracket of the definition that it ends in is not closed")
-
-
-def _argument(type_: str) -> str:
-    return f"({type_})" if "->" in type_ else type_

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from corpus.drafts import Unusable
-from corpus.task_rows import ChangedRow, submission_of, task_of, with_task
+from corpus.task_rows import Finding, submission_of, task_of, with_task
 from gradus.contract import Faulted, Graded, GraderName
 from gradus.row_reader import Row
 from services.graders.base import Grader
@@ -41,8 +41,8 @@ def publish(
     most: int,
     seed: int,
     slots: int | None = None,
-) -> Iterator[ChangedRow]:
-    """Yield one result per row, in order. `most`: public tests of a row."""
+) -> Iterator[Finding]:
+    """Yield the row with its public tests for each row, in order. `most`: public tests of a row."""
     cuts = [_cut(row, name, share, most, seed) for row in rows]
     asked = []
     for row, cut in zip(rows, cuts, strict=True):
@@ -54,16 +54,16 @@ def publish(
     results = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
     for row, cut in zip(rows, cuts, strict=True):
         if isinstance(cut, str):
-            yield ChangedRow(row, row.values, cut)
+            yield Finding(row, [cut])
             continue
         totals = [cut.left, *(1 for _ in cut.public)]
         proven = [_proves(next(results), total) for total in totals]
         if all(proven):
             changes = {"tests": cut.hidden, "public_tests": [*cut.public]}
-            yield ChangedRow(row, with_task(row.values, changes))
+            yield Finding(with_task(row, changes))
         else:
             why = "the reference answer does not pass its tests after the cut"
-            yield ChangedRow(row, row.values, why)
+            yield Finding(row, [why])
 
 
 def ocaml_tests(tests: str) -> list[str]:
@@ -110,8 +110,8 @@ def _cut(row: Row, name: GraderName, share: float, most: int, seed: int) -> _Cut
     task = task_of(row.values, name)
     tests = task.get("tests")
     solution = row.values.get("solution")
-    if row.problem or task.get("public_tests"):
-        return row.problem or "has public tests already"
+    if task.get("public_tests"):
+        return "has public tests already"
     if not isinstance(tests, str) or not isinstance(solution, str) or not solution.strip():
         return "has no tests or no solution"
     try:

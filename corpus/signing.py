@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from corpus import ocaml_signature, rust_signature
 from corpus.drafts import Unusable
-from corpus.task_rows import ChangedRow, submission_of, task_of, with_task
+from corpus.task_rows import Finding, submission_of, task_of, with_task
 from corpus.task_validation import reasons_of
 from gradus.contract import Faulted, Graded, GraderName, Submission
 from gradus.row_reader import Row
@@ -23,22 +23,23 @@ from services.local_grading import grade_in_order
 
 def sign(
     rows: Sequence[Row], name: GraderName, grader: Grader, slots: int | None = None
-) -> Iterator[ChangedRow]:
-    """Yield one result per row, in order. Rows with a signature or `cases` stay as they are."""
+) -> Iterator[Finding]:
+    """Yield the signed row for each row, in order. Rows with a signature or `cases`, and those that
+    cannot be signed, stay as they are."""
     drawn = [_derive(row, name, grader) for row in rows]
     asked = [submission for _, submission in drawn if submission is not None]
     graded = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
-    for result, submission in drawn:
+    for row, (finding, submission) in zip(rows, drawn, strict=True):
         problem = None if submission is None else _loss(next(graded))
-        yield ChangedRow(result.row, result.row.values, problem) if problem else result
+        yield Finding(row, [problem]) if problem else finding
 
 
-def _derive(row: Row, name: GraderName, grader: Grader) -> tuple[ChangedRow, Submission | None]:
+def _derive(row: Row, name: GraderName, grader: Grader) -> tuple[Finding, Submission | None]:
     """Return the row with its derived signature, and the reference answer to grade with it."""
     values = row.values
     task = task_of(values, name)
     if row.problem or task.get("signature") or task.get("cases"):
-        return ChangedRow(row, values, row.problem), None
+        return Finding(row), None
     solution = values.get("solution")
     tests = task.get("tests")
     try:
@@ -50,10 +51,10 @@ def _derive(row: Row, name: GraderName, grader: Grader) -> tuple[ChangedRow, Sub
             signature = rust_signature.derived_signature(solution, tests)
         submission = submission_of(name, solution, {**task, "signature": signature})
     except Unusable as unusable:
-        return ChangedRow(row, values, str(unusable)), None
+        return Finding(row, [str(unusable)]), None
     except ValidationError as error:
-        return ChangedRow(row, values, explain(error)), None
-    return ChangedRow(row, with_task(values, {"signature": signature})), submission
+        return Finding(row, [explain(error)]), None
+    return Finding(with_task(row, {"signature": signature})), submission
 
 
 def _loss(result: Graded | Faulted) -> str | None:

@@ -1,10 +1,10 @@
-"""Rows of tasks: the task of a row, submissions to it, and rows that a command has changed."""
+"""Rows of tasks: the task of a row, submissions to it, and what was found about a row."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradus.contract import GraderName, TaskSubmission, submission_class
@@ -12,18 +12,14 @@ from gradus.row_reader import Row
 from gradus.tasks import TASKS
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedRow:
-    """A row with new values, or as it was for a reason."""
+@dataclass
+class Finding:
+    """What was found about one row, or a changed row."""
 
     row: Row
-    values: Mapping[str, Any]
-    problem: str | None = None
-    """Why the row is not changed, though it should be."""
-
-    @property
-    def is_new(self) -> bool:
-        return self.values is not self.row.values
+    problems: list[str] = field(default_factory=list)
+    """Why the row is left out or not changed; none where it can be used."""
+    warnings: list[str] = field(default_factory=list)
 
 
 def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
@@ -33,11 +29,12 @@ def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
     return {field: values[field] for field in TASKS[name].model_fields if values.get(field)}
 
 
-def with_task(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_task(row: Row, changes: Mapping[str, Any]) -> Row:
     """Return a copy of a row with other fields of its task, flat or under `task`."""
+    values = row.values
     if isinstance(values.get("task"), Mapping):
-        return {**values, "task": {**values["task"], **changes}}
-    return {**values, **changes}
+        changes = {"task": {**values["task"], **changes}}
+    return replace(row, values={**values, **changes})
 
 
 def fenced(name: GraderName, code: str) -> str:

@@ -8,13 +8,13 @@ marks" are for stories, and what their texts give away, is in `corpus.story_task
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from corpus.story_task_checks import LAZY, RewardBounds, answers_to, look_at
-from corpus.task_rows import submission_of, task_of
+from corpus.task_rows import Finding, submission_of, task_of
 from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.errors import Fault
 from gradus.row_reader import Row
@@ -44,29 +44,6 @@ DESCRIBING = frozenset(
 ANSWER = "the reference answer"
 
 
-@dataclass
-class Finding:
-    """What is wrong with one row; nothing when `problems` is empty."""
-
-    where: str
-    task_id: str
-    problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationRules:
-    """Requirements on code tasks that imports of other people's tasks may relax."""
-
-    needs_solution: bool = True
-    full_marks: bool = True
-    """Whether the reference answer must earn full marks. If false, it only has to pass all tests,
-    in any style."""
-
-
-STRICT = ValidationRules()
-
-
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """One answer to one task, and what it must earn or reach. A stub fails the tests, and where no
@@ -82,12 +59,18 @@ def validate(
     name: GraderName,
     grader: Grader | None,
     slots: int | None = None,
-    rules: ValidationRules = STRICT,
+    *,
+    needs_solution: bool = True,
+    full_marks: bool = True,
 ) -> Iterator[Finding]:
     """Yield one finding per row, in order, as they become known. Without a grader, nothing is
-    graded."""
+    graded.
+
+    Without `full_marks`, the reference answer of a code task only has to pass all tests, in any
+    style.
+    """
     seen: dict[str, str] = {}
-    found = [_read(row, name, seen, rules) for row in rows]
+    found = [_read(row, name, seen, needs_solution, full_marks) for row in rows]
     if grader is None:
         yield from (finding for finding, _ in found)
         return
@@ -123,35 +106,36 @@ def compared_outside(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int
 
 
 def _read(
-    row: Row, name: GraderName, seen: dict[str, str], rules: ValidationRules
+    row: Row, name: GraderName, seen: dict[str, str], needs_solution: bool, full_marks: bool
 ) -> tuple[Finding, list[_Attempt]]:
     """Return what the row itself shows, and what to grade: nothing where it holds no task."""
     if row.problem is not None:
-        return Finding(row.where, "", [row.problem]), []
+        return Finding(row, [row.problem]), []
     values = row.values
-    finding = Finding(row.where, str(values.get("id", "")))
+    finding = Finding(row)
     columns = {"id", "prompt", "solution", "stub", "task", *TASKS[name].model_fields}
     unknown = set(values) - DESCRIBING - columns
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
-    _check_texts(row, finding, name, seen, rules)
+    _check_texts(finding, name, seen, needs_solution)
     task = values.get("task") or task_of(values, name)
     try:
         if name == "story":
-            return finding, _story_attempts(row, finding, task, seen)
-        return finding, _code_attempts(row, finding, name, task, rules)
+            return finding, _story_attempts(finding, task, seen)
+        return finding, _code_attempts(finding, name, task, full_marks)
     except ValidationError as error:
         finding.problems.append(explain(error))
         return finding, []
 
 
 def _code_attempts(
-    row: Row, finding: Finding, name: GraderName, task: Any, rules: ValidationRules
+    finding: Finding, name: GraderName, task: Any, full_marks: bool
 ) -> list[_Attempt]:
-    solution, stub = row.values.get("solution"), row.values.get("stub")
+    values = finding.row.values
+    solution, stub = values.get("solution"), values.get("stub")
     attempts = []
     if isinstance(solution, str) and solution:
-        expected: Literal["full marks", "a pass"] = "full marks" if rules.full_marks else "a pass"
+        expected: Literal["full marks", "a pass"] = "full marks" if full_marks else "a pass"
         attempts.append(_Attempt(ANSWER, submission_of(name, solution, task), expected))
     if isinstance(stub, str) and stub:
         submission = submission_of(name, stub, task)
@@ -168,7 +152,8 @@ def _code_attempts(
     return attempts
 
 
-def _story_attempts(row: Row, finding: Finding, task: Any, seen: dict[str, str]) -> list[_Attempt]:
+def _story_attempts(finding: Finding, task: Any, seen: dict[str, str]) -> list[_Attempt]:
+    row = finding.row
     empty = submission_of("story", "", task)
     problems, warnings = look_at(row.values, empty.task)
     finding.problems += problems
@@ -181,15 +166,15 @@ def _story_attempts(row: Row, finding: Finding, task: Any, seen: dict[str, str])
 
 
 def _check_texts(
-    row: Row, finding: Finding, name: GraderName, seen: dict[str, str], rules: ValidationRules
+    finding: Finding, name: GraderName, seen: dict[str, str], needs_solution: bool
 ) -> None:
-    values = row.values
+    values = finding.row.values
     is_code = name != "story"
-    needed = ["id", "prompt", "solution"] if is_code and rules.needs_solution else ["id", "prompt"]
+    needed = ["id", "prompt", "solution"] if is_code and needs_solution else ["id", "prompt"]
     for column in needed:
         if not isinstance(values.get(column), str) or not values[column].strip():
             finding.problems.append(f"{column}: is missing or empty")
-    if is_code and not (rules.needs_solution or values.get("stub") or values.get("solution")):
+    if is_code and not (needs_solution or values.get("stub") or values.get("solution")):
         finding.problems.append(
             "has neither a reference answer nor a stub: nothing shows that its tests compile"
         )
@@ -199,7 +184,7 @@ def _check_texts(
         finding.warnings.append("has no signature, so tests see whatever the answer defines")
     for what in ("id", "prompt"):
         if values.get(what):
-            _check_new(row, finding.problems, what, str(values[what]), seen)
+            _check_new(finding.row, finding.problems, what, str(values[what]), seen)
 
 
 def _check_new(row: Row, told: list[str], what: str, text: str, seen: dict[str, str]) -> None:

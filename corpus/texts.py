@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from corpus.duplicates import find_duplicates
-from corpus.import_validation import Decision
 from corpus.similarity import words
+from corpus.task_rows import Finding
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row, read_rows
 
@@ -63,8 +63,8 @@ def cleaned(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(seen)).strip("\n")
 
 
-def decide_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Decision]:
-    """Yield one decision per draft, in order."""
+def decide_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Finding]:
+    """Yield one finding per draft, in order."""
     problems: dict[str, str] = {}
     usable: list[Row] = []
     for draft in drafts:
@@ -74,11 +74,10 @@ def decide_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Decision]:
         else:
             problems[draft.where] = problem
     for double in find_duplicates(usable):
-        reason = double.reason.replace("prompt", "text")
-        problems[double.row.where] = f"{reason}, at {double.of.where}"
+        problems[double.row.where] = double.problems[0].replace("prompt", "text", 1)
     for draft in drafts:
         problem = problems.get(draft.where)
-        yield Decision(draft, (problem,) if problem else ())
+        yield Finding(draft, [problem] if problem else [])
 
 
 def _whole(file: Path) -> Row:

@@ -70,8 +70,7 @@ class Trajectory:
 class TrajectoryResult:
     """The trajectory made of one row, or why there is none."""
 
-    where: str
-    id: str
+    row: Row
     trajectory: Trajectory | None = None
     problem: str | None = None
     columns: dict[str, Any] = field(default_factory=dict)
@@ -96,7 +95,7 @@ def trajectories(
             stubs[_group(row)].append((_depth(row), row.values["stub"]))
     for start in range(0, len(rows), _BATCH):
         batch = rows[start : start + _BATCH]
-        found = [TrajectoryResult(row.where, str(row.values.get("id", ""))) for row in batch]
+        found = [TrajectoryResult(row) for row in batch]
         asked: list[tuple[int, str, Submission]] = []
         for at, row in enumerate(batch):
             try:
@@ -115,10 +114,10 @@ def trajectories(
                 found[at].problem = verdict.fault.message
             else:
                 graded[at].append((code, verdict))
-        for at, row in enumerate(batch):
-            if found[at].problem is None:
-                _fill(found[at], row, name, graded[at])
-            yield found[at]
+        for at, told in enumerate(found):
+            if told.problem is None:
+                _fill(told, name, graded[at])
+            yield told
 
 
 def _codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
@@ -186,8 +185,9 @@ def _mistake(solution: str, stub: str) -> Edit:
     return Edit("", start, len(solution) - behind, stub[start : len(stub) - behind])
 
 
-def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[_Try]) -> None:
+def _fill(told: TrajectoryResult, name: GraderName, graded: Sequence[_Try]) -> None:
     """Set the trajectory, or the problem."""
+    row = told.row
     *broken, (answer, last) = graded
     if not last.passed:
         told.problem = f"its solution does not pass: {render_verdict(last)}"
@@ -204,7 +204,13 @@ def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[_
     thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
     task = submission_of(name, answer, task_of(row.values, name)).task
     told.trajectory = Trajectory(
-        told.id, LANGUAGES[name], request, tuple(steps), thought, fenced(name, answer), task
+        str(row.values.get("id", "")),
+        LANGUAGES[name],
+        request,
+        tuple(steps),
+        thought,
+        fenced(name, answer),
+        task,
     )
     columns = ("group", "licence", "license", "source")
     told.columns = {one: row.values[one] for one in columns if one in row.values}

@@ -8,12 +8,11 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from gradus import __version__, interactive
 from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
-from gradus.wings import absent, loaded_from, packages
+from gradus.wings import WINGS, loaded_from
 
 _OF_THE_API = frozenset(
     {"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"}
@@ -23,28 +22,12 @@ _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 export it."""
 
 
-class _Commands(TyperGroup):
-    """The commands of `gradus`. An unknown one may be of a wing that is not installed, and the
-    error says so."""
-
-    def get_command(self, ctx: Any, name: str) -> Any:
-        command = super().get_command(ctx, name)
-        if command is None and (wings := absent()):
-            raise Misuse(
-                f"there is no command {name!r} here. The package gradus-rl contains the SDK only:"
-                f" to get the commands of {', '.join(wings)}, run `pip install -e"
-                " '.[api,worker,train]'` in a checkout of Gradus"
-            )
-        return command
-
-
 @cache
 def application() -> typer.Typer:
     """The application with the commands of every installed wing, in the order of the wings'
     names."""
     app = typer.Typer(
         name="gradus",
-        cls=_Commands,
         help=(
             "Grade completions of language models in sandboxes, and train the models on the"
             " rewards."
@@ -128,7 +111,7 @@ def main() -> None:
         sys.exit(EXIT_FAULT)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if package in packages():
+        if package in {"gradus", *WINGS}:
             raise
         extra = "api" if package in _OF_THE_API else "train"
         log_line(

@@ -33,15 +33,6 @@ def found_in(group: str) -> list[EntryPoint]:
     )
 
 
-def absent() -> list[str]:
-    """Names of the wings that are registered and not installed."""
-    return sorted(
-        entry.name
-        for entry in set(entry_points(group="gradus.commands"))
-        if not _is_installed(entry)
-    )
-
-
 def _is_installed(entry: EntryPoint) -> bool:
     top = entry.module.partition(".")[0]
     if top in WINGS and not (Path(__file__).parents[1] / top / "__init__.py").exists():
@@ -69,10 +60,3 @@ def write_page(
     if not writers:
         raise Misuse("nothing that writes reports is installed: install Gradus with its services")
     writers[0](out, folders, compare)
-
-
-def packages() -> frozenset[str]:
-    """Top-level packages of Gradus and of the installed wings."""
-    return frozenset(
-        {"gradus", *(entry.module.partition(".")[0] for entry in found_in("gradus.commands"))}
-    )

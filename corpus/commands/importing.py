@@ -5,30 +5,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpus.commands.tasks import CODE, Force, Out, started, write_rejected
+from corpus.commands.tasks import CODE, Force, Out, started, write_left_out
 from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
-    from corpus.import_validation import Decision
+    from corpus.task_rows import Finding
     from gradus.contract import GraderName
     from gradus.row_reader import Row
     from services.graders.base import Grader
-
-FORMATS = (
-    "humaneval",
-    "ocamler",
-    "ocamler-eval",
-    "ocamler-sft",
-    "rust-pipeline",
-    "scrum",
-)
 
 
 def import_tasks(
@@ -94,7 +84,7 @@ def import_tasks(
     grader = _started(name, config, is_needed=bool(validate)) if wanted else None
     if grader is not None and name in CODE:
         found = _signed(found, name, grader, slots, quiet)
-    decisions = list(
+    findings = list(
         with_progress(
             decide(found, name, grader, slots, full_marks=not any_style),
             len(found),
@@ -103,9 +93,9 @@ def import_tasks(
         )
     )
     if drop_failing and grader is not None:
-        again = decide_without_failing(decisions, name, grader, slots, full_marks=not any_style)
-        decisions = list(with_progress(again, len(found), "validating again", quiet))
-    _finish(decisions, out)
+        again = decide_without_failing(findings, name, grader, slots, full_marks=not any_style)
+        findings = list(with_progress(again, len(found), "validating again", quiet))
+    _finish(findings, out)
 
 
 def import_texts(
@@ -150,8 +140,8 @@ def _read(
     from corpus.files import rows_of
     from corpus.humaneval import humaneval_drafts, language_of
 
-    if format_ not in FORMATS:
-        raise Misuse(f"--format {format_}: choose one of {', '.join(FORMATS)}")
+    if format_ not in ("humaneval", *LAYOUTS):
+        raise Misuse(f"--format {format_}: choose one of humaneval, {', '.join(LAYOUTS)}")
     rows = rows_of(path)
     if format_ == "humaneval":
         name = language_of(rows, language)
@@ -180,22 +170,21 @@ def _signed(
     from corpus.signing import sign
 
     results = with_progress(sign(rows, name, grader, slots), len(rows), "signing", quiet)
-    return [replace(result.row, values=result.values) for result in results]
+    return [result.row for result in results]
 
 
-def _finish(decisions: list[Decision], out: Path) -> None:
+def _finish(findings: list[Finding], out: Path) -> None:
     """Write the tasks and the rejected records, and report both."""
     from corpus.files import write_rows
 
-    good = [decision for decision in decisions if not decision.problems]
-    bad = [decision.rejected for decision in decisions if decision.problems]
-    write_rows(out, (decision.row.values for decision in good))
-    write_rejected(out, bad)
+    good = [finding for finding in findings if not finding.problems]
+    write_rows(out, (finding.row.values for finding in good))
+    write_left_out(out, "rejected", [finding for finding in findings if finding.problems])
     warnings: Counter[str] = Counter()
-    for decision in good:
-        warnings.update(decision.warnings)
+    for finding in good:
+        warnings.update(finding.warnings)
     for warning, number in warnings.items():
         log_line(f"gradus: warning: {number} tasks: {warning}")
-    print(f"{len(good)} of {len(decisions)} records are in {out}")
+    print(f"{len(good)} of {len(findings)} records are in {out}")
     if not good:
         raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +12,9 @@ from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
-    from corpus.task_rows import ChangedRow
+    from corpus.task_rows import Finding
     from gradus.contract import GraderName
+    from gradus.row_reader import Row
     from services.graders.base import Grader
 
 tasks_app = typer.Typer(help="Create and check files of tasks.", no_args_is_help=True)
@@ -64,10 +65,11 @@ def validate_tasks(
     for finding in with_progress(
         validate(rows, name, loaded, slots), len(rows), "validating", quiet
     ):
+        task = f"{finding.row.where}: {finding.row.values.get('id', '')}"
         for problem in finding.problems:
-            print(f"{finding.where}: {finding.task_id}: {problem}", flush=True)
+            print(f"{task}: {problem}", flush=True)
         for warning in finding.warnings:
-            log_line(f"{finding.where}: {finding.task_id}: warning: {warning}")
+            log_line(f"{task}: warning: {warning}")
         bad += bool(finding.problems)
     print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
     if bad:
@@ -104,7 +106,7 @@ def sign_tasks(
     rows = checked_rows(file)
     name, loaded = started(grader, config, CODE)
     results = list(with_progress(sign(rows, name, loaded, slots), len(rows), "signing", quiet))
-    signed, unsigned = _write_changed(out, results)
+    signed, unsigned = _write_changed(out, rows, results)
     print(f"{signed} of {len(rows)} tasks were signed, {unsigned} could not be: {out}")
     if unsigned:
         raise typer.Exit(1)
@@ -141,7 +143,7 @@ def publish_tests(
     name, loaded = started(grader, config, CODE)
     found = publish(rows, name, loaded, share, most, seed, slots)
     results = list(with_progress(found, len(rows), "publishing", quiet))
-    published, _ = _write_changed(out, results)
+    published, _ = _write_changed(out, rows, results)
     print(f"{published} of {len(rows)} tasks have new public tests: {out}")
 
 
@@ -245,6 +247,7 @@ def write_trajectories(
     """
     from corpus.agent_format import agent_row
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
+    from corpus.task_rows import Finding
     from corpus.trajectories import trajectories
     from corpus.trajectory_formats import chat_row
     from services.graders.rust.grader import RustGrader
@@ -258,16 +261,16 @@ def write_trajectories(
     name, loaded = started(grader, config, CODE)
     found = trajectories(rows, name, loaded, attempts, slots)
     written: list[dict[str, Any]] = []
-    rejected: list[dict[str, Any]] = []
+    rejected: list[Finding] = []
     for one in with_progress(found, len(rows), "grading", quiet):
         if one.trajectory is None:
-            rejected.append({"where": one.where, "id": one.id, "reasons": [one.problem]})
+            rejected.append(Finding(one.row, [str(one.problem)]))
         elif format_ == "agent" and isinstance(loaded, RustGrader):
             written.append({**agent_row(one.trajectory, loaded), **one.columns})
         else:
             written.append({**chat_row(one.trajectory), **one.columns})
     write_rows(out, written)
-    write_rejected(out, rejected)
+    write_left_out(out, "rejected", rejected)
     print(f"{len(written)} trajectories of {len(rows)} tasks are in {out}")
     if not written:
         raise typer.Exit(1)
@@ -296,18 +299,7 @@ def dedupe_tasks(
     found = find_duplicates(rows)
     gone = {id(double.row) for double in found}
     write_rows(out, (row.values for row in rows if id(row) not in gone))
-    told = [
-        {
-            "where": one.row.where,
-            "id": one.row.values.get("id"),
-            "of": one.of.where,
-            "of_id": one.of.values.get("id"),
-            "reason": one.reason,
-            "row": one.row.values,
-        }
-        for one in found
-    ]
-    write_rows(sibling_path(out, "duplicates"), told)
+    write_left_out(out, "duplicates", found)
     print(
         f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were"
         " there before"
@@ -330,11 +322,12 @@ def decontaminate_tasks(
 
     A row is removed when it has the id, group, title, prompt, tests or solution of an evaluation
     row, 13 words in a row of its prompt or 50 tokens of its code. Every reason is in
-    FILE.contaminated.jsonl, with the evaluation row and a common n-gram. Exit status 0 whether or
-    not an overlap was found.
+    FILE.contaminated.jsonl, with the place of the evaluation row and a common n-gram. Exit status 0
+    whether or not an overlap was found.
     """
     from corpus.contamination import EvalIndex
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
+    from corpus.task_rows import Finding
 
     refuse_existing(
         [out, sibling_path(out, "contaminated")], force=force, sources=[train, *against]
@@ -342,26 +335,18 @@ def decontaminate_tasks(
     rows = checked_rows(train)
     evaluation = EvalIndex([row for file in against for row in checked_rows(file)])
     clean = []
-    told = []
+    leaking = []
     for row in with_progress(rows, len(rows), "comparing", quiet):
-        leaks = evaluation.leaks(row.values)
-        if not leaks:
+        if reasons := evaluation.leaks(row.values):
+            leaking.append(Finding(row, reasons))
+        else:
             clean.append(row.values)
-            continue
-        reasons = [
-            {"at": one.of.where, "id": one.of.values.get("id"), "reason": one.reason}
-            for one in leaks
-        ]
-        told.append(
-            {"where": row.where, "id": row.values.get("id"), "leaks": reasons, "row": row.values}
-        )
     write_rows(out, clean)
-    write_rows(sibling_path(out, "contaminated"), told)
+    write_left_out(out, "contaminated", leaking)
     print(
-        f"{len(clean)} of {len(rows)} rows are in {out}; {len(told)} give away what is measured on"
+        f"{len(clean)} of {len(rows)} rows are in {out}; {len(leaking)} give away what is measured"
+        " on"
     )
-    if told:
-        print(f"reasons: {sibling_path(out, 'contaminated')}")
 
 
 @tasks_app.command("split")
@@ -410,28 +395,33 @@ def started(
     return name, grader
 
 
-def _write_changed(out: Path, results: Sequence[ChangedRow]) -> tuple[int, int]:
+def _write_changed(out: Path, rows: Sequence[Row], results: Sequence[Finding]) -> tuple[int, int]:
     """Write all rows, and print why some are not changed. Return how many are new, and how many
     have a problem."""
     from corpus.files import write_rows
 
-    write_rows(out, (result.values for result in results))
-    problems = [result for result in results if result.problem]
+    write_rows(out, (result.row.values for result in results))
+    problems = [result for result in results if result.problems]
     for result in problems:
-        print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problem}")
-    return sum(result.is_new for result in results), len(problems)
+        print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problems[0]}")
+    changed = [row for row, result in zip(rows, results, strict=True) if result.row is not row]
+    return len(changed), len(problems)
 
 
-def write_rejected(out: Path, rejected: Sequence[Mapping[str, Any]]) -> None:
-    """Write what was left out, with its reasons, beside `out`; remove the file of an earlier run
-    where there is nothing."""
+def write_left_out(out: Path, what: str, found: Sequence[Finding]) -> None:
+    """Write the rows that were left out, with their reasons, beside `out`; remove the file of an
+    earlier run where there are none."""
     from corpus.files import sibling_path, write_rows
 
-    path = sibling_path(out, "rejected")
-    if not rejected:
+    path = sibling_path(out, what)
+    if not found:
         path.unlink(missing_ok=True)
         return
-    write_rows(path, rejected)
-    for one in rejected:
-        log_line(f"{one['where']}: {one['id']}: {'; '.join(one['reasons'])[:500]}")
-    log_line(f"gradus: {len(rejected)} were left out: {path}")
+    rows = []
+    for one in found:
+        where = one.row.where
+        name = one.row.values.get("id")
+        rows.append({"where": where, "id": name, "reasons": one.problems, "row": one.row.values})
+        log_line(f"{where}: {name}: {'; '.join(one.problems)[:500]}")
+    write_rows(path, rows)
+    log_line(f"gradus: {len(found)} were left out: {path}")

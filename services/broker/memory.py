@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from gradus.descriptions import GraderInfo
@@ -68,10 +69,6 @@ class _Entry:
         return *_rank(self.priority, self.virtual_time), self.job.id
 
 
-def _place_of(entry: _Entry) -> tuple[bool, int, str]:
-    return entry.place
-
-
 def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
     return priority is not Priority.EVALUATION, virtual_time
 
@@ -109,10 +106,10 @@ class _FairQueue:
         self.put(entry)
 
     def put(self, entry: _Entry) -> None:
-        insort(self.jobs, entry, key=_place_of)
+        insort(self.jobs, entry, key=attrgetter("place"))
 
     def remove(self, entry: _Entry) -> None:
-        del self.jobs[bisect_left(self.jobs, entry.place, key=_place_of)]
+        del self.jobs[bisect_left(self.jobs, entry.place, key=attrgetter("place"))]
 
     def put_off(self, entry: _Entry) -> None:
         entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
@@ -131,7 +128,7 @@ class _FairQueue:
 
     def take(self, limit: int) -> list[_Entry]:
         """The next jobs: evaluation first; where it would be all, training gets its part."""
-        n_evaluation = bisect_left(self.jobs, (True, 0, ""), key=_place_of)
+        n_evaluation = bisect_left(self.jobs, (True, 0, ""), key=attrgetter("place"))
         n_training = limit - min(limit, n_evaluation)
         if 0 < limit <= n_evaluation and limit < len(self.jobs):
             self._n_claimed += limit

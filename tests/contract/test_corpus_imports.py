@@ -56,7 +56,12 @@ def decided(
     started."""
     decisions = list(decide(list(drafts), name, grader, 2, **rules))
     good = [decision.row.values for decision in decisions if not decision.problems]
-    return good, [decision.rejected for decision in decisions if decision.problems]
+    rejected = [
+        {"id": decision.row.values.get("id"), "reasons": decision.problems}
+        for decision in decisions
+        if decision.problems
+    ]
+    return good, rejected
 
 
 def reason(rejected: list[dict[str, Any]], name: str) -> str:

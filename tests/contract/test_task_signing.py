@@ -12,7 +12,7 @@ import pytest
 from corpus.drafts import Unusable
 from corpus.rust_signature import derived_signature
 from corpus.signing import sign
-from corpus.task_rows import ChangedRow
+from corpus.task_rows import Finding
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
@@ -80,7 +80,7 @@ pub fn top(_: &HashMap<String, usize>) -> [u8; 2];
 """
 
 
-def signed(grader: OcamlGrader | RustGrader, *rows: dict[str, Any]) -> list[ChangedRow]:
+def signed(grader: OcamlGrader | RustGrader, *rows: dict[str, Any]) -> list[Finding]:
     placed = [Row(f"tasks.jsonl:{n}", {"id": str(n), **row}) for n, row in enumerate(rows, start=1)]
     return list(sign(placed, grader.name, grader, 1))
 
@@ -91,9 +91,9 @@ def test_what_rust_tests_use_is_declared_and_the_reference_passes_with_it(
     plain = {"solution": RUST, "tests": RUST_TESTS}
     inner = {"solution": RUST, "task": {"tests": RUST_TESTS}}
     flat, nested = signed(rust_grader, plain, inner)
-    assert (flat.problem, flat.values["signature"]) == (None, DECLARED)
-    assert (nested.problem, nested.values["task"]) == (
-        None,
+    assert (flat.problems, flat.row.values["signature"]) == ([], DECLARED)
+    assert (nested.problems, nested.row.values["task"]) == (
+        [],
         {"tests": RUST_TESTS, "signature": DECLARED},
     )
 
@@ -110,8 +110,10 @@ def test_what_is_there_or_cannot_be_derived_stays_as_it_was(rust_grader: RustGra
         {"solution": "type N = u8; pub fn f(x: N) -> N { x + 1 }", "tests": one},
     ]
     results = signed(rust_grader, *rows)
-    assert [result.is_new for result in results] == [False] * 6 + [True]
-    assert [result.problem is None for result in results] == [
+    kept = [{"id": str(number), **row} for number, row in enumerate(rows, start=1)]
+    assert [result.row.values for result in results[:6]] == kept[:6]
+    assert results[6].row.values["signature"]
+    assert [not result.problems for result in results] == [
         True,
         True,
         False,
@@ -125,7 +127,7 @@ def test_what_is_there_or_cannot_be_derived_stays_as_it_was(rust_grader: RustGra
         ["no solution", "gets 0.35", "cannot find type `N`", "name nothing"],
         strict=True,
     ):
-        assert said in str(result.problem)
+        assert said in str(result.problems)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +154,12 @@ def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -
         {"solution": "let f x = x ^ 1", "tests": "let () = assert (f 1 = 2)"},
         {"solution": "let f x = x", "tests": "let () = assert (g 1 = 2)"},
     )
-    assert (good.problem, good.values["signature"]) == (
-        None,
+    assert (good.problems, good.row.values["signature"]) == (
+        [],
         "type t = A | B of int\nval f : int -> t\nmodule M : sig val one : int end\n",
     )
-    assert "does not compile by itself" in str(bad.problem)
-    assert "name no value" in str(unused.problem)
+    assert "does not compile by itself" in str(bad.problems)
+    assert "name no value" in str(unused.problems)
 
 
 def test_the_command_writes_every_row_and_replaces_no_file(gradus: Cli, tmp_path: Path) -> None:

@@ -176,7 +176,5 @@ async def _frame(socket: WebSocket, session: _Session) -> dict[str, Any] | None:
         return _error("INVALID_JSON", str(error))
     except Misuse as misuse:
         return _error("VALIDATION_ERROR", str(misuse))
-    except QueueFull as full:
-        return _error("EXECUTION_ERROR", str(full))
-    except Fault as fault:
-        return _error("EXECUTION_ERROR", fault.message)
+    except (QueueFull, Fault) as failure:
+        return _error("EXECUTION_ERROR", str(failure))
