@@ -52,17 +52,6 @@ class MutationResult:
     """Why nothing was tried, or what went wrong meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class MutationOptions:
-    per_task: int = 4
-    """Repair tasks to make of one task, at most."""
-    tries: int = 12
-    """Broken answers to grade for one task, at most."""
-    seed: int = 42
-    lints: bool = False
-    """Add edits of Rust that clippy alone minds."""
-
-
 def mutations_for(grader: Grader) -> Mutations:
     """Return what breaks answers of this grader's tasks."""
     if isinstance(grader, OcamlGrader):
@@ -75,17 +64,22 @@ def break_tasks(
     name: GraderName,
     grader: Grader,
     mutations: Mutations,
-    options: MutationOptions,
+    *,
+    per_task: int = 4,
+    tries: int = 12,
+    seed: int = 42,
+    lints: bool = False,
     slots: int | None = None,
 ) -> Iterator[MutationResult]:
-    """Yield what came of each task, in order."""
+    """Yield what came of each task, in order: of `tries` broken answers at most, `per_task` repair
+    tasks at most. `lints`: add edits of Rust that clippy alone minds."""
     for start in range(0, len(rows), _BATCH):
         batch = rows[start : start + _BATCH]
         results = [MutationResult(row.where, str(row.values.get("id", ""))) for row in batch]
         mutants: list[_Mutant] = []
         for row, result in zip(batch, results, strict=True):
             try:
-                mutants += _mutants(row, name, mutations, options, result)
+                mutants += _mutants(row, name, mutations, result, tries, seed, lints)
             except ValidationError as error:
                 result.problem = explain(error)
             except Fault as fault:
@@ -93,7 +87,7 @@ def break_tasks(
         asked = [mutant.submission for mutant in mutants]
         graded = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
         for mutant, verdict in zip(mutants, graded, strict=True):
-            _sort(mutant, name, verdict, options)
+            _sort(mutant, name, verdict, per_task)
         yield from results
 
 
@@ -112,8 +106,10 @@ def _mutants(
     row: Row,
     name: GraderName,
     mutations: Mutations,
-    options: MutationOptions,
     result: MutationResult,
+    tries: int,
+    seed: int,
+    lints: bool,
 ) -> list[_Mutant]:
     """Return the reference answer and its broken forms; none, with a problem, where the row has no
     answer to break. Raises ValidationError for the row's task, Fault where no edits are found."""
@@ -129,10 +125,10 @@ def _mutants(
         whole = _Mutant(result, row.values, None, code, submission_of(name, code, task))
         edition = str(task.get("edition", "2021"))
         edits = mutations.edits(code, edition)
-        if options.lints:
+        if lints:
             edits += RustMutations().lints(code, edition)
         found = [whole]
-        for edit in chosen(code, edits, options.tries, f"{options.seed}:{result.id}"):
+        for edit in chosen(code, edits, tries, f"{seed}:{result.id}"):
             text = edit.applied(code)
             submission = submission_of(name, text, task)
             found.append(_Mutant(result, row.values, edit, text, submission))
@@ -140,9 +136,7 @@ def _mutants(
     return []
 
 
-def _sort(
-    mutant: _Mutant, name: GraderName, verdict: Graded | Faulted, options: MutationOptions
-) -> None:
+def _sort(mutant: _Mutant, name: GraderName, verdict: Graded | Faulted, per_task: int) -> None:
     of, edit = mutant.of, mutant.edit
     if isinstance(verdict, Faulted):
         of.problem = of.problem or verdict.fault.message
@@ -155,7 +149,7 @@ def _sort(
         is_lint = edit.kind == "lint" and Stage.CLIPPY in stages
         if verdict.passed and not is_lint:
             of.survivors.append(_survivor(mutant, edit, verdict))
-        elif len(of.repairs) < options.per_task:
+        elif len(of.repairs) < per_task:
             of.repairs.append(_repair(mutant, edit, name, verdict))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -20,18 +19,9 @@ from gradus.errors import Misuse
 from gradus.row_reader import Row
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Both sides, each in the order of the rows."""
-
-    train: list[Row]
-    measured: list[Row]
-    problems: int
-    """Sets of rows that stay together."""
-
-
-def split(rows: Sequence[Row], share: float, seed: int) -> Split:
-    """Return training rows, and about `share` of the rows, or fewer, for evaluation.
+def split(rows: Sequence[Row], share: float, seed: int) -> tuple[list[Row], list[Row], int]:
+    """Return training rows, about `share` of the rows, or fewer, for evaluation, and the number of
+    problems, whose rows stay together. Both sides are in the order of the rows.
 
     Rows are of one problem with the same group, prompt, tests or answer, or with similar prompts.
     Raises Misuse when one side would be empty.
@@ -52,7 +42,7 @@ def split(rows: Sequence[Row], share: float, seed: int) -> Split:
             " stay together"
         )
     train = [row for at, row in enumerate(rows) if at not in chosen]
-    return Split(train, [rows[at] for at in sorted(chosen)], len(problems))
+    return train, [rows[at] for at in sorted(chosen)], len(problems)
 
 
 def _problems(rows: Sequence[Row]) -> list[list[int]]:

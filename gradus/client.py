@@ -356,7 +356,8 @@ class _Call:
             kind, message = failure.kind, failure.message
         except TimeoutError:
             kind = FaultKind.DEADLINE
-            message = self._too_late(asked)
+            after = f"; last: {self.last_failure.message}" if self.last_failure else ""
+            message = f"no result from {asked} within {self.deadline_s:g} s{after}"
         for item in waiting.values():
             self._give_up(item.key, kind, message)
 
@@ -408,10 +409,6 @@ class _Call:
                 FaultKind.QUEUE, f"{url} stopped answering before all results were there"
             )
         return None
-
-    def _too_late(self, at: str) -> str:
-        after = f"; last: {self.last_failure.message}" if self.last_failure else ""
-        return f"no result from {at} within {self.deadline_s:g} s{after}"
 
     def _give_up(self, key: str, kind: FaultKind, message: str) -> None:
         grader = self.grader

@@ -181,7 +181,7 @@ def mutate_tasks(
     tests are weak, or the edit changes nothing.
     """
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
-    from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
+    from corpus.repair_tasks import break_tasks, mutations_for
 
     if lints and grader != "rust":
         raise Misuse("--lints requires --grader rust")
@@ -190,7 +190,15 @@ def mutate_tasks(
     name, loaded = started(grader, config, CODE)
     mutations = mutations_for(loaded)
     tasks = break_tasks(
-        rows, name, loaded, mutations, MutationOptions(per_task, tries, seed, lints), slots
+        rows,
+        name,
+        loaded,
+        mutations,
+        per_task=per_task,
+        tries=tries,
+        seed=seed,
+        lints=lints,
+        slots=slots,
     )
     found = list(with_progress(tasks, len(rows), "breaking", quiet))
     repairs = write_rows(out, (row for one in found for row in one.repairs))
@@ -372,11 +380,11 @@ def split_tasks(
     if train.resolve() == measured.resolve():
         raise Misuse(f"{train}: --train and --eval are the same file")
     refuse_existing([train, measured], force=force, sources=[file])
-    found = split(checked_rows(file), share, seed)
-    write_rows(train, (row.values for row in found.train))
-    write_rows(measured, (row.values for row in found.measured))
-    print(f"{len(found.train)} rows to train on: {train}")
-    print(f"{len(found.measured)} rows to measure on: {measured}; {found.problems} problems in all")
+    trained, held_out, problems = split(checked_rows(file), share, seed)
+    write_rows(train, (row.values for row in trained))
+    write_rows(measured, (row.values for row in held_out))
+    print(f"{len(trained)} rows to train on: {train}")
+    print(f"{len(held_out)} rows to measure on: {measured}; {problems} problems in all")
 
 
 def started(

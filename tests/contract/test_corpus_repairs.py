@@ -12,7 +12,7 @@ import pytest
 
 from corpus.mutation import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
-from corpus.repair_tasks import MutationOptions, break_tasks
+from corpus.repair_tasks import break_tasks
 from corpus.rust_mutations import RustMutations
 from corpus.task_validation import validate
 from corpus.trajectories import trajectories
@@ -262,7 +262,14 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
 
     def again(seed: int) -> list[Mapping[str, Any]]:
         [broken] = break_tasks(
-            [row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40, seed), 2
+            [row()],
+            "ocaml",
+            ocaml_grader,
+            ocaml_mutations,
+            per_task=6,
+            tries=40,
+            seed=seed,
+            slots=2,
         )
         return list(broken.repairs)
 
@@ -272,9 +279,7 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
 def test_the_message_is_what_the_grader_says(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
-    [broken] = break_tasks(
-        [row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=8), 2
-    )
+    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, tries=8, slots=2)
     for one in broken.repairs:
         task = {name: TASK[name] for name in ("tests", "signature")}
         asked = OcamlSubmission.model_validate(
@@ -302,9 +307,7 @@ def test_a_task_that_cannot_be_broken_says_why(
     problem: str,
 ) -> None:
     rows = [row(**changes), row(id="good")]
-    bad, good = break_tasks(
-        rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2
-    )
+    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, tries=4, slots=2)
     assert bad.repairs == []
     assert problem in str(bad.problem)
     assert good.problem is None
@@ -316,9 +319,7 @@ def test_an_answer_that_breaks_the_parser_harms_no_other_task(
 ) -> None:
     deep = "let sum _ = " + "(" * 9000 + "1" + ")" * 9000
     rows = [row(solution=deep), row(id="good")]
-    bad, good = break_tasks(
-        rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2
-    )
+    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, tries=4, slots=2)
     assert bad.repairs == []
     assert bad.problem
     assert good.repairs
@@ -435,7 +436,7 @@ def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
     [broken] = break_tasks(
-        [row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40), 2
+        [row()], "ocaml", ocaml_grader, ocaml_mutations, per_task=6, tries=40, slots=2
     )
     for told in trajectories(rows_of(*broken.repairs), "ocaml", ocaml_grader, 2, 2):
         assert told.trajectory is not None
