@@ -161,5 +161,5 @@ def test_a_file_without_one_url_is_misuse_that_tells_nothing_of_it(
 
 
 def test_a_file_that_is_not_there_is_misuse() -> None:
-    with pytest.raises(Misuse, match="/nowhere/url, cannot be read: FileNotFoundError"):
+    with pytest.raises(Misuse, match="/nowhere/url cannot be read: FileNotFoundError"):
         open_broker("file:/nowhere/url")

@@ -21,7 +21,6 @@ from trainer.evaluate.intervals import (
     paired_difference,
     pass_at_k,
     pass_rate,
-    ratio,
     sign_flip,
     wilson,
 )
@@ -221,6 +220,6 @@ def test_wilson_agrees_with_scipy() -> None:
         assert wilson(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 
-def test_a_ratio_needs_a_pair() -> None:
+def test_an_interval_needs_a_problem() -> None:
     with pytest.raises(ValueError, match="at least one problem"):
-        bootstrap([], [], statistic=ratio)
+        bootstrap([])

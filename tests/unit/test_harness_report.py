@@ -25,7 +25,7 @@ ALL_PASSED = report("start", "ok 0", "ok 1", "ok 2", "done")
 
 def test_tests_that_were_reported_as_passed_have_passed() -> None:
     assert parse_test_report(ALL_PASSED, SECRET, 3) == HarnessReport(
-        True, True, TestCount(passed=3, total=3), ()
+        started=True, tests=TestCount(passed=3, total=3), reasons=()
     )
 
 

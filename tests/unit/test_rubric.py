@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,15 @@ STRICT = "ocaml/strict@1"
 def facts(passed: int, total: int, *flags: str, blocks: int = 1, trailing_chars: int = 0) -> Facts:
     """Facts of an answer that types, compiles and was tested."""
     tests = TestCount(passed=passed, total=total)
-    return Facts(Stage.TESTS, 1.0, True, tests, flags, blocks=blocks, trailing_chars=trailing_chars)
+    return Facts(
+        stage=Stage.TESTS,
+        typed_share=1.0,
+        compiled=True,
+        tests=tests,
+        flags=flags,
+        blocks=blocks,
+        trailing_chars=trailing_chars,
+    )
 
 
 ALL_FACTS = st.builds(
@@ -61,11 +70,15 @@ def test_tests_earn_their_share(passed: int, reward: float) -> None:
 def test_what_does_not_compile_earns_the_share_that_types(
     typed_share: float, reward: float
 ) -> None:
-    assert score(Facts(Stage.TYPES, typed_share), GRADUATED).reward == pytest.approx(reward)
+    assert score(
+        Facts(stage=Stage.TYPES, typed_share=typed_share), GRADUATED
+    ).reward == pytest.approx(reward)
 
 
 def test_tests_that_did_not_run_earn_nothing() -> None:
-    assert score(Facts(Stage.TESTS, 1.0, True, None), GRADUATED).reward == pytest.approx(0.35)
+    assert score(
+        Facts(stage=Stage.TESTS, typed_share=1.0, compiled=True), GRADUATED
+    ).reward == pytest.approx(0.35)
     assert score(facts(0, 0), GRADUATED).reward == pytest.approx(0.35)
 
 
@@ -116,13 +129,13 @@ def test_style_never_changes_passed() -> None:
 
 def test_a_suite_without_tests_is_never_passed() -> None:
     assert not facts(0, 0).passed
-    assert not Facts(Stage.TESTS, 1.0, True, None).passed
+    assert not Facts(stage=Stage.TESTS, typed_share=1.0, compiled=True).passed
 
 
 def test_strict_is_all_or_nothing() -> None:
     assert score(facts(5, 5), STRICT) == Score(1.0, {"tests": 1.0})
     assert score(facts(4, 5), STRICT) == Score(0.0, {"tests": 0.0})
-    assert score(Facts(Stage.TYPES, 1.0), STRICT).reward == 0.0
+    assert score(Facts(stage=Stage.TYPES, typed_share=1.0), STRICT).reward == 0.0
 
 
 @pytest.mark.parametrize("rubric", sorted(CODE_RUBRICS))
@@ -140,7 +153,7 @@ def test_every_reward_is_a_finite_number_from_zero_to_one_and_the_sum_of_its_com
 def test_another_passed_test_never_lowers_an_honest_reward(facts: Facts, more: int) -> None:
     if facts.tests and not facts.degenerate and facts.tests.passed + more < facts.tests.total:
         better = TestCount(passed=facts.tests.passed + more, total=facts.tests.total)
-        improved = Facts(facts.stage, facts.typed_share, facts.compiled, better)
+        improved = replace(facts, tests=better, flags=(), blocks=1, trailing_chars=0)
         assert score(improved, GRADUATED).reward > score(facts, GRADUATED).reward
 
 
@@ -149,7 +162,14 @@ def test_bad_style_never_makes_a_right_answer_cheaper_than_one_that_fails_a_fift
     facts: Facts,
 ) -> None:
     worst_right = score(
-        Facts(Stage.TESTS, 1.0, True, TestCount(passed=1, total=1), blocks=99, trailing_chars=99),
+        Facts(
+            stage=Stage.TESTS,
+            typed_share=1.0,
+            compiled=True,
+            tests=TestCount(passed=1, total=1),
+            blocks=99,
+            trailing_chars=99,
+        ),
         GRADUATED,
     )
     if not facts.passed and facts.tests_share <= 0.8:
