@@ -138,7 +138,7 @@ def _write(
         "measurements": figures,
     }
     made = Evaluation(**{**given, **changed})
-    write_outcome(run, made, records)
+    write_outcome(run / "eval", made, records)
     return made
 
 

@@ -34,7 +34,6 @@ from trainer.evaluate.plan import (
 from trainer.evaluate.results import (
     Evaluation,
     evaluation_of,
-    figures_path,
     write_outcome,
 )
 from trainer.evaluate.setup import SamplingOptions, plan_of
@@ -301,8 +300,8 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
 
 def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     done = measured(plan())
-    path = write_outcome(tmp_path, done.evaluation, done.records)
-    assert path == figures_path(tmp_path, "n")
+    path = write_outcome(tmp_path / "eval", done.evaluation, done.records)
+    assert path == tmp_path / "eval" / "n.json"
     assert Evaluation.model_validate_json(path.read_text()) == done.evaluation
     assert json.loads(path.read_text())["schema"] == "gradus/evaluation@1"
     lines = path.with_name("n.completions.jsonl").read_text().splitlines()

@@ -34,7 +34,6 @@ from services.dashboard.files import ConfinedDirectory
 from services.dashboard.run import FollowedRun
 from services.dashboard.views import detail_of
 from trainer.evaluate.report import write_comparisons, write_report
-from trainer.evaluate.results import figures_path
 from trainer.runs.folder import RunFolder
 
 Json = dict[str, Any]
@@ -84,7 +83,7 @@ def tiny(tmp_path: Path) -> Path:
 
 def test_the_comparison_that_a_run_leaves_at_its_end_is_that_of_its_report(tiny: Path) -> None:
     folder = RunFolder(tiny)
-    before, after = (figures_path(tiny, name) for name in ("before", "after"))
+    before, after = (tiny / "eval" / f"{name}.json" for name in ("before", "after"))
     write_comparisons(before, tiny / "eval" / "missing.json", folder.comparison)
     assert not folder.comparison.exists()
     write_comparisons(before, after, folder.comparison)

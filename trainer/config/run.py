@@ -207,6 +207,9 @@ class RewardModelConfig(Section):
 
 
 class RewardConfig(Section):
+    """Who judges the completions. The key of a service that wants one is in the variable
+    GRADUS_API_KEY."""
+
     grader: GraderName | None = None
     """Judges the tasks. None: reward models alone."""
     weight: float = 1.0
@@ -227,8 +230,6 @@ class RewardConfig(Section):
     ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
     """How long to wait for the grader before anything is trained; a service may still be
     starting."""
-    api_key_env: str = "GRADUS_API_KEY"
-    """The environment variable that holds the key, if the service wants one."""
     fault_budget: FaultBudget = FaultBudget()
 
     @property
@@ -271,7 +272,7 @@ def _http_url(value: str) -> str:
 
 class GenerationConfig(Section):
     """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature,
-    top_p ..."""
+    top_p ... The key of a server that wants one is in the variable GRADUS_VLLM_API_KEY."""
 
     backend: Literal["in_process", "vllm"] = "in_process"
     """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm
@@ -298,8 +299,6 @@ class GenerationConfig(Section):
     tries: Annotated[int, Field(ge=1, le=100)] = 3
     allow_untested_versions: bool = False
     """Go on with a vLLM that was never tried with this TRL."""
-    api_key_env: str = "GRADUS_VLLM_API_KEY"
-    """The environment variable that holds the server's key, if it wants one."""
 
 
 class TurnsConfig(Section):

@@ -30,7 +30,6 @@ class ServiceJudge:
 
     client: RewardClient
     grader: str
-    ready_timeout_s: float = READY_TIMEOUT_S
     deadline_s: float = DEADLINE_S
     calls_at_once: ClassVar[int] = 8
     """Calls of `grade` that may overlap."""
@@ -39,7 +38,7 @@ class ServiceJudge:
         return await self.client.known(grader)
 
     async def info(self) -> GraderInfo:
-        return await self.client.wait_ready(self.grader, self.ready_timeout_s)
+        return await self.client.wait_ready(self.grader, READY_TIMEOUT_S)
 
     async def description(self) -> GraderDescription:
         """The announced one; the one that this version knows where no worker or no service is

@@ -36,7 +36,7 @@ from trainer.evaluate.plan import (
     make_plan,
     problems_of,
 )
-from trainer.evaluate.results import described, evaluation_of, figures_path, write_outcome
+from trainer.evaluate.results import described, evaluation_of, write_outcome
 from trainer.rewards.judge import GradingStopped, Record, advice
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
@@ -103,7 +103,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         """
         plan = self._plan
         if plan is None or not any_rank_true(
-            is_leader() and not figures_path(self._run.folder.path, name).exists()
+            is_leader() and not (self._run.folder.evaluations / f"{name}.json").exists()
         ):
             return
         size = self._run.config.evaluation.batch_size
@@ -149,7 +149,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             duration_s=time.monotonic() - started,
             later=later,
         )
-        write_outcome(run.folder.path, evaluation, records, later)
+        write_outcome(run.folder.evaluations, evaluation, records, later)
         self.pass_rates += [
             one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at
         ][:1]

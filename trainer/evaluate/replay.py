@@ -8,7 +8,7 @@ was judged under.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -87,7 +87,12 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
             submissions = [
-                _submission(place, record, opening, tasks) for place, record in enumerate(handful)
+                {
+                    "id": str(place),
+                    "completion": cleaned(with_opening(opening, text_of(record["completion"]))),
+                    "task": tasks[record["prompt_id"]],
+                }
+                for place, record in enumerate(handful)
             ]
             results = await judge.grade(submissions, rubric)
             for record, result in zip(handful, results, strict=True):
@@ -114,13 +119,6 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
         faulted_now=faulted,
         changed=tuple(changed),
     )
-
-
-def _submission(
-    place: int, record: Record, opening: str, tasks: Mapping[str, Task]
-) -> dict[str, object]:
-    text = cleaned(with_opening(opening, text_of(record["completion"])))
-    return {"id": str(place), "completion": text, "task": tasks[record["prompt_id"]]}
 
 
 # ---------------------------------------------------------------------- what is stored

@@ -281,19 +281,15 @@ def machine() -> dict[str, str | int | float | None]:
 # ------------------------------------------------------------------------------------------- files
 
 
-def figures_path(run: Path, name: str) -> Path:
-    return run / "eval" / f"{name}.json"
-
-
 def write_outcome(
-    run: Path, evaluation: Evaluation, records: Iterable[Record], later: Sequence[Record] = ()
+    folder: Path, evaluation: Evaluation, records: Iterable[Record], later: Sequence[Record] = ()
 ) -> Path:
-    """Write the files into the run folder; returns the path of the figures, which appear last and
-    at once.
+    """Write the files into a run's folder of evaluations; returns the path of the figures, which
+    appear last and at once.
 
     `later` are the answers of turns after the first, for `<name>.turns.jsonl`.
     """
-    path = figures_path(run, evaluation.name)
+    path = folder / f"{evaluation.name}.json"
     write_lines(path.with_name(f"{path.stem}.completions.jsonl"), records)
     if later:
         write_lines(path.with_name(f"{path.stem}.turns.jsonl"), later)

@@ -146,8 +146,8 @@ def generating(
         yield served
     finally:
         grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = own
-        if served is not None:
-            served.close()
+        if served is not None and served.client is not None:
+            served.client.close()
 
 
 Result = TypeVar("Result")

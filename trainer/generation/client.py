@@ -63,10 +63,6 @@ class GenerationState:
     client: Client | None = None
     """In the main process, once there is a trainer."""
 
-    def close(self) -> None:
-        if self.client is not None:
-            self.client.close()
-
 
 def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
     """How weights will travel to a server that answers. Raises GenerationStopped when it cannot

@@ -45,7 +45,7 @@ class VllmServer:
     def __init__(self, config: GenerationConfig) -> None:
         self.url = config.url.rstrip("/")
         self._request_s = config.request_timeout_s
-        key = os.environ.get(config.api_key_env)
+        key = os.environ.get("GRADUS_VLLM_API_KEY")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         # Reading the system's certificates takes longer than a request; it is done once, and only
         # where https needs it.

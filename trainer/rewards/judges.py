@@ -110,7 +110,7 @@ class Judges:
 
 
 def client_of(config: RewardConfig) -> RewardClient:
-    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env))
+    return RewardClient(config.urls, api_key=os.environ.get("GRADUS_API_KEY"))
 
 
 def weights_of(reward: RewardConfig) -> list[float]:

@@ -26,7 +26,6 @@ from trainer.data.prompts import Prompt, render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
-from trainer.evaluate.results import figures_path
 from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
@@ -351,7 +350,7 @@ class Rl(Stage[TrainConfig, Tasks]):
     def after_steps(self, run: RlRun, trainer: Any) -> None:
         self._held_out.measure(trainer.model, AFTER)
         if is_leader():
-            before, after = (figures_path(run.folder.path, name) for name in (BEFORE, AFTER))
+            before, after = (run.folder.evaluations / f"{name}.json" for name in (BEFORE, AFTER))
             write_comparisons(before, after, run.folder.comparison)
 
     def _rendered(self, example: Example) -> Prompt:
