@@ -107,7 +107,7 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
             search(f"I search for `{name[1]}` in the crate.", name[1], files)
         else:
             for item in dict.fromkeys(_TYPE.findall(" ".join(_QUOTED.findall(error.message)))):
-                page = documentation(grader, task, item)
+                page = documentation(grader, task.dependencies, item)
                 if page and ("cargo_doc", item) not in known:
                     thought = f"I read the documentation of `{item}`."
                     call(thought, "cargo_doc", _cut(page), item=item)

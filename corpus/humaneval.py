@@ -29,6 +29,10 @@ LANGUAGES = {"ml": "ocaml", "ocaml": "ocaml", "rs": "rust", "rust": "rust"}
 PYTHON = frozenset({"python", "py", "humaneval", "mbpp"})
 """Languages of records in Python, and the beginnings of their ids."""
 _NOT_IMPLEMENTED = "    todo!()\n}\n"
+_TO_COMPLETE = (
+    "Complete this Rust function. Answer with its whole definition, `pub` included, and use"
+    " only `std`."
+)
 _Values = Mapping[str, Any]
 
 
@@ -131,8 +135,9 @@ def _rust(values: _Values) -> dict[str, Any]:
     comments = "".join(
         f"{source_text(prompt, one)}\n" for one in tokens(prompt) if one.kind is Kind.COMMENT
     )
+    asked = comments + shown.removesuffix(_NOT_IMPLEMENTED)
     return {
-        "prompt": _asked(comments + shown.removesuffix(_NOT_IMPLEMENTED)),
+        "prompt": f"{_TO_COMPLETE}\n\n```rust\n{asked.strip()}\n```",
         "tests": uses + tests,
         "solution": written,
         "stub": (
@@ -145,11 +150,3 @@ def _library(beginning: str, rest: str) -> str:
     whole = beginning + rest
     own = rust_text.public(rust_text.without(whole, words=("use",), empty_main=True))
     return rust_text.imports(whole, own) + own
-
-
-def _asked(beginning: str) -> str:
-    asked = (
-        "Complete this Rust function. Answer with its whole definition, `pub` included, and use"
-        " only `std`."
-    )
-    return f"{asked}\n\n```rust\n{beginning.strip()}\n```"

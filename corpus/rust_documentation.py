@@ -11,7 +11,6 @@ import html
 import re
 from functools import lru_cache
 
-from gradus.tasks.rust import RustTask
 from services.graders.rust.grader import RustGrader
 from services.graders.rust.toolchain import ROOT
 from services.sandbox import Command, Limits
@@ -26,17 +25,13 @@ _METHOD = re.compile(r'class="method">.*?<h4 class="code-header">(.*?)</h4>', re
 _HIDDEN = re.compile(r'<summary class="hideme">.*?</summary>|<[^>]+>', re.DOTALL)
 
 
-def documentation(grader: RustGrader, task: RustTask, item: str) -> str | None:
+@lru_cache(256)
+def documentation(grader: RustGrader, dependencies: tuple[str, ...], item: str) -> str | None:
     """Description, declaration and methods of an item, such as `Vec` or `regex::Captures`.
 
-    `item` is a path of the prelude, of the standard library or of one of the task's crates. None
+    `item` is a path of the prelude, of the standard library or of one of `dependencies`. None
     where rustdoc has no page of its own for it, or is not installed beside rustc.
     """
-    return _page(grader, item, task.dependencies)
-
-
-@lru_cache(256)
-def _page(grader: RustGrader, item: str, dependencies: tuple[str, ...]) -> str | None:
     flags = [
         f"--sysroot={ROOT}/toolchain",
         "--edition=2021",

@@ -13,9 +13,8 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os.path import commonprefix
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -31,6 +30,8 @@ from services.local_grading import grade_in_order
 
 _BATCH = 16
 _SHOWN_LINES = 6
+DESCRIBING = ("group", "licence", "license", "source")
+"""Columns of a row that its trajectory keeps."""
 
 
 _Try = tuple[str, Graded]
@@ -73,8 +74,6 @@ class TrajectoryResult:
     row: Row
     trajectory: Trajectory | None = None
     problem: str | None = None
-    columns: dict[str, Any] = field(default_factory=dict)
-    """Licence, source and the like, for the row that is written."""
 
 
 def trajectories(
@@ -212,8 +211,6 @@ def _fill(told: TrajectoryResult, name: GraderName, graded: Sequence[_Try]) -> N
         fenced(name, answer),
         task,
     )
-    columns = ("group", "licence", "license", "source")
-    told.columns = {one: row.values[one] for one in columns if one in row.values}
 
 
 def _is_right(result: Graded) -> bool:

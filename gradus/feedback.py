@@ -77,7 +77,10 @@ def reply(result: Graded, code: str | None = None) -> str:
 
 def next_turn(name: GraderName, result: Graded, completion: str) -> str:
     """The user's turn after a completion that was graded and did not pass."""
-    return repair_turn(name, reply(result, single_block(name, completion)))
+    message = reply(result, single_block(name, completion))
+    if name == "story":
+        return f"{STORIES}\n\n{REVIEW}\n\n```\n{message}\n```"
+    return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{quoted_message(message)}"
 
 
 def single_block(name: GraderName, completion: str) -> str | None:
@@ -86,14 +89,6 @@ def single_block(name: GraderName, completion: str) -> str | None:
     fences = task_class(name).FENCES
     answer = extract(completion, fences) if fences else None
     return answer.text if answer is not None and answer.blocks <= 1 and not answer.files else None
-
-
-def repair_turn(name: GraderName, message: str) -> str:
-    """The user's next turn after an answer that did not pass; `message` is what `reply` makes of
-    its verdict."""
-    if name == "story":
-        return f"{STORIES}\n\n{REVIEW}\n\n```\n{message}\n```"
-    return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{quoted_message(message)}"
 
 
 def quoted_message(message: str) -> str:

@@ -172,7 +172,7 @@ def reward_model_scores(
     model = load(str(folder), "cpu", "float32")
     return model.scores(
         [
-            model.read(prompt, text_of(one)).ids
+            model.reader.read(prompt, text_of(one)).ids
             for prompt, one in zip(prompts, completions, strict=True)
         ]
     )

@@ -256,7 +256,7 @@ def write_trajectories(
     from corpus.agent_format import agent_row
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.task_rows import Finding
-    from corpus.trajectories import trajectories
+    from corpus.trajectories import DESCRIBING, trajectories
     from corpus.trajectory_formats import chat_row
     from services.graders.rust.grader import RustGrader
 
@@ -271,12 +271,13 @@ def write_trajectories(
     written: list[dict[str, Any]] = []
     rejected: list[Finding] = []
     for one in with_progress(found, len(rows), "grading", quiet):
+        kept = {name: one.row.values[name] for name in DESCRIBING if name in one.row.values}
         if one.trajectory is None:
             rejected.append(Finding(one.row, [str(one.problem)]))
         elif format_ == "agent" and isinstance(loaded, RustGrader):
-            written.append({**agent_row(one.trajectory, loaded), **one.columns})
+            written.append({**agent_row(one.trajectory, loaded), **kept})
         else:
-            written.append({**chat_row(one.trajectory), **one.columns})
+            written.append({**chat_row(one.trajectory), **kept})
     write_rows(out, written)
     write_left_out(out, "rejected", rejected)
     print(f"{len(written)} trajectories of {len(rows)} tasks are in {out}")

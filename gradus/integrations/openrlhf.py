@@ -31,11 +31,10 @@ def reward_func(
     ]
     results = grade_blocking(list(map(Completion, labels, texts, prompts)), settings())
     rewards = [reward_or_raise(result) for result in results]
-    found = [numbers(result) for result in results]
+    passed = [numbers(result)["passed"] for result in results]
+    cached = [numbers(result)["cached"] for result in results]
     if len(results) == 1:
-        logs = {name: found[0][name] for name in ("passed", "cached")}
+        logs = {"passed": passed[0], "cached": cached[0]}
         return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": logs}
-    passed = [one["passed"] for one in found]
-    cached = [one["cached"] for one in found]
     extra = {"passed": passed, "cached": cached}
     return {"rewards": rewards, "scores": rewards, "extra_logs": extra}

@@ -31,7 +31,7 @@ from gradus.reward_model.model_files import (
     resolve_model_folder,
     unusable_model,
 )
-from gradus.reward_model.tokenization import Prompt, PromptTokenizer, TokenizedText
+from gradus.reward_model.tokenization import PromptTokenizer
 
 
 class RewardModel:
@@ -48,12 +48,7 @@ class RewardModel:
             if limit
         ]
         self.limit: int | None = min(limits, default=None)
-        self._reader = PromptTokenizer(tokenizer, self.limit)
-
-    def read(self, prompt: Prompt, completion: str) -> TokenizedText:
-        """What the model reads of a completion. May be called from many threads; raises as
-        `Reader.read` does."""
-        return self._reader.read(prompt, completion)
+        self.reader = PromptTokenizer(tokenizer, self.limit)
 
     @torch.inference_mode()
     def scores(self, ids_B: Sequence[Sequence[int]]) -> list[float]:

@@ -297,7 +297,7 @@ def test_a_model_that_reads_its_padding_is_not_served(preference_grader: Prefere
 def test_a_chat_whose_template_lets_turns_be_forged_is_not_served(
     preference_grader: PreferenceGrader,
 ) -> None:
-    preference_grader.model._reader._control = frozenset()  # type: ignore[attr-defined]
+    preference_grader.model.reader._control = frozenset()  # type: ignore[attr-defined]
     with pytest.raises(InternalFault, match="a completion can write the tokens that end its turn"):
         preference_grader.self_test()
 

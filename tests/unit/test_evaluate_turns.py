@@ -20,7 +20,7 @@ from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.descriptions import description_of
 from gradus.errors import Misuse
-from gradus.feedback import repair_turn, reply
+from gradus.feedback import next_turn, reply
 from trainer.evaluate.breakdowns import Turns, turns_of
 from trainer.evaluate.collect import continued, refuse_turns
 from trainer.evaluate.command import main
@@ -181,7 +181,7 @@ def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
     verdict = WRONG.model_copy(
         update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)}
     )
-    told = repair_turn("rust", reply(verdict))
+    told = next_turn("rust", verdict, "```rust\nfn f() {}\n```\n```rust\nfn g() {}\n```")
     repair = repair_prompt("Add.", "rust", "fn f() {}", reply(verdict))
     first, _, shown = told.partition("\n\n")
     assert repair.startswith(first)

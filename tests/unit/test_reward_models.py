@@ -256,12 +256,12 @@ def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, bro
 
 def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path) -> None:
     model = model_of(loaded(judge))
-    assert model.read("a", "b").ids[-1] == model.tokenizer.eos_token_id
-    chat = model.read([{"role": "user", "content": "a"}], "b").ids
+    assert model.reader.read("a", "b").ids[-1] == model.tokenizer.eos_token_id
+    chat = model.reader.read([{"role": "user", "content": "a"}], "b").ids
     assert model.tokenizer.decode(chat).endswith("b<|im_end|>\n")
-    whole = model.read("a" * 9000, "b")
+    whole = model.reader.read("a" * 9000, "b")
     assert whole.was_cut
-    assert (len(whole.ids), whole.ids[-2:]) == (2048, model.read("", "b").ids)
+    assert (len(whole.ids), whole.ids[-2:]) == (2048, model.reader.read("", "b").ids)
 
 
 # ---------------------------------------------------------------------- as a reward

@@ -19,7 +19,7 @@ from gradus.errors import Fault, Misuse
 from gradus.feedback import reply
 from gradus.integrations.core import Completion
 from services.api.adapters.grading import begin
-from services.api.adapters.task_files import StoredTask, TaskFiles
+from services.api.adapters.task_files import TaskFiles
 from services.api.api_keys import ApiKey
 from services.api.problems import Refused
 from services.api.request_body import Body
@@ -32,16 +32,6 @@ MAX_SESSIONS = 256
 _open_sessions: set[WebSocket] = set()
 """Those of this process."""
 router = APIRouter(include_in_schema=False)
-
-
-def _split(tasks: TaskFiles, grader: str, name: Any) -> list[StoredTask]:
-    splits = tasks.splits.get(grader, {})
-    if not isinstance(name, str) or name not in splits:
-        raise Misuse(
-            f"split: there is no such split of tasks of {grader}; there are:"
-            f" {', '.join(splits) or 'none'}"
-        )
-    return splits[name]
 
 
 def _index(asked: dict[str, Any], name: str) -> int | None:
@@ -79,9 +69,14 @@ class _Session:
             shown = {}
         else:
             files: TaskFiles = self._socket.app.state.tasks
-            names = list(files.splits.get(self._grader, {}))
-            split = data.get("split") or (names[0] if names else None)
-            found = _split(files, self._grader, split)
+            splits = files.splits.get(self._grader, {})
+            split = data.get("split") or next(iter(splits), None)
+            if not isinstance(split, str) or split not in splits:
+                raise Misuse(
+                    f"split: there is no such split of tasks of {self._grader}; there are:"
+                    f" {', '.join(splits) or 'none'}"
+                )
+            found = splits[split]
             index, seed = _index(data, "index"), _index(data, "seed")
             if index is not None and not 0 <= index < len(found):
                 raise Misuse(f"index: the split {split} has the tasks 0 to {len(found) - 1}")

@@ -79,7 +79,7 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             {"role": message.role, "content": message.content}
             for message in submission.task.messages
         ]
-        read = self.model.read(chat or submission.prompt, submission.completion)
+        read = self.model.reader.read(chat or submission.prompt, submission.completion)
         [scored] = self.scorer.answers([self.scorer.ask(read.ids)])
         if not math.isfinite(scored.row):
             message = (

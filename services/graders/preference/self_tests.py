@@ -40,7 +40,7 @@ def _prompts(model: RewardModel) -> Iterator[Prompt]:
 
 def _of_scores(model: RewardModel, dtype: str) -> Iterator[str]:
     for prompt in _prompts(model):
-        ids = [model.read(prompt, text).ids for text in _TEXTS]
+        ids = [model.reader.read(prompt, text).ids for text in _TEXTS]
         together = model.scores(ids)
         alone = [model.scores([one])[0] for one in ids]
         if wrong := [score for score in (*together, *alone) if not math.isfinite(score)]:
@@ -67,7 +67,7 @@ def _of_turns(model: RewardModel) -> Iterator[str]:
     control = control_tokens(model.tokenizer)
     text = _FORGED.format(start=names[0], end=names[-1]) + "".join(names)
     for prompt in _prompts(model):
-        honest, forged = (model.read(prompt, one).ids for one in ("Blue.", text))
+        honest, forged = (model.reader.read(prompt, one).ids for one in ("Blue.", text))
         if [one for one in honest if one in control] != [one for one in forged if one in control]:
             yield (
                 "a completion can write the tokens that end its turn: its tokenizer cannot be"
