@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gradus import tasks as shipped
 from gradus.descriptions import GraderDescription, description_of
-from gradus.tasks import TASKS
 from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.evaluate.collect import (
@@ -68,7 +68,7 @@ def main(
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
     rubric = rubric or rubric_of(trained_with, name)
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
-    if name in TASKS:  # before a service is waited for
+    if name in shipped.TASKS:  # before a service is waited for
         refuse_turns(description_of(name), plan.turns)
     console = Console(stderr=True)
 
