@@ -89,7 +89,9 @@ def chats(
     for attempts in (1, 2):
         for told in trajectories(rows, "rust", rust_grader, attempts, 2):
             assert told.trajectory is not None, told.problem
-            found[f"{told.trajectory.id}-{attempts}"] = agent_row(told.trajectory, rust_grader)["messages"]
+            found[f"{told.trajectory.id}-{attempts}"] = agent_row(told.trajectory, rust_grader)[
+                "messages"
+            ]
     return found
 
 
