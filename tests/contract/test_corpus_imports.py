@@ -57,7 +57,11 @@ def decided(
     decisions = list(decide(list(drafts), name, grader, 2, **rules))
     good = [decision.row.values for decision in decisions if not decision.problems]
     rejected = [
-        {"id": decision.row.values.get("id"), "reasons": decision.problems}
+        {
+            "where": decision.row.where,
+            "id": decision.row.values.get("id"),
+            "reasons": decision.problems,
+        }
         for decision in decisions
         if decision.problems
     ]
