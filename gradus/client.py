@@ -77,10 +77,13 @@ class _Item:
 
 @dataclass(slots=True)
 class _Connections:
-    """The connections of one event loop."""
+    """The connections of one event loop and the work that is in flight on them."""
 
     http: httpx.AsyncClient
     slots: asyncio.Semaphore
+    in_flight: dict[str, asyncio.Future[Graded | Faulted | None]] = field(default_factory=dict)
+    """By content hash. None: the call that asked gave up, so a call that follows it with time left
+    asks itself."""
     users: int = 0
 
 
@@ -310,15 +313,41 @@ class _Call:
         return self.deadline - asyncio.get_running_loop().time()
 
     async def results_in_order(self) -> list[Graded | Faulted]:
-        """The results, when all are there. Identical submissions are asked for once."""
-        distinct = [self.items[at[0]] for at in self.places.values()]
-        try:
-            async with asyncio.TaskGroup() as group:
-                for batch in _batches(distinct, self.client._batch_size):
-                    group.create_task(self._ask_for(batch))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        """The results, when all are there. Asks for what no call on this loop asks for yet, and
+        shares the rest."""
+        loop = asyncio.get_running_loop()
+        in_flight = self.here.in_flight
+        # More than one round only when another call, whose work this one shared, gave up before its
+        # own deadline.
+        while missing := [
+            self.items[at[0]] for at in self.places.values() if at[0] not in self.results
+        ]:
+            shared = {item.key: in_flight[item.key] for item in missing if item.key in in_flight}
+            own = {item.key: item for item in missing if item.key not in shared}
+            promises = {key: loop.create_future() for key in own}
+            in_flight.update(promises)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for batch in _batches(own.values(), self.client._batch_size):
+                        group.create_task(self._ask_for(batch))
+                    for key, promise in shared.items():
+                        group.create_task(self._share(key, promise))
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            finally:
+                for key, promise in promises.items():
+                    del in_flight[key]
+                    if not promise.done():
+                        promise.set_result(None)
         return [self.results[index] for index in range(len(self.items))]
+
+    async def _share(self, key: str, promise: asyncio.Future[Graded | Faulted | None]) -> None:
+        await asyncio.wait([promise], timeout=max(self.remaining_s(), 0))
+        result = promise.result() if promise.done() else None
+        if result is not None:
+            self._deliver(key, partial(with_id, result))
+        elif self.remaining_s() <= 0:
+            self._give_up(key, FaultKind.DEADLINE, self._too_late(self.client._named))
 
     async def _ask_for(self, batch: list[_Item]) -> None:
         """Ask one service after the other until each item has a result, the deadline passes, or a
@@ -398,6 +427,12 @@ class _Call:
                     ):
                         outage = f"{url}: {result.fault.message}"
                     elif (item := waiting.pop(result.id, None)) is not None:
+                        # A deadline is the asker's own: a call that shares with more time left must
+                        # not inherit it.
+                        own = (
+                            isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
+                        )
+                        self.here.in_flight[item.key].set_result(None if own else result)
                         self._deliver(item.key, partial(with_id, result))
         except (ValidationError, httpx.RequestError) as error:
             return self.client._failed(url, error)

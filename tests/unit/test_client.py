@@ -190,7 +190,7 @@ def test_texts_with_odd_line_separators_arrive_whole() -> None:
     assert result.diagnostics[0].message == "a line separator\u2028 and a next line\x85"
 
 
-# --------------------------------------------------------------------------- identical submissions
+# ----------------------------------------------------------------------------------------- sharing
 
 
 async def test_identical_submissions_of_one_call_are_asked_for_once() -> None:
@@ -198,6 +198,52 @@ async def test_identical_submissions_of_one_call_are_asked_for_once() -> None:
         results = await quick(url).grade("ocaml", [submission(f"s{index}") for index in range(10)])
     assert [result.id for result in results] == [f"s{index}" for index in range(10)]
     assert [len(body["submissions"]) for body in asked] == [1]
+
+
+async def test_identical_submissions_of_concurrent_calls_are_asked_for_once() -> None:
+    with scripted(verdicts()) as (url, asked):
+        client = quick(url)
+        first, second = await asyncio.gather(
+            client.grade("ocaml", [submission("a"), submission("b", "reward 0")]),
+            client.grade("ocaml", [submission("c")]),
+        )
+    assert [result.id for result in first] == ["a", "b"]
+    assert [result.id for result in second] == ["c"]
+    assert sum(len(body["submissions"]) for body in asked) == 2
+
+
+async def test_who_shares_work_with_a_call_that_gives_up_asks_anew() -> None:
+    with Service().running() as here:
+        client = RewardClient(here.url)
+        async with client:
+            short = asyncio.create_task(
+                client.grade("ocaml", [submission("a", "hold")], deadline_s=0.3)
+            )
+            await asyncio.sleep(0)
+            long = asyncio.create_task(
+                client.grade("ocaml", [submission("b", "hold")], deadline_s=30)
+            )
+            (late,) = await short
+            here.call(here.worker.letting_go.set)
+            (graded,) = await long
+    assert fault_of(late)[0] is FaultKind.DEADLINE
+    assert rewards_of([graded]) == [1.0]
+
+
+async def test_who_shares_work_with_a_call_that_is_cancelled_asks_anew() -> None:
+    with Service().running() as here:
+        client = RewardClient(here.url)
+        first = asyncio.create_task(client.grade("ocaml", [submission("a", "hold")]))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(client.grade("ocaml", [submission("b", "hold")]))
+        await asyncio.to_thread(wait_for_holding, here)
+        first.cancel()
+        here.call(here.worker.letting_go.set)
+        assert rewards_of(await second) == [1.0]
+
+
+def wait_for_holding(here: Service) -> None:
+    asyncio.run_coroutine_threadsafe(here.worker.holding.wait(), here.loop).result(20)
 
 
 # ---------------------------------------------------------------------- retries and failover
