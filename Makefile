@@ -73,10 +73,6 @@ demo: setup  ## Train a tiny model with a real OCaml compiler as its teacher; re
 demo-vllm: setup vllm  ## The same with the completions written by a vLLM server, over HTTP; report in runs/demo-vllm/report.html
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
-.PHONY: demo-turns
-demo-turns: setup  ## Several turns against single turns at about equal tokens; pages in runs/demo-turns
-	@$(BIN)/gradus pipeline run configs/pipelines/demo_turns.yaml
-
 .PHONY: demo-pipeline
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
 	@$(BIN)/gradus pipeline run configs/pipelines/demo.yaml

@@ -349,6 +349,10 @@ class _Call:
         elif self.remaining_s() <= 0:
             self._give_up(key, FaultKind.DEADLINE, self._too_late(self.client._named))
 
+    def _too_late(self, at: str) -> str:
+        after = f"; last: {self.last_failure.message}" if self.last_failure else ""
+        return f"no result from {at} within {self.deadline_s:g} s{after}"
+
     async def _ask_for(self, batch: list[_Item]) -> None:
         """Ask one service after the other until each item has a result, the deadline passes, or a
         retry is no use."""
@@ -385,8 +389,7 @@ class _Call:
             kind, message = failure.kind, failure.message
         except TimeoutError:
             kind = FaultKind.DEADLINE
-            after = f"; last: {self.last_failure.message}" if self.last_failure else ""
-            message = f"no result from {asked} within {self.deadline_s:g} s{after}"
+            message = self._too_late(asked)
         for item in waiting.values():
             self._give_up(item.key, kind, message)
 

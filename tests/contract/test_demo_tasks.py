@@ -3,18 +3,13 @@ teaches are seen."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from gradus.contract import SUBMISSIONS, GraderName
-from gradus.feedback import next_turn
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 from trainer.data.demo_sprints import DEEDS, THINGS, mistaken_story, story
-from trainer.data.demo_tasks import KINDS, LANGUAGES, REPAIRED_SHARE, demo_rows
+from trainer.data.demo_tasks import KINDS, LANGUAGES, demo_rows
 
 
 def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
@@ -45,32 +40,6 @@ def wanted() -> dict[str, list[bool]]:
 
 def test_the_demo_in_ocaml_passes_right_answers_and_no_mistakes(ocaml_grader: OcamlGrader) -> None:
     assert passed(ocaml_grader, "ocaml") == wanted()
-
-
-def test_feedback_of_the_demo_is_what_the_grader_says(ocaml_grader: OcamlGrader) -> None:
-    """Repairs of the warm start quote feedback that no grader was asked for."""
-    tasks: dict[str, list[dict[str, Any]]] = {}  # two of each vague prompt
-    for row in demo_rows("demo:ocaml/public"):
-        tasks.setdefault(row["prompt"], []).append(row)
-    repairs = [
-        row["messages"] for row in demo_rows("demo:ocaml/repairs") if len(row["messages"]) == 4
-    ]
-    kinds = set()
-    right = 0
-    for asked, first, said, second in repairs[::40]:
-        messages = {}
-        for row in tasks[asked["content"]]:
-            task = {name: row[name] for name in ("tests", "signature", "public_tests")}
-            given = {"id": "a", "completion": first["content"], "task": task}
-            verdict = ocaml_grader.grade(
-                SUBMISSIONS["ocaml"].model_validate(given), "ocaml/strict@1", 0
-            )
-            messages[next_turn("ocaml", verdict, first["content"])] = row
-        row = messages[said["content"]]
-        kinds.add(row["kind"])
-        right += second["content"] == row["solution"]
-    assert len(kinds) > 8
-    assert right / len(repairs[::40]) == pytest.approx(REPAIRED_SHARE, abs=0.15)
 
 
 def test_the_demo_in_rust_passes_right_answers_and_no_mistakes(rust_grader: RustGrader) -> None:

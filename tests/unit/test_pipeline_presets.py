@@ -24,8 +24,6 @@ from trainer.pipeline.stages import Stage as PipelineStage
 
 FOLDER = configs() / "pipelines"
 PRESETS = sorted(path.name for path in FOLDER.glob("*.yaml"))
-GATED = [name for name in PRESETS if name != "demo_turns.yaml"]
-"""Those that promote a model; the demo of turns compares two and promotes neither."""
 PARTS = {
     "ocaml": {"types": 0.25, "compile": 0.1, "tests": 0.65},
     "rust": {"check": 0.25, "clippy": 0.1, "tests": 0.65},
@@ -105,7 +103,7 @@ def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("name", PRESETS)
 def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path: Path) -> None:
     pipeline = load_pipeline(FOLDER / name)
     grader = next(
@@ -126,7 +124,7 @@ def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path:
     assert asked
 
 
-@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("name", PRESETS)
 def test_a_model_is_promoted_only_past_gates_on_confidence_bounds(name: str) -> None:
     promoting = [
         s
