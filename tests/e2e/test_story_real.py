@@ -41,7 +41,12 @@ FALSELY_REJECTED = (
 """Real stories that are not read: the first has no `I`, the second wants two things."""
 
 
-@pytest.fixture(params=[BY_ROLE, SPRINTS], ids=["backlogs by role", "sprints"])
+@pytest.fixture(
+    params=[
+        pytest.param(BY_ROLE, id="backlogs by role", marks=pytest.mark.slow),
+        pytest.param(SPRINTS, id="sprints"),
+    ]
+)
 def found(request: pytest.FixtureRequest) -> list[Group]:
     made = groups(request.param)
     assert len(made) > 60

@@ -568,7 +568,7 @@ def test_the_dry_run_refuses_a_server_that_takes_weights_otherwise(like: VllmLik
 
     def found(**generation: Any) -> tuple[str | None, str]:
         config = TrainConfig(
-            model={"name": "tests/none"},
+            model={"name": "fresh:qwen3"},
             reward={"grader": "ocaml", "urls": ["http://127.0.0.1:9"]},
             generation={"backend": "vllm", "url": like.url, **generation},
             data={"dataset": "demo:ocaml"},
