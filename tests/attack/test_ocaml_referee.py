@@ -106,7 +106,7 @@ def graded(
 
 
 TESTS = pytest.mark.parametrize("tests", [ASSERTS, SUITE], ids=["assert", "ounit2"])
-WAYS = pytest.mark.parametrize("way", ["warm", "cold"])
+WAYS = pytest.mark.parametrize("way", ["warm", pytest.param("cold", marks=pytest.mark.slow)])
 
 
 @TESTS

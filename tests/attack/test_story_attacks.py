@@ -49,7 +49,7 @@ def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(("solutions", SAMPLE), id="solutions of a sample"),
+        pytest.param(("solutions", SAMPLE), id="solutions of a sample", marks=pytest.mark.slow),
         *(
             pytest.param((source, ALL), id=f"{source} of all", marks=EVERY_TASK)
             for source in SOURCES

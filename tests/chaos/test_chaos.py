@@ -294,6 +294,7 @@ async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_tw
             await asyncio.sleep(2 * cluster.lease_s)
 
 
+@pytest.mark.slow
 async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
     patient_cluster: Cluster,
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_crate_of_several_files_is_searched_and_its_crates_are_looked_up(
     assert "+++ b/src/main.rs" in found[5][1]["patch"]
 
 
+@pytest.mark.slow
 def test_lints_pass_all_tests_and_become_repairs(
     gradus: Cli, tmp_path: Path, rust_grader: RustGrader
 ) -> None:

@@ -189,6 +189,7 @@ def test_columns_of_supervised_data_become_worked_examples(imported: Import) -> 
     ] == [True, True]
 
 
+@pytest.mark.slow
 def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> None:
     _, tasks, rejected = imported("rust-pipeline", CASES / "rust_agent.jsonl")
     assert rejected == []

@@ -11,7 +11,10 @@ from services.graders.base.revision import closure, revision
 from tests.graders import GRADERS, class_of
 
 ROOT = Path(__file__).parents[2]
-ALL = pytest.mark.parametrize("name", GRADERS)
+ALL = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "ocaml" else pytest.mark.slow) for name in GRADERS],
+)
 
 
 def home(name: str) -> str:

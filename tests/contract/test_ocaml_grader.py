@@ -56,6 +56,7 @@ def test_behaves_as_written_down(ocaml_grader: OcamlGrader, case: WrittenCase) -
     case.expect.check(got)
 
 
+@pytest.mark.slow
 def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrader) -> None:
     cases = [case.values[0] for case in written_cases("ocaml") if case.values[0].fault is None]
     asked = [

@@ -342,6 +342,7 @@ def test_tests_that_share_something_stay_hidden(tests: str) -> None:
         ocaml_tests(tests)
 
 
+@pytest.mark.slow
 def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(
     gradus: Cli, tmp_path: Path
 ) -> None:

@@ -497,9 +497,13 @@ def test_a_run_without_progress_ends_at_the_idle_limit(sandbox: Bubblewrap, then
 @pytest.mark.parametrize(
     ("start", "kernel_lists_children"),
     [
-        ("threading.Thread(target=work).start(); os.read(0, 1)", True),
+        pytest.param(
+            "threading.Thread(target=work).start(); os.read(0, 1)", True, marks=pytest.mark.slow
+        ),
         ("os.fork() or (work(), os._exit(0)); os.wait()", True),
-        ("os.fork() or (work(), os._exit(0)); os.wait()", False),
+        pytest.param(
+            "os.fork() or (work(), os._exit(0)); os.wait()", False, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_progress_of_any_thread_or_process_keeps_a_run(

@@ -115,6 +115,7 @@ def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(
     assert len(lines(run / "metrics.jsonl")) == 4
 
 
+@pytest.mark.slow
 def test_what_stops_one_process_stops_all_with_a_checkpoint(config: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with service(LengthWorker) as url:

@@ -20,7 +20,10 @@ def verify(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "names",
-    [("lora",), pytest.param(("resume", "full"), marks=pytest.mark.slow)],
+    [
+        pytest.param(("lora",), marks=pytest.mark.slow),
+        pytest.param(("resume", "full"), marks=pytest.mark.slow),
+    ],
     ids="-".join,
 )
 def test_the_checks_pass_with_a_tiny_model_on_the_cpu_and_are_written_down(

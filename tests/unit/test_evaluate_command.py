@@ -278,6 +278,7 @@ def test_a_task_whose_tests_changed_makes_another_plan(
 # ------------------------------------------------------------------------------------------ misuse
 
 
+@pytest.mark.slow
 def test_a_service_that_is_away_is_said_before_anything_is_asked(
     tasks: Path, tmp_path: Path
 ) -> None:
