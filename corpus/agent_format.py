@@ -155,13 +155,9 @@ def crate_search(query: str, grader: RustGrader) -> str:
     """The reply of `search_crates_io`: crates that the grader has for tasks, with their
     versions."""
     wanted = query.replace("_", "-").lower()
-    offered = []
-    found = []
-    for crate in grader.config.crates.list:
-        line = f"{crate.name} = {crate.version.removeprefix('=')}"
-        offered.append(line)
-        if wanted in line.replace("_", "-").lower():
-            found.append(line)
+    crates = grader.config.crates.list
+    offered = [f"{crate.name} = {crate.version.removeprefix('=')}" for crate in crates]
+    found = [line for line in offered if wanted in line.replace("_", "-").lower()]
     where = "There is no registry here."
     if found:
         return "\n".join([f"{where} Crates of this machine that match `{query}`:", *found])

@@ -6,6 +6,7 @@ Some edits do not compile and some change nothing: which is which, only the grad
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from corpus.mutation import Edit
 from services.graders.rust.lexer import Kind, Token, code, ends_of_groups
@@ -15,6 +16,13 @@ OPERATORS = {
     **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"},
     **{"+=": "-=", "-=": "+=", "*=": "+=", "/=": "*=", "^": "|", "|": "&", "&": "|"},
     **{"..": "..=", "..=": ".."},
+}
+METHODS = {
+    **{"min": "max", "max": "min", "first": "last", "last": "first", "any": "all", "all": "any"},
+    **{"is_some": "is_none", "is_none": "is_some", "is_ok": "is_err", "is_err": "is_ok"},
+    **{"skip": "take", "take": "skip", "sum": "product", "filter": "map", "push": "extend"},
+    **{"push_back": "push_front", "push_front": "push_back", "starts_with": "ends_with"},
+    **{"pop_back": "pop_front", "pop_front": "pop_back", "checked_add": "checked_sub"},
 }
 FORGOTTEN_CALLS = frozenset(
     {"clone", "rev", "unwrap", "to_string", "to_owned", "collect", "cloned", "copied", "abs"}
@@ -28,7 +36,7 @@ class RustMutations:
     def edits(self, source: str, edition: str = "2021") -> list[Edit]:
         """Return every edit of `source`, in no order that matters."""
         found = _own_tokens(source, edition)
-        makers = (_operators, _constants, _conditions, _omissions)
+        makers = (_operators, _constants, _conditions, _omissions, _wrong_names)
         return [edit for make in makers for edit in make(source, found)]
 
     def lints(self, source: str, edition: str = "2021") -> list[Edit]:
@@ -134,3 +142,14 @@ def _omissions(source: str, found: Sequence[Token]) -> Iterator[Edit]:
             yield Edit("call", token.start, _end(found[at + 3]), "")
         elif token.text == "?" or (token.text == ";" and following[0] != "}"):
             yield Edit("syntax", token.start, _end(token), "")
+
+
+def _wrong_names(source: str, found: Sequence[Token]) -> Iterator[Edit]:
+    """Yield uses of the answer's own variables, misspelt, and calls of a method's counterpart."""
+    declaring = ("let", "mut", "for")
+    bound = {token.text for before, token in pairwise(found) if before.text in declaring}
+    for before, token in pairwise(found):
+        if before.text == "." and token.text in METHODS:
+            yield _replaced("function", token, METHODS[token.text])
+        elif before.text not in (".", *declaring) and token.text in bound and len(token.text) > 2:
+            yield _replaced("name", token, token.text[:-1])

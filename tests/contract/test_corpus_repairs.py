@@ -173,6 +173,9 @@ RUST_EDITS = [
     ("condition", "if x < 0 {", "if !(x < 0) {"),
     ("mut", "let mut total", "let total"),
     ("syntax", "let mut total = 0;", "let mut total = 0"),
+    ("name", "total += numbers", "tota += numbers"),
+    ("name", "numbers[index]", "numbers[inde]"),
+    ("function", "limit.min(", "limit.max("),
 ]
 
 

@@ -42,7 +42,10 @@ def closure(module: str, root: Path | None = None) -> dict[str, Path]:
     `root`: the folder that holds the packages, in place of where they are installed.
     """
     own = module.partition(".")[0]
-    above = {package: root or _folder_above(package) for package in (own, *PACKAGES)}
+    above = {
+        package: root or Path(import_module(package).__path__[0]).parent
+        for package in (own, *PACKAGES)
+    }
     home = above[own].joinpath(*module.split(".")[:-1])
     kept = [path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     found = {path.relative_to(above[own]) for path in kept}
@@ -55,10 +58,6 @@ def closure(module: str, root: Path | None = None) -> dict[str, Path]:
             found |= new
             unread += new
     return {str(file): above[file.parts[0]] / file for file in sorted(found)}
-
-
-def _folder_above(package: str) -> Path:
-    return Path(import_module(package).__path__[0]).parent
 
 
 def _imports(source: str, package: tuple[str, ...]) -> Iterator[str]:

@@ -75,17 +75,17 @@ def is_plain(declaration: str, crate: str) -> bool:
 
 def names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
     """What tests mention and the answer defines at its root, as far as can be read; no traits but
-    those named."""
+    those named.
+
+    Constants, types and traits in small letters are left out: patterns and variables of the tests
+    may have their names.
+    """
     defined = {
-        item.name for item in answer.items[answer.entry] if item.name and not _like_a_variable(item)
+        item.name
+        for item in answer.items[answer.entry]
+        if item.name and not (item.word in _CAPITALISED and item.name[0].islower())
     }
     return defined & _mentioned(task, answer)
-
-
-def _like_a_variable(item: Item) -> bool:
-    """A constant, type or trait in small letters: patterns and variables of the tests may have its
-    name."""
-    return item.word in _CAPITALISED and item.name[:1].islower()
 
 
 def names_missed(task: RustTask, answer: RustAnswer, complaints: Collection[str]) -> set[str]:
