@@ -122,7 +122,7 @@ test-system: setup
 	@deploy/setup/debian.sh test
 
 .PHONY: test
-test: test-system  ## Run everything that must pass before a change lands (8 to 12 minutes on two cores)
+test: test-system  ## Run everything that must pass before a change lands (7 minutes on two cores)
 	$(PYTEST) $(PARALLEL) -m "not slow" $(SUITES)
 
 .PHONY: test-fast
