@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from corpus.rust_documentation import documentation
+from corpus.rust_documentation import render_documentation
 from corpus.trajectories import Step, Trajectory
 from gradus.contract import Diagnostic, Graded, Severity, Stage
 from gradus.feedback import MAX_CHARS, SPECIAL, reply
@@ -39,9 +39,10 @@ _TYPE = re.compile(r"\b(?:[a-z]\w*::)*[A-Z]\w*")
 """A type or trait, with its path where the compiler names it."""
 
 
-def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
+def _build_tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
     properties = {
-        one: {"type": "string", "description": about} for one, about in parameters.items()
+        parameter: {"type": "string", "description": about}
+        for parameter, about in parameters.items()
     }
     schema = {"type": "object", "properties": properties, "required": [*parameters]}
     return {
@@ -51,31 +52,31 @@ def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
 
 
 TOOLS = [
-    _tool("run_tests", "Compiles the crate and runs the tests of the task."),
-    _tool("read_error", "Shows the compiler's errors of the last run."),
-    _tool("read_file", "Shows a file of the crate.", path="The file's path in the crate."),
-    _tool(
+    _build_tool("run_tests", "Compiles the crate and runs the tests of the task."),
+    _build_tool("read_error", "Shows the compiler's errors of the last run."),
+    _build_tool("read_file", "Shows a file of the crate.", path="The file's path in the crate."),
+    _build_tool(
         "repo_search",
         "Shows the lines of the crate's files that match.",
         pattern="A regular expression.",
     ),
-    _tool(
+    _build_tool(
         "cargo_doc",
         "Shows the documentation of a type or trait of the standard library or of a crate that the"
         " task may use.",
         item="Its path, such as `Vec`, `std::ops::Try` or `regex::Captures`.",
     ),
-    _tool(
+    _build_tool(
         "search_crates_io",
         "Searches the crates that are offered here.",
         query="Part of a crate's name.",
     ),
-    _tool("apply_patch", "Changes a file of the crate.", patch="A unified diff."),
-    _tool("run_command", "Runs a command in the crate.", command=f"The command: `{CLIPPY}`."),
+    _build_tool("apply_patch", "Changes a file of the crate.", patch="A unified diff."),
+    _build_tool("run_command", "Runs a command in the crate.", command=f"The command: `{CLIPPY}`."),
 ]
 
 
-def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
+def build_agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
     """`messages` and `tools`, as chat templates take them; arguments of calls are objects."""
     task = RustTask.model_validate(trajectory.task)
     entry = "src/main.rs" if task.cases else "src/lib.rs"
@@ -84,17 +85,17 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
         {"role": "system", "content": INSTRUCTIONS.format(files=paths, entry=entry)},
         {"role": "user", "content": trajectory.request},
     ]
-    known: set[tuple[str, ...]] = set()
+    past_calls: set[tuple[str, ...]] = set()
     """Tools with their arguments that were called."""
 
-    def call(thought: str, tool: str, said: str, **arguments: str) -> None:
+    def call(thought: str, tool: str, output: str, **arguments: str) -> None:
         key = f"call_{len(messages) // 2}"
         calls = [
             {"id": key, "type": "function", "function": {"name": tool, "arguments": arguments}}
         ]
         messages.append({"role": "assistant", "content": thought, "tool_calls": calls})
-        messages.append({"role": "tool", "tool_call_id": key, "name": tool, "content": said})
-        known.add((tool, *arguments.values()))
+        messages.append({"role": "tool", "tool_call_id": key, "name": tool, "content": output})
+        past_calls.add((tool, *arguments.values()))
 
     def look_up(error: Diagnostic, files: Mapping[str, str]) -> None:
         """Make the search or open the page that an error suggests; at most one call, and none that
@@ -107,28 +108,28 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
             search(f"I search for `{name[1]}` in the crate.", name[1], files)
         else:
             for item in dict.fromkeys(_TYPE.findall(" ".join(_QUOTED.findall(error.message)))):
-                page = documentation(grader, task.dependencies, item)
-                if page and ("cargo_doc", item) not in known:
+                page = render_documentation(grader, task.dependencies, item)
+                if page and ("cargo_doc", item) not in past_calls:
                     thought = f"I read the documentation of `{item}`."
-                    call(thought, "cargo_doc", _cut(page), item=item)
+                    call(thought, "cargo_doc", _clean_text(page), item=item)
                     return
 
     def search_crates(thought: str, query: str) -> None:
-        if ("search_crates_io", query) not in known:
-            call(thought, "search_crates_io", crate_search(query, grader), query=query)
+        if ("search_crates_io", query) not in past_calls:
+            call(thought, "search_crates_io", render_crate_matches(query, grader), query=query)
 
     def search(thought: str, pattern: str, files: Mapping[str, str]) -> None:
-        if ("repo_search", pattern) not in known:
-            call(thought, "repo_search", _matches(pattern, files), pattern=pattern)
+        if ("repo_search", pattern) not in past_calls:
+            call(thought, "repo_search", _find_lines(pattern, files), pattern=pattern)
 
     before: Step | None = None
     for step in trajectory.steps:
         files = {**task.files, entry: step.code}
         if before is not None:
-            patch, done = _patch(entry, before.code, step.code)
+            patch, done = _build_patch(entry, before.code, step.code)
             call(step.thought, "apply_patch", done, patch=patch)
         result = step.result
-        call("I run the tests." if before else PLAN, "run_tests", _tests(result))
+        call("I run the tests." if before else PLAN, "run_tests", _render_tests(result))
         if before is None:
             for crate in task.dependencies:
                 search_crates(f"I look up the version of `{crate}` that is here.", crate)
@@ -136,73 +137,79 @@ def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
                 thought = "I search for what the crate's files declare."
                 search(thought, _DECLARATIONS, task.files)
         if result.tests is None:
-            remarks = _remarks(result, Stage.CHECK)
+            remarks = _render_remarks(result, Stage.CHECK)
             call("It does not compile. I read the errors.", "read_error", remarks)
-            errors = (one for one in result.diagnostics if one.severity is Severity.ERROR)
+            errors = (
+                diagnostic
+                for diagnostic in result.diagnostics
+                if diagnostic.severity is Severity.ERROR
+            )
             if error := next(errors, None):
                 look_up(error, files)
         elif result.passed:
-            remarks = _remarks(result, Stage.CLIPPY)
+            remarks = _render_remarks(result, Stage.CLIPPY)
             call("All tests pass. I run clippy.", "run_command", remarks, command=CLIPPY)
         if before is None:
-            call("I read the file.", "read_file", _whole(step.code), path=entry)
+            call("I read the file.", "read_file", _ensure_newline(step.code), path=entry)
         before = step
     messages.append({"role": "assistant", "content": trajectory.answer})
     return {"id": trajectory.id, "messages": messages, "tools": TOOLS}
 
 
-def crate_search(query: str, grader: RustGrader) -> str:
-    """The reply of `search_crates_io`: crates that the grader has for tasks, with their
+def render_crate_matches(query: str, grader: RustGrader) -> str:
+    """Return the reply of `search_crates_io`: crates that the grader has for tasks, with their
     versions."""
-    wanted = query.replace("_", "-").lower()
+    needle = query.replace("_", "-").lower()
     crates = grader.config.crates.list
     offered = [f"{crate.name} = {crate.version.removeprefix('=')}" for crate in crates]
-    found = [line for line in offered if wanted in line.replace("_", "-").lower()]
-    where = "There is no registry here."
-    if found:
-        return "\n".join([f"{where} Crates of this machine that match `{query}`:", *found])
-    none = f"{where} No crate of this machine matches `{query}`. All that it has:"
+    matches = [line for line in offered if needle in line.replace("_", "-").lower()]
+    notice = "There is no registry here."
+    if matches:
+        return "\n".join([f"{notice} Crates of this machine that match `{query}`:", *matches])
+    none = f"{notice} No crate of this machine matches `{query}`. All that it has:"
     return "\n".join([none, *(offered or ["none"])])
 
 
-def _matches(pattern: str, files: Mapping[str, str]) -> str:
+def _find_lines(pattern: str, files: Mapping[str, str]) -> str:
     """Return each line that matches, as `path:line: text`."""
-    found = []
+    matches = []
     for path, text in sorted(files.items()):
         for number, line in enumerate(text.splitlines(), start=1):
             if re.search(pattern, line):
-                found.append(f"{path}:{number}: {line}")
-    return _cut("\n".join(found) or "no line matches")
+                matches.append(f"{path}:{number}: {line}")
+    return _clean_text("\n".join(matches) or "no line matches")
 
 
-def _cut(text: str) -> str:
+def _clean_text(text: str) -> str:
     text = SPECIAL.sub("<...>", text)
     return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n..."
 
 
-def _tests(result: Graded) -> str:
-    """How far the code came, and the public tests that fail."""
-    of_tests = tuple(one for one in result.diagnostics if one.stage is Stage.TESTS)
+def _render_tests(result: Graded) -> str:
+    """Return how far the code came, and the public tests that fail."""
+    of_tests = tuple(
+        diagnostic for diagnostic in result.diagnostics if diagnostic.stage is Stage.TESTS
+    )
     return reply(result.model_copy(update={"diagnostics": of_tests}))
 
 
-def _remarks(result: Graded, stage: Stage) -> str:
-    """The remarks of the compiler or of clippy alone."""
-    of_stage = tuple(one for one in result.diagnostics if one.stage is stage)
+def _render_remarks(result: Graded, stage: Stage) -> str:
+    """Return the remarks of the compiler or of clippy alone."""
+    of_stage = tuple(diagnostic for diagnostic in result.diagnostics if diagnostic.stage is stage)
     return (
         reply(result.model_copy(update={"diagnostics": of_stage})).partition("\n")[2]
         or "no warnings"
     )
 
 
-def _patch(path: str, old: str, new: str) -> tuple[str, str]:
-    """The change as a unified diff, and what `apply_patch` replies."""
-    before, after = (_whole(code).splitlines(keepends=True) for code in (old, new))
+def _build_patch(path: str, old: str, new: str) -> tuple[str, str]:
+    """Return the change as a unified diff, and what `apply_patch` replies."""
+    before, after = (_ensure_newline(code).splitlines(keepends=True) for code in (old, new))
     diff = list(difflib.unified_diff(before, after, fromfile=f"a/{path}", tofile=f"b/{path}"))
     added = sum(line.startswith("+") for line in diff[2:])
     taken = sum(line.startswith("-") for line in diff[2:])
     return "".join(diff), f"{path}: {taken} lines taken away, {added} added"
 
 
-def _whole(code: str) -> str:
+def _ensure_newline(code: str) -> str:
     return code if code.endswith("\n") else f"{code}\n"

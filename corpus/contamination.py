@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from corpus.problems import group, judged_by, text, traits
-from corpus.repair_prompt import quoted
-from corpus.similarity import code_tokens, ngrams, plain, words
+from corpus.problems import get_group, iter_traits, render_column, render_tests
+from corpus.repair_prompt import extract_quotes
+from corpus.similarity import build_ngrams, join_words, split_code, split_words
 from gradus.row_reader import Row
 
 PROMPT_WORDS, CODE_TOKENS = 13, 50
@@ -35,39 +35,39 @@ class EvalIndex:
         self._rows: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
         """Trait -> evaluation problem -> its first row with the trait."""
         for row in rows:
-            problem = judged_by(row.values) or group(row.values)
-            for trait in _traits(row.values):
+            problem = render_tests(row.values) or get_group(row.values)
+            for trait in _iter_traits(row.values):
                 self._rows[trait].setdefault(problem, row)
 
-    def leaks(self, values: Mapping[str, Any]) -> list[str]:
+    def find_leaks(self, values: Mapping[str, Any]) -> list[str]:
         """Return every reason not to train on this row, one for each kind and evaluation row, with
         its place."""
-        found: dict[tuple[str, str], str] = {}
-        for what, content in sorted(_traits(values)):
-            sharing = self._rows.get((what, content), {})
-            is_wording = what in (WORDS, TOKENS) and len(sharing) >= COMMON
+        reasons: dict[tuple[str, str], str] = {}
+        for kind, content in sorted(_iter_traits(values)):
+            sharing = self._rows.get((kind, content), {})
+            is_wording = kind in (WORDS, TOKENS) and len(sharing) >= COMMON
             if sharing and not is_wording:
                 row = next(iter(sharing.values()))
-                shown = "" if what in ("prompt", "tests", "solution") else f": {content[:200]}"
-                found.setdefault((what, row.where), f"the same {what}{shown}, at {row.where}")
-        return list(found.values())
+                shown = "" if kind in ("prompt", "tests", "solution") else f": {content[:200]}"
+                reasons.setdefault((kind, row.where), f"the same {kind}{shown}, at {row.where}")
+        return list(reasons.values())
 
 
-def _traits(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _iter_traits(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what a training row must not share with an evaluation row: kind and content."""
-    for column, what in (("id", "id or group"), ("group", "id or group"), ("title", "title")):
-        name = plain(text(values, column))
+    for column, kind in (("id", "id or group"), ("group", "id or group"), ("title", "title")):
+        name = join_words(render_column(values, column))
         if name:
-            yield what, name
-    for what, content in traits(values):
-        if what != "group":
-            yield what, content
-    prompts = quoted(text(values, "prompt"), text(values, "message"))
-    for part in (*prompts, text(values, "text")):
-        tokens = words(part)
+            yield kind, name
+    for kind, content in iter_traits(values):
+        if kind != "group":
+            yield kind, content
+    prompts = extract_quotes(render_column(values, "prompt"), render_column(values, "message"))
+    for part in (*prompts, render_column(values, "text")):
+        tokens = split_words(part)
         if len(tokens) >= FEWEST_WORDS:
-            yield from ((WORDS, ngram) for ngram in ngrams(tokens, PROMPT_WORDS))
-    for code in (judged_by(values), *(text(values, column) for column in _CODE)):
-        tokens = code_tokens(code)
+            yield from ((WORDS, ngram) for ngram in build_ngrams(tokens, PROMPT_WORDS))
+    for code in (render_tests(values), *(render_column(values, column) for column in _CODE)):
+        tokens = split_code(code)
         if len(tokens) >= CODE_TOKENS:
-            yield from ((TOKENS, ngram) for ngram in ngrams(tokens, CODE_TOKENS))
+            yield from ((TOKENS, ngram) for ngram in build_ngrams(tokens, CODE_TOKENS))

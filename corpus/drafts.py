@@ -1,4 +1,4 @@
-"""Rows of tasks made from foreign rows, or why none could be made. Judges nothing."""
+"""Rows of tasks made from foreign rows, or why none could be made."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Unusable(Exception):
     """This record cannot become a task; the message says why."""
 
 
-def drafts(
+def build_drafts(
     rows: Iterable[Row],
-    name_of: Callable[[Mapping[str, Any]], str],
+    get_id: Callable[[Mapping[str, Any]], str],
     make: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> Iterator[Row]:
     """Yield the row of a task for each foreign row, in order, with the problem where none can be
-    made of it. `name_of` and `make` raise Unusable."""
+    made of it. `get_id` and `make` raise Unusable."""
     for row in rows:
         named: dict[str, Any] = {}
         try:
             if row.problem is not None:
                 raise Unusable(row.problem)
-            named = {"id": name_of(row.values)}
+            named = {"id": get_id(row.values)}
             described = {
                 column: row.values[column]
                 for column in KEPT
@@ -41,15 +41,16 @@ def drafts(
             yield Row(row.where, named, str(problem))
 
 
-def text_of(values: Mapping[str, Any], *names: str) -> str:
-    """The first of these columns that holds text. Raises Unusable, naming them, when none does."""
-    found = optional_text(values, *names)
-    if found is None:
+def require_text(values: Mapping[str, Any], *names: str) -> str:
+    """Return the first of these columns that holds text. Raises Unusable, naming them, when none
+    does."""
+    text = get_text(values, *names)
+    if text is None:
         raise Unusable(f"{' or '.join(names)}: is missing or empty")
-    return found
+    return text
 
 
-def optional_text(values: Mapping[str, Any], *names: str) -> str | None:
+def get_text(values: Mapping[str, Any], *names: str) -> str | None:
     for name in names:
         value = values.get(name)
         if isinstance(value, str) and value.strip():
@@ -59,22 +60,22 @@ def optional_text(values: Mapping[str, Any], *names: str) -> str | None:
     return None
 
 
-def id_of(text: Any) -> str:
-    """An id of what a source calls its record: letters, digits, `.`, `_`, `-`. Raises Unusable when
-    nothing is left."""
+def build_id(text: Any) -> str:
+    """Return an id of what a source calls its record: letters, digits, `.`, `_`, `-`. Raises
+    Unusable when nothing is left."""
     if not isinstance(text, str | int) or isinstance(text, bool):
         raise Unusable("id: is missing")
-    made = re.sub(r"[^A-Za-z0-9._]+", "-", str(text)).strip("-.")[:MAX_ID_CHARS]
-    if not made:
+    identifier = re.sub(r"[^A-Za-z0-9._]+", "-", str(text)).strip("-.")[:MAX_ID_CHARS]
+    if not identifier:
         raise Unusable("id: is missing or empty")
-    return made
+    return identifier
 
 
-def group_of(name: str) -> str | None:
+def parse_group(name: str) -> str | None:
     """Return the problem that a benchmark's name stands for in every language: `humaneval/0` of
     `HumanEval_0_f` and of `Rust/0`, `mbpp/3` of `mbpp_3_g`."""
-    found = re.match(r"(?i)(humaneval|mbpp)_(\d+)_", name)
+    match = re.match(r"(?i)(humaneval|mbpp)_(\d+)_", name)
     numbered = re.fullmatch(r"\w+/(\d+)", name)
-    if found:
-        return f"{found[1].lower()}/{int(found[2])}"
+    if match:
+        return f"{match[1].lower()}/{int(match[2])}"
     return f"humaneval/{int(numbered[1])}" if numbered else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corpus.problems import group, text, traits
-from corpus.similarity import NGRAM_LENGTH, similar_pairs
+from corpus.problems import get_group, iter_traits, render_column
+from corpus.similarity import NGRAM_LENGTH, find_similar_pairs
 from corpus.task_rows import Finding
 from gradus.row_reader import Row
 
@@ -17,29 +17,29 @@ from gradus.row_reader import Row
 def find_duplicates(rows: Sequence[Row]) -> list[Finding]:
     """Return every row that duplicates an earlier one, in order, with the place of the row that
     stays."""
-    found: dict[int, Finding] = {}
-    seen: dict[tuple[str, str], Row] = {}
+    findings: dict[int, Finding] = {}
+    first_rows: dict[tuple[str, str], Row] = {}
     for at, row in enumerate(rows):
-        own = [trait for trait in traits(row.values) if trait[0] in ("prompt", "tests")]
-        for trait in own:
-            first = seen.get(trait)
+        row_traits = [trait for trait in iter_traits(row.values) if trait[0] in ("prompt", "tests")]
+        for trait in row_traits:
+            first = first_rows.get(trait)
             if first is not None and (trait[0] == "prompt" or not _are_variants(row, first)):
-                found[at] = Finding(row, [f"the same {trait[0]}, at {first.where}"])
+                findings[at] = Finding(row, [f"the same {trait[0]}, at {first.where}"])
                 break
         else:
-            for trait in own:
-                seen.setdefault(trait, row)
-    left = [at for at in range(len(rows)) if at not in found]
-    prompts = [text(rows[at].values, "prompt") for at in left]
-    for earlier, later, share in similar_pairs(prompts):
-        first = rows[left[earlier]]
-        at = left[later]
-        is_known = at in found or left[earlier] in found
+            for trait in row_traits:
+                first_rows.setdefault(trait, row)
+    remaining = [at for at in range(len(rows)) if at not in findings]
+    prompts = [render_column(rows[at].values, "prompt") for at in remaining]
+    for earlier, later, share in find_similar_pairs(prompts):
+        first = rows[remaining[earlier]]
+        at = remaining[later]
+        is_known = at in findings or remaining[earlier] in findings
         if not is_known and not _are_variants(rows[at], first):
             reason = f"{share:.0%} of the runs of {NGRAM_LENGTH} words of the prompt"
-            found[at] = Finding(rows[at], [f"{reason}, at {first.where}"])
-    return [found[at] for at in sorted(found)]
+            findings[at] = Finding(rows[at], [f"{reason}, at {first.where}"])
+    return [findings[at] for at in sorted(findings)]
 
 
-def _are_variants(one: Row, other: Row) -> bool:
-    return bool(group(one.values)) and group(one.values) == group(other.values)
+def _are_variants(row: Row, other: Row) -> bool:
+    return bool(get_group(row.values)) and get_group(row.values) == get_group(other.values)

@@ -19,7 +19,7 @@ MAX_FILE_MB = 2048
 """A larger file of rows is refused: it is read as a whole."""
 
 
-def rows_of(path: str | Path) -> list[Row]:
+def load_rows(path: str | Path) -> list[Row]:
     """Return all rows of a file, those that cannot be read with their problem. Raises Misuse naming
     the file."""
     file = Path(path)
@@ -31,14 +31,14 @@ def rows_of(path: str | Path) -> list[Row]:
     return rows
 
 
-def checked_rows(path: str | Path) -> list[Row]:
+def load_valid_rows(path: str | Path) -> list[Row]:
     """Return all rows. Raises Misuse with file and line of the first that cannot be read."""
-    return [row.checked() for row in rows_of(path)]
+    return [row.require_valid() for row in load_rows(path)]
 
 
-def sibling_path(path: Path, what: str) -> Path:
+def build_sibling_path(path: Path, suffix: str) -> Path:
     """Return `tasks.rejected.jsonl` for `tasks.jsonl` and `rejected`."""
-    return path.with_name(f"{path.name.removesuffix('.jsonl')}.{what}.jsonl")
+    return path.with_name(f"{path.name.removesuffix('.jsonl')}.{suffix}.jsonl")
 
 
 def refuse_existing(

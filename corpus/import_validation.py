@@ -21,7 +21,7 @@ DROPPED = "had a reference answer that does not pass, which is left out"
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
 
 
-def decide(
+def check_rows(
     rows: Sequence[Row],
     name: GraderName,
     grader: Grader | None,
@@ -38,7 +38,7 @@ def decide(
         yield finding
 
 
-def decide_without_failing(
+def recheck_failing(
     findings: Sequence[Finding],
     name: GraderName,
     grader: Grader,
@@ -48,13 +48,13 @@ def decide_without_failing(
 ) -> Iterator[Finding]:
     """Yield the findings, with a new one for each row whose reference answer does not pass: it
     counts as absent, and as the stub of a task without one."""
-    failing = ["\n".join(one.problems).startswith(ANSWER) for one in findings]
+    failing = ["\n".join(earlier.problems).startswith(ANSWER) for earlier in findings]
     rows = []
     for finding in compress(findings, failing):
         values = finding.row.values
-        given = {"stub": values["solution"], **values, "solution": None}
-        rows.append(replace(finding.row, values=given))
-    again = decide(rows, name, grader, slots, full_marks=full_marks)
+        new_values = {"stub": values["solution"], **values, "solution": None}
+        rows.append(replace(finding.row, values=new_values))
+    again = check_rows(rows, name, grader, slots, full_marks=full_marks)
     for finding, is_failing in zip(findings, failing, strict=True):
         if is_failing:
             finding = next(again)
@@ -62,13 +62,13 @@ def decide_without_failing(
         yield finding
 
 
-def decide_examples(rows: Iterable[Row]) -> Iterator[Finding]:
+def check_examples(rows: Iterable[Row]) -> Iterator[Finding]:
     """Yield one finding per worked example, which has no tests: an empty one is rejected, and one
     that repeats an earlier one."""
-    seen: dict[tuple[str, str], str] = {}
+    first_places: dict[tuple[str, str], str] = {}
     for row in rows:
         if row.problem is not None:
             yield Finding(row, [row.problem])
             continue
-        first = seen.setdefault((row.values["prompt"], row.values["completion"]), row.where)
+        first = first_places.setdefault((row.values["prompt"], row.values["completion"]), row.where)
         yield Finding(row, [] if first == row.where else [f"the same as at {first}"])

@@ -20,40 +20,45 @@ class Edit:
     text: str
     """What stands there instead."""
 
-    def applied(self, source: str) -> str:
+    def apply(self, source: str) -> str:
         return source[: self.start] + self.text + source[self.end :]
 
-    def line(self, source: str) -> int:
+    def get_line_number(self, source: str) -> int:
         """1-based."""
         return source.count("\n", 0, self.start) + 1
 
 
-def chosen(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[Edit]:
-    """Up to `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the same
-    text.
+def select_edits(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[Edit]:
+    """Return up to `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the
+    same text.
 
     The same edits and seed give the same choice, in whatever order the edits came.
     """
     draw = random.Random(seed)
     by_kind: dict[str, list[Edit]] = defaultdict(list)
-    for edit in sorted(edits, key=lambda one: (one.kind, one.start, one.end, one.text)):
+    for edit in sorted(
+        edits,
+        key=lambda candidate: (candidate.kind, candidate.start, candidate.end, candidate.text),
+    ):
         by_kind[edit.kind].append(edit)
     kinds = list(by_kind)
     draw.shuffle(kinds)
     for kind in kinds:
         draw.shuffle(by_kind[kind])
     turns = zip_longest(*(by_kind[kind] for kind in kinds))
-    return _distinct(source, (edit for turn in turns for edit in turn if edit is not None), number)
+    return _select_distinct(
+        source, (edit for turn in turns for edit in turn if edit is not None), number
+    )
 
 
-def _distinct(source: str, edits: Iterable[Edit], number: int) -> list[Edit]:
-    seen = {" ".join(source.split())}
-    found: list[Edit] = []
+def _select_distinct(source: str, edits: Iterable[Edit], number: int) -> list[Edit]:
+    texts = {" ".join(source.split())}
+    distinct: list[Edit] = []
     for edit in edits:
-        if len(found) == number:
+        if len(distinct) == number:
             break
-        plain = " ".join(edit.applied(source).split())
-        if plain and plain not in seen:
-            seen.add(plain)
-            found.append(edit)
-    return found
+        plain = " ".join(edit.apply(source).split())
+        if plain and plain not in texts:
+            texts.add(plain)
+            distinct.append(edit)
+    return distinct

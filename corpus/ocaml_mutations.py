@@ -1,5 +1,4 @@
-"""Where OCaml code can be broken: runs `ocaml/mutations.ml` on it by OCaml's toplevel, in a box.
-Judges nothing."""
+"""Where OCaml code can be broken: runs `ocaml/mutations.ml` on it by OCaml's toplevel, in a box."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ class OcamlMutations:
         script = f"module Wire = struct\n{_WIRE.read_text()}\nend\n{_MUTATIONS.read_text()}"
         self._script = script.encode()
 
-    def edits(self, source: str, edition: str = "") -> list[Edit]:
-        """Every edit of `source`; none when it does not parse. Raises Fault when the program says
-        nothing."""
+    def find_edits(self, source: str, edition: str = "") -> list[Edit]:
+        """Return every edit of `source`; none when it does not parse. Raises Fault when the program
+        says nothing."""
         data = source.encode()
         toplevel = str(Path(self._toolchain.ocamlc).with_name("ocaml"))
         command = Command(
@@ -47,14 +46,14 @@ class OcamlMutations:
         try:
             reply = json.loads(outcome.report)
         except ValueError:
-            said = outcome.stderr.decode(errors="replace").strip()[-500:]
+            message = outcome.stderr.decode(errors="replace").strip()[-500:]
             raise InternalFault(
-                f"the program that breaks OCaml code said nothing: {outcome.exit_reason}: {said}"
+                f"the program that breaks OCaml code said nothing: {outcome.exit_reason}: {message}"
             ) from None
-        return [_edit(one, data) for one in reply] if isinstance(reply, list) else []
+        return [_parse_edit(record, data) for record in reply] if isinstance(reply, list) else []
 
 
-def _edit(said: dict[str, Any], data: bytes) -> Edit:
+def _parse_edit(record: dict[str, Any], data: bytes) -> Edit:
     """The program counts bytes, and texts are cut by characters."""
-    start, end = (len(data[: said[name]].decode(errors="replace")) for name in ("start", "end"))
-    return Edit(said["kind"], start, end, said["text"])
+    start, end = (len(data[: record[name]].decode(errors="replace")) for name in ("start", "end"))
+    return Edit(record["kind"], start, end, record["text"])

@@ -14,7 +14,7 @@ _VALUE = re.compile(r"(?:val|external) (?:\( (\S+) \)|([a-z_][\w']*))")
 _MODULE = re.compile(r"module (\w+)")
 
 
-def derived_signature(grader: OcamlGrader, solution: str, tests: str) -> str:
+def derive_signature(grader: OcamlGrader, solution: str, tests: str) -> str:
     """Types, exceptions and modules of the solution, and the values that the tests name, as in an
     `.mli`.
 
@@ -30,23 +30,23 @@ def derived_signature(grader: OcamlGrader, solution: str, tests: str) -> str:
     )
     outcome = grader.sandbox.run(command)
     if outcome.exit_code != 0:
-        said = outcome.stderr.decode(errors="replace").replace("/box/", "").strip()
-        raise Unusable(f"solution: does not compile by itself: {said[:300]}")
+        message = outcome.stderr.decode(errors="replace").replace("/box/", "").strip()
+        raise Unusable(f"solution: does not compile by itself: {message[:300]}")
     named = set(re.findall(r"[\w']+|[!$%&*+\-./:<=>?@^|~]+", tests))
     items = re.split(r"\n(?=\S)", outcome.stdout.decode(errors="replace").strip())
-    kept = []
+    declarations = []
     is_used = False
     for item in items:
         value = _VALUE.match(item)
         module = _MODULE.match(item)
         if value is None or (value[1] or value[2]) in named:
-            kept.append(item)
+            declarations.append(item)
             is_used = is_used or value is not None or (module is not None and module[1] in named)
     if not is_used:
         raise Unusable("tests: name no value and no module that the solution defines")
-    if "'_weak" in "\n".join(kept):
+    if "'_weak" in "\n".join(declarations):
         raise Unusable(
             "solution: a value has a type that is not settled (`'_weak1`), which no signature can"
             " have"
         )
-    return "\n".join(kept) + "\n"
+    return "\n".join(declarations) + "\n"

@@ -26,28 +26,29 @@ class Beginning:
     def stub(self) -> str:
         return f'{self.text} failwith "not implemented"\n'
 
-    def completed(self, body: str) -> str:
-        """The whole definition; `body` may be one already."""
+    def build_definition(self, body: str) -> str:
+        """Return the whole definition; `body` may be one already."""
         if re.search(_WRITTEN_WHOLE.format(re.escape(self.name)), body, re.MULTILINE):
             return body.strip("\n") + "\n"
         return f"{self.text}\n{body.strip(chr(10))}\n"
 
 
-def last_beginning(prompt: str) -> Beginning:
-    """The definition that a prompt ends in the middle of. Raises Unusable when it ends in none."""
-    found = list(_DEFINES.finditer(prompt))
-    if not found or not prompt.rstrip().endswith("="):
+def parse_last_beginning(prompt: str) -> Beginning:
+    """Return the definition that a prompt ends in the middle of. Raises Unusable when it ends in
+    none."""
+    matches = list(_DEFINES.finditer(prompt))
+    if not matches or not prompt.rstrip().endswith("="):
         raise Unusable(
             "prompt: does not end in the beginning of a definition, `let f (x : int) : int =`"
         )
-    match = found[-1]
+    match = matches[-1]
     text = prompt[match.start() :].strip()
-    types = _types(prompt[match.end() :].rstrip().removesuffix("="))
+    types = _parse_types(prompt[match.end() :].rstrip().removesuffix("="))
     signature = f"val {match[1]} : {' -> '.join(types)}\n" if types else None
     return Beginning(match[1], re.sub(r"^and\b", "let rec", text), signature)
 
 
-def with_tests_run(tests: str) -> str:
+def make_assertions_run(tests: str) -> str:
     """MultiPL-E gives its assertions a name, `let assertions = ...; ()`: run for what they do, they
     are tests."""
     return re.sub(
@@ -55,24 +56,24 @@ def with_tests_run(tests: str) -> str:
     )
 
 
-def _types(parameters: str) -> list[str] | None:
-    """The types of the parameters and of the result; None when one is not written down."""
-    found: list[str] = []
-    rest = parameters.strip()
-    while rest and not rest.startswith(":"):
-        if not rest.startswith("("):
+def _parse_types(parameters: str) -> list[str] | None:
+    """Return the types of the parameters and of the result; None when one is not written down."""
+    types: list[str] = []
+    remainder = parameters.strip()
+    while remainder and not remainder.startswith(":"):
+        if not remainder.startswith("("):
             return None
-        closing = _closing(rest)
-        name, colon, type_ = rest[1:closing].partition(":")
+        closing = _find_closing(remainder)
+        name, colon, type_ = remainder[1:closing].partition(":")
         if not colon or not _NAME.fullmatch(name.strip()):
             return None
         argument = type_.strip()
-        found.append(f"({argument})" if "->" in argument else argument)
-        rest = rest[closing + 1 :].strip()
-    return [*found, rest[1:].strip()] if rest and found else None
+        types.append(f"({argument})" if "->" in argument else argument)
+        remainder = remainder[closing + 1 :].strip()
+    return [*types, remainder[1:].strip()] if remainder and types else None
 
 
-def _closing(text: str) -> int:
+def _find_closing(text: str) -> int:
     depth = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from corpus.drafts import Unusable
-from corpus.task_rows import Finding, submission_of, task_of, with_task
+from corpus.task_rows import Finding, build_submission, extract_task, replace_task
 from gradus.contract import Faulted, Graded, GraderName
 from gradus.row_reader import Row
 from services.graders.base import Grader
@@ -29,7 +29,7 @@ _RUST_HEADER = re.compile(r"(?:\s|use [^;]*;|//[^\n]*\n)*")
 class _Cut:
     public: tuple[str, ...]
     hidden: str
-    left: int
+    hidden_count: int
     """Tests in `hidden`."""
 
 
@@ -38,41 +38,42 @@ def publish(
     name: GraderName,
     grader: Grader,
     share: float,
-    most: int,
+    max_public: int,
     seed: int,
     slots: int | None = None,
 ) -> Iterator[Finding]:
-    """Yield the row with its public tests for each row, in order. `most`: public tests of a row."""
-    cuts = [_cut(row, name, share, most, seed) for row in rows]
-    asked = []
+    """Yield the row with its public tests for each row, in order. `max_public`: public tests of a
+    row."""
+    cuts = [_split_tests(row, name, share, max_public, seed) for row in rows]
+    submissions = []
     for row, cut in zip(rows, cuts, strict=True):
         if isinstance(cut, _Cut):
-            task = task_of(row.values, name)
+            task = extract_task(row.values, name)
             solution = str(row.values["solution"])
             for tests in (cut.hidden, *cut.public):
-                asked.append(submission_of(name, solution, {**task, "tests": tests}))
-    results = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
+                submissions.append(build_submission(name, solution, {**task, "tests": tests}))
+    results = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
     for row, cut in zip(rows, cuts, strict=True):
         if isinstance(cut, str):
             yield Finding(row, [cut])
             continue
-        totals = [cut.left, *(1 for _ in cut.public)]
-        proven = [_proves(next(results), total) for total in totals]
+        totals = [cut.hidden_count, *(1 for _ in cut.public)]
+        proven = [_is_proof(next(results), total) for total in totals]
         if all(proven):
             changes = {"tests": cut.hidden, "public_tests": [*cut.public]}
-            yield Finding(with_task(row, changes))
+            yield Finding(replace_task(row, changes))
         else:
-            why = "the reference answer does not pass its tests after the cut"
-            yield Finding(row, [why])
+            reason = "the reference answer does not pass its tests after the cut"
+            yield Finding(row, [reason])
 
 
-def ocaml_tests(tests: str) -> list[str]:
+def split_ocaml_tests(tests: str) -> list[str]:
     """Return each `assert` of plain tests, as a test of its own. Raises Unusable for tests
     that define or share anything."""
-    starts = [found.start() for found in _OCAML_ITEM.finditer(tests)]
+    starts = [assertions.start() for assertions in _OCAML_ITEM.finditer(tests)]
     if not starts or tests[: starts[0]].strip():
         raise Unusable("tests: are not a list of `let () = assert (...)`")
-    found = []
+    assertions = []
     for start, end in zip(starts, [*starts[1:], len(tests)], strict=True):
         body = _OCAML_ITEM.sub("", tests[start:end], count=1).strip().removesuffix(";;").strip()
         for piece in _OCAML_NEXT.split(body):
@@ -82,11 +83,11 @@ def ocaml_tests(tests: str) -> list[str]:
                 or piece.count("(") != piece.count(")")
             ):
                 raise Unusable("tests: hold more than `assert`s, so they cannot be cut")
-            found.append(f"let () = {piece.strip().removesuffix(';')}")
-    return found
+            assertions.append(f"let () = {piece.strip().removesuffix(';')}")
+    return assertions
 
 
-def rust_tests(tests: str) -> list[str]:
+def split_rust_tests(tests: str) -> list[str]:
     """Return each `#[test]` function behind the imports of the file. Raises Unusable for
     files with other items."""
     items = list(_RUST_ITEM.finditer(tests))
@@ -100,14 +101,16 @@ def rust_tests(tests: str) -> list[str]:
 
 
 SINGLE_TESTS: Mapping[GraderName, Callable[[str], list[str]]] = {
-    "ocaml": ocaml_tests,
-    "rust": rust_tests,
+    "ocaml": split_ocaml_tests,
+    "rust": split_rust_tests,
 }
 
 
-def _cut(row: Row, name: GraderName, share: float, most: int, seed: int) -> _Cut | str:
+def _split_tests(
+    row: Row, name: GraderName, share: float, max_public: int, seed: int
+) -> _Cut | str:
     """Return the parts of the row's tests, or why there are none."""
-    task = task_of(row.values, name)
+    task = extract_task(row.values, name)
     tests = task.get("tests")
     solution = row.values.get("solution")
     if task.get("public_tests"):
@@ -118,22 +121,22 @@ def _cut(row: Row, name: GraderName, share: float, most: int, seed: int) -> _Cut
         single = list(dict.fromkeys(SINGLE_TESTS[name](tests)))
     except Unusable as unusable:
         return str(unusable)
-    number = min(most, max(1, round(share * len(single))), len(single) // 2)
+    number = min(max_public, max(1, round(share * len(single))), len(single) // 2)
     if not number:
         return "has a single test, which stays hidden"
     drawn = set(random.Random(f"{seed}:{row.values.get('id')}").sample(range(len(single)), number))
     hidden = [test for n, test in enumerate(single) if n not in drawn]
-    return _Cut(tuple(single[n] for n in sorted(drawn)), _joined(name, hidden), len(hidden))
+    return _Cut(tuple(single[n] for n in sorted(drawn)), _join_tests(name, hidden), len(hidden))
 
 
-def _joined(name: GraderName, tests: Sequence[str]) -> str:
+def _join_tests(name: GraderName, tests: Sequence[str]) -> str:
     if name == "rust":  # the imports once
         header = tests[0][: tests[0].index("#[test]")]
         return header + "\n".join(test.removeprefix(header) for test in tests)
     return "\n".join(tests) + "\n"
 
 
-def _proves(result: Graded | Faulted, total: int) -> bool:
+def _is_proof(result: Graded | Faulted, total: int) -> bool:
     return (
         isinstance(result, Graded)
         and result.passed

@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpus.mutation import Edit, chosen
+from corpus.mutation import Edit, select_edits
 from corpus.ocaml_mutations import OcamlMutations
-from corpus.repair_prompt import repair_prompt
+from corpus.repair_prompt import render_repair_prompt
 from corpus.rust_mutations import RustMutations
-from corpus.task_rows import submission_of, task_of
+from corpus.task_rows import build_submission, extract_task
 from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.errors import Fault
 from gradus.feedback import render_verdict
@@ -52,7 +52,7 @@ class MutationResult:
     """Why nothing was tried, or what went wrong meanwhile."""
 
 
-def mutations_for(grader: Grader) -> Mutations:
+def create_mutations(grader: Grader) -> Mutations:
     """Return what breaks answers of this grader's tasks."""
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
@@ -79,21 +79,21 @@ def break_tasks(
         mutants: list[_Mutant] = []
         for row, result in zip(batch, results, strict=True):
             try:
-                mutants += _mutants(row, name, mutations, result, tries, seed, lints)
+                mutants += _build_mutants(row, name, mutations, result, tries, seed, lints)
             except ValidationError as error:
                 result.problem = explain(error)
             except Fault as fault:
                 result.problem = fault.message
-        asked = [mutant.submission for mutant in mutants]
-        graded = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
+        submissions = [mutant.submission for mutant in mutants]
+        graded = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
         for mutant, verdict in zip(mutants, graded, strict=True):
-            _sort(mutant, name, verdict, per_task)
+            _record_verdict(mutant, name, verdict, per_task)
         yield from results
 
 
 @dataclass(frozen=True, slots=True)
 class _Mutant:
-    of: MutationResult
+    task_result: MutationResult
     values: Mapping[str, Any]
     """The row that it was made of."""
     edit: Edit | None
@@ -102,7 +102,7 @@ class _Mutant:
     submission: Submission
 
 
-def _mutants(
+def _build_mutants(
     row: Row,
     name: GraderName,
     mutations: Mutations,
@@ -121,45 +121,47 @@ def _mutants(
     elif len(code) > MAX_SOURCE_CHARS:
         result.problem = f"its solution is longer than {MAX_SOURCE_CHARS} characters"
     else:
-        task = task_of(row.values, name)
-        whole = _Mutant(result, row.values, None, code, submission_of(name, code, task))
+        task = extract_task(row.values, name)
+        reference = _Mutant(result, row.values, None, code, build_submission(name, code, task))
         edition = str(task.get("edition", "2021"))
-        edits = mutations.edits(code, edition)
+        edits = mutations.find_edits(code, edition)
         if lints:
-            edits += RustMutations().lints(code, edition)
-        found = [whole]
-        for edit in chosen(code, edits, tries, f"{seed}:{result.id}"):
-            text = edit.applied(code)
-            submission = submission_of(name, text, task)
-            found.append(_Mutant(result, row.values, edit, text, submission))
-        return found
+            edits += RustMutations().find_lints(code, edition)
+        mutants = [reference]
+        for edit in select_edits(code, edits, tries, f"{seed}:{result.id}"):
+            text = edit.apply(code)
+            submission = build_submission(name, text, task)
+            mutants.append(_Mutant(result, row.values, edit, text, submission))
+        return mutants
     return []
 
 
-def _sort(mutant: _Mutant, name: GraderName, verdict: Graded | Faulted, per_task: int) -> None:
-    of, edit = mutant.of, mutant.edit
+def _record_verdict(
+    mutant: _Mutant, name: GraderName, verdict: Graded | Faulted, per_task: int
+) -> None:
+    task_result, edit = mutant.task_result, mutant.edit
     if isinstance(verdict, Faulted):
-        of.problem = of.problem or verdict.fault.message
+        task_result.problem = task_result.problem or verdict.fault.message
     elif edit is None:
         if not verdict.passed:
-            of.problem = f"its solution does not pass: {render_verdict(verdict)}"
-    elif of.problem is None:
-        of.tried += 1
-        stages = {one.stage for one in verdict.diagnostics}
+            task_result.problem = f"its solution does not pass: {render_verdict(verdict)}"
+    elif task_result.problem is None:
+        task_result.tried += 1
+        stages = {diagnostic.stage for diagnostic in verdict.diagnostics}
         is_lint = edit.kind == "lint" and Stage.CLIPPY in stages
         if verdict.passed and not is_lint:
-            of.survivors.append(_survivor(mutant, edit, verdict))
-        elif len(of.repairs) < per_task:
-            of.repairs.append(_repair(mutant, edit, name, verdict))
+            task_result.survivors.append(_build_survivor(mutant, edit, verdict))
+        elif len(task_result.repairs) < per_task:
+            task_result.repairs.append(_build_repair(mutant, edit, name, verdict))
 
 
-def _survivor(mutant: _Mutant, edit: Edit, verdict: Graded) -> dict[str, Any]:
+def _build_survivor(mutant: _Mutant, edit: Edit, verdict: Graded) -> dict[str, Any]:
     source = mutant.values["solution"]
     return {
-        "id": mutant.of.id,
-        "where": mutant.of.where,
+        "id": mutant.task_result.id,
+        "where": mutant.task_result.where,
         "mutation": edit.kind,
-        "line": edit.line(source),
+        "line": edit.get_line_number(source),
         "replaced": source[edit.start : edit.end],
         "with": edit.text,
         "tests": verdict.tests.total if verdict.tests else 0,
@@ -167,18 +169,18 @@ def _survivor(mutant: _Mutant, edit: Edit, verdict: Graded) -> dict[str, Any]:
     }
 
 
-def _repair(mutant: _Mutant, edit: Edit, name: GraderName, verdict: Graded) -> dict[str, Any]:
-    values, of = mutant.values, mutant.of
+def _build_repair(mutant: _Mutant, edit: Edit, name: GraderName, verdict: Graded) -> dict[str, Any]:
+    values, task_result = mutant.values, mutant.task_result
     message = render_verdict(verdict)
     tags = values.get("tags")
     return {
         **values,
-        "id": f"{of.id}~{len(of.repairs) + 1}-{edit.kind.replace(' ', '-')}",
-        "prompt": repair_prompt(str(values.get("prompt", "")), name, mutant.code, message),
+        "id": f"{task_result.id}~{len(task_result.repairs) + 1}-{edit.kind.replace(' ', '-')}",
+        "prompt": render_repair_prompt(str(values.get("prompt", "")), name, mutant.code, message),
         "stub": mutant.code,
         "message": message,
         "kind": "repair",
-        "group": values.get("group") or of.id,
+        "group": values.get("group") or task_result.id,
         "tags": [
             *(tags if isinstance(tags, list) else []),
             f"mutation:{edit.kind}",

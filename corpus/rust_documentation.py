@@ -26,7 +26,9 @@ _HIDDEN = re.compile(r'<summary class="hideme">.*?</summary>|<[^>]+>', re.DOTALL
 
 
 @lru_cache(256)
-def documentation(grader: RustGrader, dependencies: tuple[str, ...], item: str) -> str | None:
+def render_documentation(
+    grader: RustGrader, dependencies: tuple[str, ...], item: str
+) -> str | None:
     """Description, declaration and methods of an item, such as `Vec` or `regex::Captures`.
 
     `item` is a path of the prelude, of the standard library or of one of `dependencies`. None
@@ -40,7 +42,15 @@ def documentation(grader: RustGrader, dependencies: tuple[str, ...], item: str) 
     ]
     toolchain = grader.toolchain
     command = Command(
-        argv=("/usr/bin/sh", "-c", _RUN, "sh", *flags, *grader.crates.flags(dependencies), _SOURCE),
+        argv=(
+            "/usr/bin/sh",
+            "-c",
+            _RUN,
+            "sh",
+            *flags,
+            *grader.crates.build_flags(dependencies),
+            _SOURCE,
+        ),
         limits=_LIMITS,
         files={_SOURCE: f"pub use {item};\n".encode()},
         binds=toolchain.compile_binds,
@@ -49,13 +59,13 @@ def documentation(grader: RustGrader, dependencies: tuple[str, ...], item: str) 
     )
     page = grader.sandbox.run(command).stdout.decode(errors="replace")
     parts = (_DESCRIPTION.search(page), _DECLARATION.search(page))
-    texts = [_text(part[1]) for part in parts if part]
+    texts = [_extract_text(part[1]) for part in parts if part]
     if not texts:
         return None
     return "\n\n".join(
-        [*texts, *(" ".join(_text(method).split()) for method in _METHOD.findall(page))]
+        [*texts, *(" ".join(_extract_text(method).split()) for method in _METHOD.findall(page))]
     )
 
 
-def _text(markup: str) -> str:
+def _extract_text(markup: str) -> str:
     return html.unescape(_HIDDEN.sub("", markup.replace('<div class="where">', "\n"))).strip()

@@ -1,4 +1,4 @@
-"""Edits that break Rust code, found among its tokens. Compiles nothing.
+"""Edits that break Rust code, found among its tokens.
 
 Some edits do not compile and some change nothing: which is which, only the grader tells.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from corpus.mutation import Edit
-from services.graders.rust.lexer import Kind, Token, code, ends_of_groups
+from services.graders.rust.lexer import Kind, Token, code, compute_group_ends
 
 OPERATORS = {
     **{"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<<": ">>", ">>": "<<"},
@@ -33,52 +33,60 @@ _SIGNS = frozenset({*OPERATORS, "->", "=>", "::"})
 class RustMutations:
     """Mutations by the tokens of Rust."""
 
-    def edits(self, source: str, edition: str = "2021") -> list[Edit]:
+    def find_edits(self, source: str, edition: str = "2021") -> list[Edit]:
         """Return every edit of `source`, in no order that matters."""
-        found = _own_tokens(source, edition)
-        makers = (_operators, _constants, _conditions, _omissions, _wrong_names)
-        return [edit for make in makers for edit in make(source, found)]
+        tokens = _extract_tokens(source, edition)
+        makers = (
+            _replace_operators,
+            _replace_constants,
+            _negate_conditions,
+            _drop_words,
+            _replace_names,
+        )
+        return [edit for make in makers for edit in make(source, tokens)]
 
-    def lints(self, source: str, edition: str = "2021") -> list[Edit]:
+    def find_lints(self, source: str, edition: str = "2021") -> list[Edit]:
         """Return edits that change nothing but what clippy says: a needless `mut`, `x = x + y`,
         needless parentheses."""
-        found = _own_tokens(source, edition)
+        tokens = _extract_tokens(source, edition)
         edits = []
-        for at, token in enumerate(found[:-2]):
-            name = found[at + 1]
+        for at, token in enumerate(tokens[:-2]):
+            name = tokens[at + 1]
             is_binding = name.kind is Kind.NAME and name.text not in ("mut", "Some", "Ok", "Err")
-            is_statement = at > 0 and found[at - 1].text in ("{", "}", ";")
+            is_statement = at > 0 and tokens[at - 1].text in ("{", "}", ";")
             if token.text == "let" and is_binding:
-                edits.append(_replaced("lint", name, f"mut {name.text}"))
+                edits.append(_replace_token("lint", name, f"mut {name.text}"))
             elif is_statement and token.kind is Kind.NAME and name.text in ("+=", "-=", "*="):
-                edits.append(_replaced("lint", name, f"= {token.text} {name.text[0]}"))
+                edits.append(_replace_token("lint", name, f"= {token.text} {name.text[0]}"))
         return edits + [
             Edit("lint", start, end, f"({source[start:end]})")
-            for start, end in _condition_spans(found)
+            for start, end in _find_conditions(tokens)
             if source[start] not in "(!"
         ]
 
 
-def _own_tokens(source: str, edition: str) -> list[Token]:
+def _extract_tokens(source: str, edition: str) -> list[Token]:
     """Return the tokens, signs of several characters as one, without attributes and without the
     answer's own tests: breaking those breaks nothing that is judged."""
-    found = code(source, edition)
-    behind = ends_of_groups(found)
+    all_tokens = code(source, edition)
+    ends = compute_group_ends(all_tokens)
     tokens: list[Token] = []
     at = 0
-    while at < len(found):
-        token = found[at]
-        if token.text == "#" and at + 1 < len(found):
-            opening = at + 2 if found[at + 1].text == "!" else at + 1
-            words = [inner.text for inner in found[opening : opening + 5]]
-            at = behind[opening] if opening < len(found) else len(found)
+    while at < len(all_tokens):
+        token = all_tokens[at]
+        if token.text == "#" and at + 1 < len(all_tokens):
+            opening = at + 2 if all_tokens[at + 1].text == "!" else at + 1
+            words = [inner.text for inner in all_tokens[opening : opening + 5]]
+            at = ends[opening] if opening < len(all_tokens) else len(all_tokens)
             if words == ["[", "cfg", "(", "test", ")"]:
-                body = next((n for n in range(at, len(found)) if found[n].text == "{"), None)
-                at = len(found) if body is None else behind[body]
+                body = next(
+                    (n for n in range(at, len(all_tokens)) if all_tokens[n].text == "{"), None
+                )
+                at = len(all_tokens) if body is None else ends[body]
             continue
         last = tokens[-1] if tokens else None
         both = last.text + token.text if last is not None else ""
-        if last is not None and both in _SIGNS and _end(last) == token.start:
+        if last is not None and both in _SIGNS and _get_end(last) == token.start:
             tokens[-1] = Token(Kind.SIGN, both, last.start, last.line)
         else:
             tokens.append(token)
@@ -86,70 +94,70 @@ def _own_tokens(source: str, edition: str) -> list[Token]:
     return tokens
 
 
-def _end(token: Token) -> int:
+def _get_end(token: Token) -> int:
     return token.start + len(token.text)
 
 
-def _replaced(kind: str, token: Token, text: str) -> Edit:
-    return Edit(kind, token.start, _end(token), text)
+def _replace_token(kind: str, token: Token, text: str) -> Edit:
+    return Edit(kind, token.start, _get_end(token), text)
 
 
-def _operators(source: str, found: Sequence[Token]) -> Iterator[Edit]:
-    for before, token, after in zip(found, found[1:], found[2:], strict=False):
+def _replace_operators(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if token.kind is Kind.SIGN and token.text in OPERATORS:
             is_range = token.text in ("..", "..=") and after.text not in (")", "]", "}", ",", "{")
-            is_spaced = source[token.start - 1].isspace() and source[_end(token)].isspace()
+            is_spaced = source[token.start - 1].isspace() and source[_get_end(token)].isspace()
             is_binary = before.text not in ("=", "=>", ",", "(", "{", "return")
             if is_range or (is_spaced and is_binary):
-                yield _replaced("operator", token, OPERATORS[token.text])
+                yield _replace_token("operator", token, OPERATORS[token.text])
 
 
-def _constants(source: str, found: Sequence[Token]) -> Iterator[Edit]:
+def _replace_constants(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
     opposite = {"true": "false", "false": "true"}
-    for token in found:
+    for token in tokens:
         if token.kind is Kind.NUMBER and token.text.isdigit():
             value = int(token.text)
-            yield _replaced("constant", token, str(value + 1))
+            yield _replace_token("constant", token, str(value + 1))
             if value:
-                yield _replaced("constant", token, str(value - 1))
-            yield _replaced("type", token, f"{value}.0")
+                yield _replace_token("constant", token, str(value - 1))
+            yield _replace_token("type", token, f"{value}.0")
         elif token.text in opposite:
-            yield _replaced("constant", token, opposite[token.text])
+            yield _replace_token("constant", token, opposite[token.text])
 
 
-def _conditions(source: str, found: Sequence[Token]) -> Iterator[Edit]:
-    for start, end in _condition_spans(found):
+def _negate_conditions(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
+    for start, end in _find_conditions(tokens):
         yield Edit("condition", start, end, f"!({source[start:end]})")
 
 
-def _condition_spans(found: Sequence[Token]) -> Iterator[tuple[int, int]]:
+def _find_conditions(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
     """Yield start and end of each condition of an `if` or `while` without `let`."""
-    for at, token in enumerate(found):
+    for at, token in enumerate(tokens):
         if token.text in ("if", "while") and token.kind is Kind.NAME:
-            rest = [inner.text for inner in found[at + 1 :]]
-            end = at + 1 + rest.index("{") if "{" in rest else at
-            if end > at + 1 and "let" not in rest[: end - at]:
-                yield found[at + 1].start, _end(found[end - 1])
+            words = [inner.text for inner in tokens[at + 1 :]]
+            end = at + 1 + words.index("{") if "{" in words else at
+            if end > at + 1 and "let" not in words[: end - at]:
+                yield tokens[at + 1].start, _get_end(tokens[end - 1])
 
 
-def _omissions(source: str, found: Sequence[Token]) -> Iterator[Edit]:
+def _drop_words(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
     """Yield edits that leave out small words and calls that are easily forgotten."""
-    for at, token in enumerate(found[:-3]):
-        following = [one.text for one in found[at + 1 : at + 4]]
-        if token.text == "mut" and at > 0 and found[at - 1].text in ("let", "&", "("):
-            yield Edit("mut", token.start, found[at + 1].start, "")
+    for at, token in enumerate(tokens[:-3]):
+        following = [next_token.text for next_token in tokens[at + 1 : at + 4]]
+        if token.text == "mut" and at > 0 and tokens[at - 1].text in ("let", "&", "("):
+            yield Edit("mut", token.start, tokens[at + 1].start, "")
         elif token.text == "." and following[0] in FORGOTTEN_CALLS and following[1:] == ["(", ")"]:
-            yield Edit("call", token.start, _end(found[at + 3]), "")
+            yield Edit("call", token.start, _get_end(tokens[at + 3]), "")
         elif token.text == "?" or (token.text == ";" and following[0] != "}"):
-            yield Edit("syntax", token.start, _end(token), "")
+            yield Edit("syntax", token.start, _get_end(token), "")
 
 
-def _wrong_names(source: str, found: Sequence[Token]) -> Iterator[Edit]:
+def _replace_names(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
     """Yield uses of the answer's own variables, misspelt, and calls of a method's counterpart."""
     declaring = ("let", "mut", "for")
-    bound = {token.text for before, token in pairwise(found) if before.text in declaring}
-    for before, token in pairwise(found):
+    bound = {token.text for before, token in pairwise(tokens) if before.text in declaring}
+    for before, token in pairwise(tokens):
         if before.text == "." and token.text in METHODS:
-            yield _replaced("function", token, METHODS[token.text])
+            yield _replace_token("function", token, METHODS[token.text])
         elif before.text not in (".", *declaring) and token.text in bound and len(token.text) > 2:
-            yield _replaced("name", token, token.text[:-1])
+            yield _replace_token("name", token, token.text[:-1])

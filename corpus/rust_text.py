@@ -1,5 +1,5 @@
 """Rust of benchmarks made into what the grader judges: a public library and an integration test
-file. Compiles nothing.
+file.
 
 Benchmarks put tests into the answer's file (`#[cfg(test)] mod tests`), and import much that nothing
 uses. Items are cut by the grader's own lexer.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from corpus.drafts import Unusable
-from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items
+from services.graders.rust.lexer import Item, Kind, Token, code, compute_group_ends, items
 
 _MADE_PUBLIC = frozenset(
     {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"}
@@ -18,31 +18,31 @@ _MADE_PUBLIC = frozenset(
 _STANDARD = frozenset({"std", "core", "alloc"})
 
 
-def public(source: str) -> str:
+def make_public(source: str) -> str:
     """Return `source` with every item at the top level public."""
     for item in reversed(list(items(code(source)))):
         if item.word in _MADE_PUBLIC:
-            first = without_attributes(item.body)[0]
+            first = remove_attributes(item.body)[0]
             if first.text != "pub":
                 source = f"{source[: first.start]}pub {source[first.start :]}"
     return source
 
 
-def without_attributes(body: Sequence[Token]) -> list[Token]:
+def remove_attributes(body: Sequence[Token]) -> list[Token]:
     """Return the tokens without `#[...]`, wherever they stand."""
-    behind = ends_of_groups(body)
-    kept = []
+    ends = compute_group_ends(body)
+    tokens = []
     at = 0
     while at < len(body):
         if body[at].text == "#" and at + 1 < len(body) and body[at + 1].text in ("[", "!"):
-            at = behind[at + (1 if body[at + 1].text == "[" else 2)]
+            at = ends[at + (1 if body[at + 1].text == "[" else 2)]
         else:
-            kept.append(body[at])
+            tokens.append(body[at])
             at += 1
-    return kept
+    return tokens
 
 
-def without(source: str, *, words: Sequence[str] = (), empty_main: bool = False) -> str:
+def remove_items(source: str, *, words: Sequence[str] = (), empty_main: bool = False) -> str:
     """`source` without items of these kinds (`use`), and without a `fn main` that does nothing."""
     for item in reversed(list(items(code(source)))):
         idle = (
@@ -56,24 +56,24 @@ def without(source: str, *, words: Sequence[str] = (), empty_main: bool = False)
     return source.strip("\n") + "\n"
 
 
-def imports(source: str, used_in: str) -> str:
-    """One `use` line for each name of the standard library that `source` imports and `used_in`
-    mentions.
+def extract_imports(source: str, used_in: str) -> str:
+    """Return one `use` line for each name of the standard library that `source` imports and
+    `used_in` mentions.
 
     What comes from other crates is left out: benchmarks import crates that hardly any of their
     tasks use.
     """
     named = {token.text for token in code(used_in) if token.kind is Kind.NAME}
-    kept: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for item in items(code(source)):
-        for path in _leaves(item.body) if item.word == "use" else ():
+        for path in _iter_paths(item.body) if item.word == "use" else ():
             if path[0] in _STANDARD and path[-1] in named:
-                kept[f"use {'::'.join(path)};\n"] = None
-    return "".join(kept)
+                lines[f"use {'::'.join(path)};\n"] = None
+    return "".join(lines)
 
 
-def _leaves(body: Sequence[Token]) -> Iterator[tuple[str, ...]]:
-    """Every path that a `use` item brings in, `self` as the module's own."""
+def _iter_paths(body: Sequence[Token]) -> Iterator[tuple[str, ...]]:
+    """Yield every path that a `use` item brings in, `self` as the module's own."""
     words = [token.text for token in body if token.text not in (":", ";", "pub")]
     stack: list[tuple[str, ...]] = []
     prefix: tuple[str, ...] = ()
@@ -83,28 +83,28 @@ def _leaves(body: Sequence[Token]) -> Iterator[tuple[str, ...]]:
             stack.append(prefix)
         elif word in (",", "}"):
             if words[at - 1] not in ("}", ",", "{"):
-                yield _own(prefix)
+                yield _drop_self(prefix)
             prefix = stack[-1] if stack else ()
             if word == "}" and stack:
                 stack.pop()
         else:
             prefix = (*prefix, word)
     if words[-1] != "}":
-        yield _own(prefix)
+        yield _drop_self(prefix)
 
 
-def _own(path: tuple[str, ...]) -> tuple[str, ...]:
+def _drop_self(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[:-1] if path[-1:] == ("self",) and len(path) > 1 else path
 
 
 # ------------------------------------------------------------------------------------------- tests
 
 
-def integration_tests(tests: str, crate: str = "solution") -> str:
+def build_integration_tests(tests: str, crate: str = "solution") -> str:
     """`tests` as a file that names the crate. Raises Unusable when there is no test in them."""
-    found = list(items(code(tests)))
+    all_items = list(items(code(tests)))
     module = next(
-        (item for item in found if item.word == "mod" and "test" in _texts(item.body)), None
+        (item for item in all_items if item.word == "mod" and "test" in _get_texts(item.body)), None
     )
     text = tests
     if module:
@@ -113,18 +113,18 @@ def integration_tests(tests: str, crate: str = "solution") -> str:
     if not any(_is_test(item) for item in items(code(text))):
         raise Unusable("tests: hold no #[test] function")
     text = text.replace("super::", f"{crate}::")
-    if crate not in _texts(code(text)):
+    if crate not in _get_texts(code(text)):
         text = f"use {crate}::*;\n\n{text}"
     return text.strip("\n") + "\n"
 
 
 def _is_test(item: Item) -> bool:
-    words = _texts(item.body)
+    words = _get_texts(item.body)
     within = item.word == "fn" and any(
         words[at : at + 3] == ["[", "test", "]"] for at in range(len(words))
     )
     return within or words[:4] == ["#", "[", "test", "]"]
 
 
-def _texts(body: Sequence[Token]) -> list[str]:
+def _get_texts(body: Sequence[Token]) -> list[str]:
     return [token.text for token in body]

@@ -22,38 +22,38 @@ _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text, without case and punctuation."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-def code_tokens(text: str) -> list[str]:
+def split_code(text: str) -> list[str]:
     """Return the words and signs of code, without white space."""
     return _TOKEN.findall(unicodedata.normalize("NFKC", text))
 
 
-def plain(text: str) -> str:
+def join_words(text: str) -> str:
     """Return what texts have in common that differ in case, punctuation and white space only."""
-    return " ".join(words(text))
+    return " ".join(split_words(text))
 
 
-def ngrams(tokens: Sequence[str], length: int) -> frozenset[str]:
+def build_ngrams(tokens: Sequence[str], length: int) -> frozenset[str]:
     """Return every n-gram of `length` tokens; of a shorter text the whole of it."""
     last = max(len(tokens) - length, 0)
-    found = frozenset(" ".join(tokens[at : at + length]) for at in range(last + 1))
-    return found if tokens else frozenset()
+    grams = frozenset(" ".join(tokens[at : at + length]) for at in range(last + 1))
+    return grams if tokens else frozenset()
 
 
-def similar_pairs(texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+def find_similar_pairs(texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
     """Yield each pair `(earlier, later, share)` of similar texts, ordered by the later one."""
     index = MinHashLSH(num_perm=BANDS * ROWS, params=(BANDS, ROWS))
-    known = [ngrams(words(text), NGRAM_LENGTH) for text in texts]
-    for later, found in enumerate(known):
+    gram_sets = [build_ngrams(split_words(text), NGRAM_LENGTH) for text in texts]
+    for later, grams in enumerate(gram_sets):
         sketch = MinHash(BANDS * ROWS)
-        sketch.update_batch([ngram.encode(errors="replace") for ngram in found])
+        sketch.update_batch([ngram.encode(errors="replace") for ngram in grams])
         for earlier in sorted(index.query(sketch)):
-            share = len(known[earlier] & found) / len(known[earlier] | found)
+            share = len(gram_sets[earlier] & grams) / len(gram_sets[earlier] | grams)
             if share >= SIMILAR:
                 yield earlier, later, share
-        if found:
+        if grams:
             index.insert(later, sketch)

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from corpus.problems import digest, text, traits
-from corpus.similarity import plain, similar_pairs
+from corpus.problems import compute_digest, iter_traits, render_column
+from corpus.similarity import find_similar_pairs, join_words
 from gradus.errors import Misuse
 from gradus.row_reader import Row
 
@@ -26,18 +26,21 @@ def split(rows: Sequence[Row], share: float, seed: int) -> tuple[list[Row], list
     Rows are of one problem with the same group, prompt, tests or answer, or with similar prompts.
     Raises Misuse when one side would be empty.
     """
-    problems = _problems(rows)
-    contents = ["\0".join(map(" ".join, traits(row.values))) for row in rows]
-    drawn = sorted(problems, key=lambda one: min(digest(f"{seed} {contents[at]}") for at in one))
-    wanted = round(share * len(rows))
+    problems = _group_rows(rows)
+    contents = ["\0".join(map(" ".join, iter_traits(row.values))) for row in rows]
+    drawn = sorted(
+        problems,
+        key=lambda problem: min(compute_digest(f"{seed} {contents[at]}") for at in problem),
+    )
+    target = round(share * len(rows))
     chosen: set[int] = set()
-    for one in drawn:
-        if len(chosen) + len(one) <= wanted:
-            chosen.update(one)
+    for problem in drawn:
+        if len(chosen) + len(problem) <= target:
+            chosen.update(problem)
     if not chosen or len(chosen) == len(rows):
         sizes = sorted(map(len, problems))
         raise Misuse(
-            f"a share of {share} of {len(rows)} rows, {wanted}, leaves one side empty: there are"
+            f"a share of {share} of {len(rows)} rows, {target}, leaves one side empty: there are"
             f" {len(problems)} problems, of {sizes[0]} to {sizes[-1]} rows each, and their rows"
             " stay together"
         )
@@ -45,19 +48,19 @@ def split(rows: Sequence[Row], share: float, seed: int) -> tuple[list[Row], list
     return train, [rows[at] for at in sorted(chosen)], len(problems)
 
 
-def _problems(rows: Sequence[Row]) -> list[list[int]]:
+def _group_rows(rows: Sequence[Row]) -> list[list[int]]:
     """Return the numbers of the rows of each problem."""
     links = [(at, at) for at in range(len(rows))]
     prompts: dict[str, int] = {}
     first: dict[tuple[str, str], int] = {}
     for at, row in enumerate(rows):
-        prompts.setdefault(plain(text(row.values, "prompt")), at)
-        links += [(first.setdefault(trait, at), at) for trait in traits(row.values)]
+        prompts.setdefault(join_words(render_column(row.values, "prompt")), at)
+        links += [(first.setdefault(trait, at), at) for trait in iter_traits(row.values)]
     heads = list(prompts.values())
-    for earlier, later, _ in similar_pairs(list(prompts)):
+    for earlier, later, _ in find_similar_pairs(list(prompts)):
         links.append((heads[earlier], heads[later]))
     graph = coo_array((np.ones(len(links)), np.transpose(links)), (len(rows), len(rows)))
-    found: dict[int, list[int]] = defaultdict(list)
+    groups: dict[int, list[int]] = defaultdict(list)
     for at, label in enumerate(connected_components(graph, directed=False)[1]):
-        found[label].append(at)
-    return list(found.values())
+        groups[label].append(at)
+    return list(groups.values())

@@ -13,7 +13,7 @@ from typing import Any
 
 from gradus.contract import Graded
 from gradus.tasks.story import StoryTask
-from services.graders.story.lexicon import content
+from services.graders.story.lexicon import extract_stems
 from services.graders.story.parser import Rejected, Story, read_story
 
 LEAKED_SHARE = 0.8
@@ -29,37 +29,41 @@ MOST_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class RewardBounds:
-    """What an answer must earn: at least `least`, less than `below`."""
+    """What an answer must earn: at least `minimum`, less than `below`."""
 
-    least: float = 0.0
+    minimum: float = 0.0
     below: float = 2.0
 
-    def missed_by(self, which: str, result: Graded) -> str | None:
-        """What to tell of a result on the wrong side of the bar; None on the right one."""
-        if result.reward < self.least:
+    def describe_miss(self, which: str, result: Graded) -> str | None:
+        """Return what to tell of a result on the wrong side of the bar; None on the right one."""
+        if result.reward < self.minimum:
             reasons = [
-                f"line {one.line}: {one.message}" if one.line else one.message
-                for one in result.diagnostics
+                f"line {diagnostic.line}: {diagnostic.message}"
+                if diagnostic.line
+                else diagnostic.message
+                for diagnostic in result.diagnostics
             ]
-            told = (
+            explanation = (
                 "; ".join(reasons[:MOST_TOLD])
                 or ", ".join(result.flags)
                 or "too little of what was asked for"
             )
-            return f"{which} earns {result.reward:.2f}, not at least {self.least:.2f}: {told}"
+            return (
+                f"{which} earns {result.reward:.2f}, not at least {self.minimum:.2f}: {explanation}"
+            )
         if result.reward >= self.below:
             return f"{which} earns {result.reward:.2f}; it should earn less than {self.below:.2f}"
         return None
 
 
 GOOD = 0.5
-REFERENCES = RewardBounds(least=0.9)
-TITLES = RewardBounds(least=GOOD)
-SOLUTION = RewardBounds(least=0.5)
+REFERENCES = RewardBounds(minimum=0.9)
+TITLES = RewardBounds(minimum=GOOD)
+SOLUTION = RewardBounds(minimum=0.5)
 LAZY = RewardBounds(below=GOOD)
 
 
-def answers_to(
+def generate_answers(
     values: Mapping[str, Any], task: StoryTask
 ) -> Iterator[tuple[str, str, RewardBounds]]:
     """Answers to try on a task: what each is, its text, and what it must earn."""
@@ -78,65 +82,72 @@ def answers_to(
 # ------------------------------------------------------------------------------------------- texts
 
 
-def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list[str]]:
-    """Problems and warnings that the texts of a task show."""
+def check_references(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list[str]]:
+    """Return problems and warnings that the texts of a task show."""
     references = [" ".join(text.split()) for text in task.references]
     read = [read_story(text) for text in references]
     wants = [
-        one.want if isinstance(one, Story) else text
-        for one, text in zip(read, references, strict=True)
+        parsed.want if isinstance(parsed, Story) else text
+        for parsed, text in zip(read, references, strict=True)
     ]
     problems: list[str] = []
     warnings = []
-    titles = {number: one.reason for number, one in enumerate(read, 1) if isinstance(one, Rejected)}
+    titles = {
+        number: parsed.reason
+        for number, parsed in enumerate(read, 1)
+        if isinstance(parsed, Rejected)
+    }
     if titles:
         reasons = "; ".join(
             f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD]
         )
-        warnings.append(f"{_counted(titles, len(read))} no story ({reasons})")
-    shown = _plain(
+        warnings.append(f"{_render_count(titles, len(read))} no story ({reasons})")
+    shown = _join_words(
         " ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)])
     )
-    found = [
+    copied = [
         n
         for n, want in enumerate(wants, 1)
-        if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown
+        if len(want.split()) >= FEWEST_WORDS and _join_words(want) in shown
     ]
-    if found:
+    if copied:
         problems.append(
-            f"{_counted(found, len(wants))} word for word in the prompt, goal or context"
+            f"{_render_count(copied, len(wants))} word for word in the prompt, goal or context"
         )
-    warnings += _in_goal(wants, task.sprint_goal, problems)
+    warnings += _check_goal(wants, task.sprint_goal, problems)
     return problems, warnings
 
 
-def _in_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[str]:
-    """A warning where some references stand in the goal by their words; where most do, it goes to
-    `problems`."""
-    known = set(content(goal))
-    shares = {number: _share(set(content(want)), known) for number, want in enumerate(wants, 1)}
+def _check_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[str]:
+    """Yield a warning where some references stand in the goal by their words; where most do, it
+    goes to `problems`."""
+    goal_words = set(extract_stems(goal))
+    shares = {
+        number: _compute_share(set(extract_stems(want)), goal_words)
+        for number, want in enumerate(wants, 1)
+    }
     leaked = {number: share for number, share in shares.items() if share >= LEAKED_SHARE}
     if not leaked:
         return
-    told = (
-        f"{_counted(leaked, len(wants))} in the goal with at least {min(leaked.values()):.0%} of"
-        " their words"
+    message = (
+        f"{_render_count(leaked, len(wants))} in the goal with at least {min(leaked.values()):.0%}"
+        " of their words"
     )
     if 2 * len(leaked) > len(wants):
-        problems.append(told)
+        problems.append(message)
     else:
-        yield told
+        yield message
 
 
-def _share(words: set[str], known: set[str]) -> float:
-    return len(words & known) / len(words) if len(words) > 1 else 0.0
+def _compute_share(words: set[str], goal_words: set[str]) -> float:
+    return len(words & goal_words) / len(words) if len(words) > 1 else 0.0
 
 
-def _plain(text: str) -> str:
+def _join_words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def _counted(numbers: Sequence[int] | Mapping[int, Any], total: int) -> str:
+def _render_count(numbers: Sequence[int] | Mapping[int, Any], total: int) -> str:
     shown = ", ".join(map(str, list(numbers)[:MOST_TOLD])) + (
         ", ..." if len(numbers) > MOST_TOLD else ""
     )

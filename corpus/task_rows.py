@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradus.contract import GraderName, TaskSubmission, submission_class
+from gradus.contract import GraderName, TaskSubmission, get_submission_class
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
 
@@ -22,14 +22,14 @@ class Finding:
     warnings: list[str] = field(default_factory=list)
 
 
-def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
+def extract_task(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
     """Return the fields of a row that judge it, flat or under `task`."""
     if isinstance(values.get("task"), Mapping):
         return dict(values["task"])
     return {field: values[field] for field in TASKS[name].model_fields if values.get(field)}
 
 
-def with_task(row: Row, changes: Mapping[str, Any]) -> Row:
+def replace_task(row: Row, changes: Mapping[str, Any]) -> Row:
     """Return a copy of a row with other fields of its task, flat or under `task`."""
     values = row.values
     if isinstance(values.get("task"), Mapping):
@@ -37,7 +37,7 @@ def with_task(row: Row, changes: Mapping[str, Any]) -> Row:
     return replace(row, values={**values, **changes})
 
 
-def fenced(name: GraderName, code: str) -> str:
+def wrap_in_fence(name: GraderName, code: str) -> str:
     """Return `code` as a model would write it, behind a fence that is longer than any in it."""
     if not code or name == "story":
         return code
@@ -45,7 +45,7 @@ def fenced(name: GraderName, code: str) -> str:
     return f"{fence}{name}\n{code}\n{fence}"
 
 
-def submission_of(name: GraderName, answer: str, task: Any) -> TaskSubmission[Any]:
+def build_submission(name: GraderName, answer: str, task: Any) -> TaskSubmission[Any]:
     """Return the submission of an answer to a task. Raises ValidationError."""
-    asked = {"id": "answer", "completion": fenced(name, answer), "task": task}
-    return submission_class(name).model_validate(asked)
+    payload = {"id": "answer", "completion": wrap_in_fence(name, answer), "task": task}
+    return get_submission_class(name).model_validate(payload)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from corpus.story_task_checks import LAZY, RewardBounds, answers_to, look_at
-from corpus.task_rows import Finding, submission_of, task_of
+from corpus.story_task_checks import LAZY, RewardBounds, check_references, generate_answers
+from corpus.task_rows import Finding, build_submission, extract_task
 from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.errors import Fault
 from gradus.row_reader import Row
@@ -69,16 +69,16 @@ def validate(
     Without `full_marks`, the reference answer of a code task only has to pass all tests, in any
     style.
     """
-    seen: dict[str, str] = {}
-    found = [_read(row, name, seen, needs_solution, full_marks) for row in rows]
+    first_places: dict[str, str] = {}
+    readings = [_read_row(row, name, first_places, needs_solution, full_marks) for row in rows]
     if grader is None:
-        yield from (finding for finding, _ in found)
+        yield from (finding for finding, _ in readings)
         return
-    asked = [attempt.submission for _, attempts in found for attempt in attempts]
-    results = grade_in_order(grader, asked, grader.info().rubrics[0], slots)
-    for row, (finding, attempts) in zip(rows, found, strict=True):
+    submissions = [attempt.submission for _, attempts in readings for attempt in attempts]
+    results = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
+    for row, (finding, attempts) in zip(rows, readings, strict=True):
         for attempt in attempts:
-            _judge(finding, attempt, next(results))
+            _check_result(finding, attempt, next(results))
         is_proven = any(attempt.which == ANSWER for attempt in attempts)
         is_doubtful = bool(finding.problems) or not is_proven
         if attempts and is_doubtful and isinstance(grader, ChecksTasks):
@@ -87,26 +87,26 @@ def validate(
                 problem = grader.task_problem(attempts[0].submission.task, solution)
             except Fault as fault:
                 problem = fault.message
-            if problem and not any(problem in one for one in finding.problems):
+            if problem and not any(problem in message for message in finding.problems):
                 finding.problems.append(problem)
         yield finding
 
 
-def compared_outside(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int]:
+def count_outside_tests(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int]:
     """Return the tests of usable OCaml tasks whose expected values stay outside the answer's
     process, and all tests."""
     outside = 0
     total = 0
     for row in rows:
-        task = OcamlTask.model_validate(task_of(row.values, "ocaml"))
-        grader.judged(attempt := GradingAttempt(task, row.values["solution"], slot=0))
+        task = OcamlTask.model_validate(extract_task(row.values, "ocaml"))
+        grader.collect_facts(attempt := GradingAttempt(task, row.values["solution"], slot=0))
         outside += attempt.outside[0]
         total += attempt.outside[1]
     return outside, total
 
 
-def _read(
-    row: Row, name: GraderName, seen: dict[str, str], needs_solution: bool, full_marks: bool
+def _read_row(
+    row: Row, name: GraderName, first_places: dict[str, str], needs_solution: bool, full_marks: bool
 ) -> tuple[Finding, list[_Attempt]]:
     """Return what the row itself shows, and what to grade: nothing where it holds no task."""
     if row.problem is not None:
@@ -117,18 +117,18 @@ def _read(
     unknown = set(values) - DESCRIBING - columns
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
-    _check_texts(finding, name, seen, needs_solution)
-    task = values.get("task") or task_of(values, name)
+    _check_texts(finding, name, first_places, needs_solution)
+    task = values.get("task") or extract_task(values, name)
     try:
         if name == "story":
-            return finding, _story_attempts(finding, task, seen)
-        return finding, _code_attempts(finding, name, task, full_marks)
+            return finding, _build_story_attempts(finding, task, first_places)
+        return finding, _build_code_attempts(finding, name, task, full_marks)
     except ValidationError as error:
         finding.problems.append(explain(error))
         return finding, []
 
 
-def _code_attempts(
+def _build_code_attempts(
     finding: Finding, name: GraderName, task: Any, full_marks: bool
 ) -> list[_Attempt]:
     values = finding.row.values
@@ -136,37 +136,41 @@ def _code_attempts(
     attempts = []
     if isinstance(solution, str) and solution:
         expected: Literal["full marks", "a pass"] = "full marks" if full_marks else "a pass"
-        attempts.append(_Attempt(ANSWER, submission_of(name, solution, task), expected))
+        attempts.append(_Attempt(ANSWER, build_submission(name, solution, task), expected))
     if isinstance(stub, str) and stub:
-        submission = submission_of(name, stub, task)
+        submission = build_submission(name, stub, task)
         attempts.append(_Attempt("stub", submission, "no pass" if attempts else "the tests"))
-    empty = submission_of(name, "", task)
+    empty = build_submission(name, "", task)
     attempts.append(_Attempt("an empty answer", empty, "no pass"))
     for number, test in enumerate(empty.task.public_tests, start=1):
         if test.strip() in str(task.get("tests")):
             finding.problems.append(f"public_tests: number {number} is also among the hidden tests")
         if isinstance(solution, str) and solution:
             which = f"{ANSWER}, on public test {number},"
-            alone = submission_of(name, solution, {**task, "tests": test, "public_tests": []})
+            alone = build_submission(name, solution, {**task, "tests": test, "public_tests": []})
             attempts.append(_Attempt(which, alone, "a pass"))
     return attempts
 
 
-def _story_attempts(finding: Finding, task: Any, seen: dict[str, str]) -> list[_Attempt]:
+def _build_story_attempts(
+    finding: Finding, task: Any, first_places: dict[str, str]
+) -> list[_Attempt]:
     row = finding.row
-    empty = submission_of("story", "", task)
-    problems, warnings = look_at(row.values, empty.task)
+    empty = build_submission("story", "", task)
+    problems, warnings = check_references(row.values, empty.task)
     finding.problems += problems
     finding.warnings += warnings
-    _check_new(row, finding.warnings, "references", " ".join(sorted(empty.task.references)), seen)
+    _check_new(
+        row, finding.warnings, "references", " ".join(sorted(empty.task.references)), first_places
+    )
     attempts = [_Attempt("an empty answer", empty, LAZY)]
-    for which, text, bounds in answers_to(row.values, empty.task):
-        attempts.append(_Attempt(which, submission_of("story", text, task), bounds))
+    for which, text, bounds in generate_answers(row.values, empty.task):
+        attempts.append(_Attempt(which, build_submission("story", text, task), bounds))
     return attempts
 
 
 def _check_texts(
-    finding: Finding, name: GraderName, seen: dict[str, str], needs_solution: bool
+    finding: Finding, name: GraderName, first_places: dict[str, str], needs_solution: bool
 ) -> None:
     values = finding.row.values
     is_code = name != "story"
@@ -182,38 +186,40 @@ def _check_texts(
         finding.warnings.append("has no stub, so nothing shows that doing nothing fails")
     if is_code and not values.get("signature") and not values.get("cases"):
         finding.warnings.append("has no signature, so tests see whatever the answer defines")
-    for what in ("id", "prompt"):
-        if values.get(what):
-            _check_new(finding.row, finding.problems, what, str(values[what]), seen)
+    for key in ("id", "prompt"):
+        if values.get(key):
+            _check_new(finding.row, finding.problems, key, str(values[key]), first_places)
 
 
-def _check_new(row: Row, told: list[str], what: str, text: str, seen: dict[str, str]) -> None:
-    first = seen.setdefault(f"{what} {text}", row.where)
+def _check_new(
+    row: Row, messages: list[str], key: str, text: str, first_places: dict[str, str]
+) -> None:
+    first = first_places.setdefault(f"{key} {text}", row.where)
     if first != row.where:
-        told.append(f"{what}: the same as at {first}")
+        messages.append(f"{key}: the same as at {first}")
 
 
-def _judge(finding: Finding, attempt: _Attempt, result: Graded | Faulted) -> None:
+def _check_result(finding: Finding, attempt: _Attempt, result: Graded | Faulted) -> None:
     problems = finding.problems
     if isinstance(result, Faulted):
         if result.fault.message not in problems:
             problems.append(result.fault.message)
     elif isinstance(attempt.expected, RewardBounds):
-        if problem := attempt.expected.missed_by(attempt.which, result):
+        if problem := attempt.expected.describe_miss(attempt.which, result):
             problems.append(problem)
     elif attempt.expected in ("no pass", "the tests"):
         if result.passed:
             problems.append(f"{attempt.which} passes all tests: they prove nothing")
         elif attempt.expected == "the tests" and result.stage is not Stage.TESTS:
-            problems.append(f"its stub does not come to the tests: {reasons_of(result)}")
+            problems.append(f"its stub does not come to the tests: {render_reasons(result)}")
     elif not result.passed or (attempt.expected == "full marks" and result.reward < 1.0):
         problems.append(
             f"{attempt.which} gets {result.reward:.2f} at stage {result.stage}, not 1.00:"
-            f" {reasons_of(result)}"
+            f" {render_reasons(result)}"
         )
 
 
-def reasons_of(result: Graded) -> str:
+def render_reasons(result: Graded) -> str:
     """Return the messages of a verdict; its flags where it has none."""
     messages = "; ".join(diagnostic.message for diagnostic in result.diagnostics)
     return messages or ", ".join(result.flags)

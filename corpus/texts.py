@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from corpus.duplicates import find_duplicates
-from corpus.similarity import words
+from corpus.similarity import split_words
 from corpus.task_rows import Finding
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row, read_rows
@@ -26,8 +26,8 @@ _UNSEEN = re.compile(
 """White space other than a tab; control characters, marks without a width, halves of characters."""
 
 
-def text_drafts(paths: Iterable[Path], column: str) -> Iterator[Row]:
-    """Every text of files and folders (by name, with those inside), cleaned; rows have it in
+def read_text_drafts(paths: Iterable[Path], column: str) -> Iterator[Row]:
+    """Yield every text of files and folders (by name, with those inside), cleaned; rows have it in
     `column`.
 
     Raises Misuse for a path that is neither, and for a file of rows that cannot be read.
@@ -40,35 +40,35 @@ def text_drafts(paths: Iterable[Path], column: str) -> Iterator[Row]:
         )
         for file in files:
             if file.suffix in WHOLE:
-                yield _whole(file)
+                yield _read_text_file(file)
             elif file.suffix in SUFFIXES:
-                yield from (_of_row(row, column) for row in read_rows(file))
+                yield from (_clean_row(row, column) for row in read_rows(file))
             elif file is path:
                 raise Misuse(
                     f"{path}: the file's name must end in {', '.join((*WHOLE, *SUFFIXES))}"
                 )
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """The text in Unicode's form NFC: `\\n` ends lines, at most one empty line in a row.
 
     Control characters, marks without a width and white space at the ends of lines are taken away;
     white space other than a tab becomes a blank. What joins letters (U+200C, U+200D) stays.
     """
     lines = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    seen = (
-        _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line).rstrip()
+    visible_lines = (
+        _UNSEEN.sub(lambda match: " " if match[0].isspace() else "", line).rstrip()
         for line in lines
     )
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(seen)).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(visible_lines)).strip("\n")
 
 
-def decide_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Finding]:
+def check_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Finding]:
     """Yield one finding per draft, in order."""
     problems: dict[str, str] = {}
     usable: list[Row] = []
     for draft in drafts:
-        problem = draft.problem or _fault(str(draft.values["text"]), min_words)
+        problem = draft.problem or _find_fault(str(draft.values["text"]), min_words)
         if problem is None:
             usable.append(Row(draft.where, {"prompt": draft.values["text"]}))
         else:
@@ -80,9 +80,9 @@ def decide_texts(drafts: Sequence[Row], min_words: int) -> Iterator[Finding]:
         yield Finding(draft, [problem] if problem else [])
 
 
-def _whole(file: Path) -> Row:
+def _read_text_file(file: Path) -> Row:
     try:
-        text = cleaned(file.read_text(encoding="utf-8-sig"))
+        text = clean_text(file.read_text(encoding="utf-8-sig"))
         return Row(str(file), {"text": text, "source": str(file)})
     except UnicodeDecodeError as error:
         return Row(str(file), {}, f"is not UTF-8 text, at byte {error.start}")
@@ -90,16 +90,16 @@ def _whole(file: Path) -> Row:
         return Row(str(file), {}, f"cannot be read: {error.strerror}")
 
 
-def _of_row(row: Row, column: str) -> Row:
+def _clean_row(row: Row, column: str) -> Row:
     try:
-        text = cleaned(row.checked().text(column))
+        text = clean_text(row.require_valid().text(column))
     except Misuse as problem:
         return Row(row.where, {}, str(problem))
     return Row(row.where, {"text": text, "source": row.where})
 
 
-def _fault(text: str, min_words: int) -> str | None:
-    number = len(words(text))
+def _find_fault(text: str, min_words: int) -> str | None:
+    number = len(split_words(text))
     if number < min_words:
         return f"{number} words, fewer than {min_words}"
     lines = [line.strip() for line in text.split("\n") if line.strip()]

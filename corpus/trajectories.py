@@ -19,7 +19,7 @@ from os.path import commonprefix
 from pydantic import ValidationError
 
 from corpus.mutation import Edit
-from corpus.task_rows import fenced, submission_of, task_of
+from corpus.task_rows import build_submission, extract_task, wrap_in_fence
 from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
 from gradus.row_reader import Row
@@ -76,14 +76,14 @@ class TrajectoryResult:
     problem: str | None = None
 
 
-def trajectories(
+def build_trajectories(
     rows: Sequence[Row],
     name: GraderName,
     grader: Grader,
     attempts: int = 1,
     slots: int | None = None,
 ) -> Iterator[TrajectoryResult]:
-    """One for each row with `stub` and `solution`, in order.
+    """Yield one for each row with `stub` and `solution`, in order.
 
     With more than one attempt, the first has the mistakes of other rows of the same `group` too,
     and each attempt has one less: every step is one towards the answer.
@@ -91,42 +91,42 @@ def trajectories(
     stubs: _Stubs = defaultdict(list)
     for row in rows:
         if isinstance(row.values.get("stub"), str) and row.values.get("group"):
-            stubs[_group(row)].append((_depth(row), row.values["stub"]))
+            stubs[_get_group_key(row)].append((_compute_depth(row), row.values["stub"]))
     for start in range(0, len(rows), _BATCH):
         batch = rows[start : start + _BATCH]
-        found = [TrajectoryResult(row) for row in batch]
-        asked: list[tuple[int, str, Submission]] = []
+        results = [TrajectoryResult(row) for row in batch]
+        candidates: list[tuple[int, str, Submission]] = []
         for at, row in enumerate(batch):
             try:
-                task = task_of(row.values, name)
-                for code in _codes(row, stubs, attempts):
-                    asked.append((at, code, submission_of(name, code, task)))
+                task = extract_task(row.values, name)
+                for code in _list_codes(row, stubs, attempts):
+                    candidates.append((at, code, build_submission(name, code, task)))
             except ValidationError as error:
-                found[at].problem = explain(error)
+                results[at].problem = explain(error)
             except ValueError as error:
-                found[at].problem = str(error)
-        submissions = [submission for _, _, submission in asked]
+                results[at].problem = str(error)
+        submissions = [submission for _, _, submission in candidates]
         verdicts = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
         graded: dict[int, list[_Try]] = defaultdict(list)
-        for (at, code, _), verdict in zip(asked, verdicts, strict=True):
+        for (at, code, _), verdict in zip(candidates, verdicts, strict=True):
             if isinstance(verdict, Faulted):
-                found[at].problem = verdict.fault.message
+                results[at].problem = verdict.fault.message
             else:
                 graded[at].append((code, verdict))
-        for at, told in enumerate(found):
-            if told.problem is None:
-                _fill(told, name, graded[at])
-            yield told
+        for at, result in enumerate(results):
+            if result.problem is None:
+                _set_trajectory(result, name, graded[at])
+            yield result
 
 
-def _codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
+def _list_codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
     """Broken answers and then the right one. Raises ValueError when the row has none."""
     stub, solution, prompt = (row.values.get(column) for column in ("stub", "solution", "prompt"))
     if row.problem is not None:
         raise ValueError(row.problem)
     if not all(isinstance(text, str) and text.strip() for text in (stub, solution, prompt)):
         raise ValueError("has no prompt, no stub (the broken code) or no solution (the right one)")
-    codes = [*_attempts(row, stubs[_group(row)], attempts), str(solution)]
+    codes = [*_generate_attempts(row, stubs[_get_group_key(row)], attempts), str(solution)]
     if any(SPECIAL.search(text) for text in (*codes, str(prompt))):
         raise ValueError(
             "holds a text like <|end|>, which models read as a sign of their chat format"
@@ -134,39 +134,39 @@ def _codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
     return codes
 
 
-def _group(row: Row) -> tuple[str, str]:
+def _get_group_key(row: Row) -> tuple[str, str]:
     return str(row.values.get("group", "")), str(row.values.get("solution", ""))
 
 
-def _attempts(row: Row, others: _Others, number: int) -> list[str]:
+def _generate_attempts(row: Row, other_stubs: _Others, number: int) -> list[str]:
     """Codes with mistakes, each with one less than the one before, in the order in which a compiler
     lets them be seen.
 
     The mistakes are the row's own and those of others of its group that are elsewhere in the text.
     """
     solution, stub = str(row.values["solution"]), str(row.values["stub"])
-    mistakes = [(_depth(row), _mistake(solution, stub))]
+    mistakes = [(_compute_depth(row), _find_mistake(solution, stub))]
     # rows of a group begin at different ones, so that they do not all meet the same
-    turn = sum(stub.encode()) % max(len(others), 1)
-    for depth, other in [*others[turn:], *others[:turn]]:
-        new = _mistake(solution, other)
+    turn = sum(stub.encode()) % max(len(other_stubs), 1)
+    for depth, other in [*other_stubs[turn:], *other_stubs[:turn]]:
+        new = _find_mistake(solution, other)
         if len(mistakes) < number and all(
-            new.end < one.start or one.end < new.start for _, one in mistakes
+            new.end < edit.start or edit.end < new.start for _, edit in mistakes
         ):
             mistakes.append((depth, new))
-    inorder = [one for _, one in sorted(mistakes, key=lambda pair: (pair[0], pair[1].start))]
+    inorder = [edit for _, edit in sorted(mistakes, key=lambda pair: (pair[0], pair[1].start))]
     codes = []
     for at in range(len(inorder)):
         code = solution
-        for mistake in sorted(inorder[at:], key=lambda one: one.start, reverse=True):
-            code = mistake.applied(code)
+        for mistake in sorted(inorder[at:], key=lambda edit: edit.start, reverse=True):
+            code = mistake.apply(code)
         codes.append(code)
     return codes
 
 
-def _depth(row: Row) -> int:
-    """How late a mistake shows: words that are missing hide all others, types what tests find, all
-    these what lints."""
+def _compute_depth(row: Row) -> int:
+    """Return how late a mistake shows: words that are missing hide all others, types what tests
+    find, all these what lints."""
     tags = row.values.get("tags")
     if not isinstance(tags, list):
         return 1
@@ -177,60 +177,62 @@ def _depth(row: Row) -> int:
     return 2 if "stage:tests" in tags else 1
 
 
-def _mistake(solution: str, stub: str) -> Edit:
-    """The one place where `stub` differs from `solution`."""
+def _find_mistake(solution: str, stub: str) -> Edit:
+    """Return the one place where `stub` differs from `solution`."""
     start = len(commonprefix([solution, stub]))
-    behind = len(commonprefix([solution[start:][::-1], stub[start:][::-1]]))
-    return Edit("", start, len(solution) - behind, stub[start : len(stub) - behind])
+    tail_length = len(commonprefix([solution[start:][::-1], stub[start:][::-1]]))
+    return Edit("", start, len(solution) - tail_length, stub[start : len(stub) - tail_length])
 
 
-def _fill(told: TrajectoryResult, name: GraderName, graded: Sequence[_Try]) -> None:
+def _set_trajectory(result: TrajectoryResult, name: GraderName, graded: Sequence[_Try]) -> None:
     """Set the trajectory, or the problem."""
-    row = told.row
+    row = result.row
     *broken, (answer, last) = graded
     if not last.passed:
-        told.problem = f"its solution does not pass: {render_verdict(last)}"
+        result.problem = f"its solution does not pass: {render_verdict(last)}"
         return
     if _is_right(broken[-1][1]):
-        told.problem = "its stub passes all tests: there is nothing to repair"
+        result.problem = "its stub passes all tests: there is nothing to repair"
         return
     tries = [(code, verdict) for code, verdict in broken if not _is_right(verdict)]
-    request = _request(row, name, *tries[0])
+    request = _render_request(row, name, *tries[0])
     steps: list[Step] = []
     for code, verdict in [*tries, (answer, last)]:
-        thought = _thought(steps[-1] if steps else None, code, request)
+        thought = _render_thought(steps[-1] if steps else None, code, request)
         steps.append(Step(thought, code, verdict, reply(verdict)))
     thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
-    task = submission_of(name, answer, task_of(row.values, name)).task
-    told.trajectory = Trajectory(
+    task = build_submission(name, answer, extract_task(row.values, name)).task
+    result.trajectory = Trajectory(
         str(row.values.get("id", "")),
         LANGUAGES[name],
         request,
         tuple(steps),
         thought,
-        fenced(name, answer),
+        wrap_in_fence(name, answer),
         task,
     )
 
 
 def _is_right(result: Graded) -> bool:
-    """Whether all tests pass, and clippy has no warnings."""
-    return result.passed and all(one.stage is not Stage.CLIPPY for one in result.diagnostics)
+    """Return whether all tests pass, and clippy has no warnings."""
+    return result.passed and all(
+        diagnostic.stage is not Stage.CLIPPY for diagnostic in result.diagnostics
+    )
 
 
-def _request(row: Row, name: GraderName, code: str, result: Graded) -> str:
-    """The row's prompt; one that shows the row's own broken code and its message shows the first
-    attempt's instead."""
+def _render_request(row: Row, name: GraderName, code: str, result: Graded) -> str:
+    """Return the row's prompt; one that shows the row's own broken code and its message shows the
+    first attempt's instead."""
     prompt, stub, message = (
         str(row.values.get(column, "")) for column in ("prompt", "stub", "message")
     )
-    if code == stub or fenced(name, stub) not in prompt:
+    if code == stub or wrap_in_fence(name, stub) not in prompt:
         return prompt
-    shown = prompt.replace(fenced(name, stub), fenced(name, code))
+    shown = prompt.replace(wrap_in_fence(name, stub), wrap_in_fence(name, code))
     return shown.replace(message, reply(result)) if message else shown
 
 
-def _thought(before: Step | None, code: str, request: str) -> str:
+def _render_thought(before: Step | None, code: str, request: str) -> str:
     if before is None:
         is_given = code.strip() in request
         return "First I check the code as it stands." if is_given else "I check a first attempt."
@@ -240,7 +242,7 @@ def _thought(before: Step | None, code: str, request: str) -> str:
     changed = next((number for number, (old, new) in pairs if old != new), 0)
     # What was said of the line that changes first, or else what was said first.
     total, *complaints = filter(None, before.reply.splitlines())
-    of_line = [one for one in complaints if re.search(rf": line {changed}[,:]", one)]
+    of_line = [remark for remark in complaints if re.search(rf": line {changed}[,:]", remark)]
     complaint = [*of_line, *complaints, total][0]
     compared = difflib.unified_diff(lines, new_lines, lineterm="", n=0)
     changes = [line for line in compared if not line.startswith(("---", "+++", "@@"))]

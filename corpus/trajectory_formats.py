@@ -23,7 +23,7 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def chat_row(trajectory: Trajectory) -> dict[str, Any]:
+def build_chat_row(trajectory: Trajectory) -> dict[str, Any]:
     """Return `messages` and `tools`; arguments of calls are objects."""
     instructions = (
         f"You write {trajectory.language}. Check your code with the tool `{TOOL}` until all tests"
@@ -35,8 +35,8 @@ def chat_row(trajectory: Trajectory) -> dict[str, Any]:
     ]
     for number, step in enumerate(trajectory.steps, start=1):
         call = {"name": TOOL, "arguments": {"code": step.code}}
-        asked = {"id": f"call_{number}", "type": "function", "function": call}
-        messages.append({"role": "assistant", "content": step.thought, "tool_calls": [asked]})
+        tool_call = {"id": f"call_{number}", "type": "function", "function": call}
+        messages.append({"role": "assistant", "content": step.thought, "tool_calls": [tool_call]})
         messages.append(
             {"role": "tool", "tool_call_id": f"call_{number}", "name": TOOL, "content": step.reply}
         )

@@ -12,7 +12,7 @@ import typer
 from gradus import __version__, interactive
 from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
-from gradus.wings import WINGS, loaded_from
+from gradus.wings import WINGS, load_entry_points
 
 _OF_THE_API = frozenset(
     {"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"}
@@ -23,8 +23,8 @@ export it."""
 
 
 @cache
-def application() -> typer.Typer:
-    """The application with the commands of every installed wing, in the order of the wings'
+def build_application() -> typer.Typer:
+    """Return the application with the commands of every installed wing, in the order of the wings'
     names."""
     app = typer.Typer(
         name="gradus",
@@ -41,21 +41,21 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(
-        _options
+        _handle_options
     )  # without a callback, Typer makes a single command the whole application
-    for register in loaded_from("gradus.commands"):
+    for register in load_entry_points("gradus.commands"):
         register(app)
     app.command()(doctor)
     return app
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"gradus {__version__}")
         raise typer.Exit
 
 
-def _options(
+def _handle_options(
     version: Annotated[
         bool,
         typer.Option(
@@ -74,23 +74,23 @@ def doctor(redis: Redis = None, url: Url = None) -> None:
 
     Exit status 1 if a requirement of all commands is missing.
     """
-    from gradus.doctor import examine
+    from gradus.doctor import print_checks
 
-    raise typer.Exit(examine(redis=redis, url=url))
+    raise typer.Exit(print_checks(redis=redis, url=url))
 
 
 def check_words(words: Sequence[str]) -> None:
     """Check that the command line understands these words; run nothing. Raises Misuse."""
-    command = typer.main.get_command(application())
+    command = typer.main.get_command(build_application())
     name = "gradus"
-    rest = list(words)
+    remaining = list(words)
     while (inner := getattr(command, "commands", None)) is not None:
-        if not rest or rest[0] not in inner:
-            raise Misuse(f"{name}: there is no command {' '.join(rest[:1])}")
-        command = inner[rest[0]]
-        name += f" {rest.pop(0)}"
+        if not remaining or remaining[0] not in inner:
+            raise Misuse(f"{name}: there is no command {' '.join(remaining[:1])}")
+        command = inner[remaining[0]]
+        name += f" {remaining.pop(0)}"
     try:
-        command.make_context(name, rest)
+        command.make_context(name, remaining)
     except typer.Exit:
         return
     except _USAGE_ERROR as error:
@@ -102,7 +102,7 @@ def main() -> None:
     try:
         if len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty():
             interactive.start()
-        application()()
+        build_application()()
     except Misuse as misuse:
         log_line(f"gradus: {misuse}")
         sys.exit(EXIT_MISUSE)

@@ -31,21 +31,21 @@ from gradus.contract import (
     Graded,
     GraderName,
     Submission,
-    faulted,
-    job_id_of,
-    submission_class,
-    with_id,
+    build_faulted,
+    compute_job_id,
+    get_submission_class,
+    replace_id,
 )
 from gradus.descriptions import (
     GraderDescription,
     GraderInfo,
     GraderList,
-    checked_name,
+    check_name,
     grader_named,
 )
 from gradus.errors import FaultKind, Misuse, QueueFault, UnknownGrader
-from gradus.request_failures import RequestFailure, failure_of
-from gradus.validation import misuse_from_validation_error
+from gradus.request_failures import RequestFailure, describe_failure
+from gradus.validation import convert_validation_error
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 OnResult = Callable[[int, Graded | Faulted], None]
@@ -127,9 +127,9 @@ class RewardClient:
                 good = False
             if not good:
                 raise Misuse(f"{url!r} is not a URL such as http://127.0.0.1:8000")
-        self._named = ", ".join(self._urls)
-        least = min(max_connections, 1 if attempts is None else attempts)
-        if not 1 <= batch_size <= MAX_BATCH or least < 1 or silence_s <= 0:
+        self._url_text = ", ".join(self._urls)
+        smallest_limit = min(max_connections, 1 if attempts is None else attempts)
+        if not 1 <= batch_size <= MAX_BATCH or smallest_limit < 1 or silence_s <= 0:
             raise Misuse(
                 f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1,"
                 " silence_s > 0"
@@ -185,33 +185,33 @@ class RewardClient:
         deadline_s: float = DEFAULT_DEADLINE_S,
         on_result: OnResult | None = None,
     ) -> list[Graded | Faulted]:
-        """One result per submission, in order, within `deadline_s` for the whole call.
+        """Return one result per submission, in order, within `deadline_s` for the whole call.
 
         `on_result` is called with (index, result) once for each, as it arrives. Raises Misuse for
         submissions or options that the contract refuses; everything else that goes wrong is a
         `Faulted` in the list.
         """
-        name = checked_name(grader)
+        name = check_name(grader)
         if not 0 < deadline_s <= MAX_DEADLINE_S:
             raise Misuse(
                 f"deadline_s must be over 0 and at most {MAX_DEADLINE_S:.0f}, not {deadline_s}"
             )
-        items = encoded(name, submissions, rubric or "")
+        items = encode_submissions(name, submissions, rubric or "")
         deadline = asyncio.get_running_loop().time() + deadline_s
         async with self:
-            here = self._opened[asyncio.get_running_loop()]
+            connections = self._opened[asyncio.get_running_loop()]
             return await _Call(
-                self, here, name, rubric, deadline_s, deadline, on_result, items
-            ).results_in_order()
+                self, connections, name, rubric, deadline_s, deadline, on_result, items
+            ).collect_results()
 
     async def graders(self) -> tuple[GraderInfo, ...]:
-        """The live graders of the first service that answers. Raises QueueFault when none does,
-        Misuse when refused."""
+        """Return the live graders of the first service that answers. Raises QueueFault when none
+        does, Misuse when refused."""
         return (await self._get("/v1/graders", GraderList)).graders
 
     async def description(self, grader: str) -> GraderDescription | None:
-        """The description of a live grader; None where it is not running. Raises QueueFault when no
-        service answers, Misuse when refused."""
+        """Return the description of a live grader; None where it is not running. Raises QueueFault
+        when no service answers, Misuse when refused."""
         try:
             return await self._get(f"/v1/graders/{grader}", GraderDescription)
         except UnknownGrader:
@@ -225,14 +225,14 @@ class RewardClient:
         try:
             return grader_named(grader)
         except UnknownGrader:
-            if await self.description(checked_name(grader)) is None:
+            if await self.description(check_name(grader)) is None:
                 raise
             return grader
 
     async def wait_ready(self, grader: str, timeout_s: float = 60.0) -> GraderInfo:
-        """The grader's announcement, as soon as a worker for it is alive. Raises QueueFault after
-        `timeout_s`."""
-        name = checked_name(grader)
+        """Return the grader's announcement, as soon as a worker for it is alive. Raises QueueFault
+        after `timeout_s`."""
+        name = check_name(grader)
         give_up_at = time.monotonic() + timeout_s
         while True:
             try:
@@ -240,8 +240,8 @@ class RewardClient:
                     if info.name == name:
                         return info
                 why = (
-                    f"no {name} grader is running at {self._named}: start one with `gradus worker"
-                    f" {name}`"
+                    f"no {name} grader is running at {self._url_text}: start one with `gradus"
+                    f" worker {name}`"
                 )
             except QueueFault as fault:
                 why = fault.message
@@ -250,7 +250,7 @@ class RewardClient:
             await asyncio.sleep(min(0.25, timeout_s))
 
     async def _get(self, path: str, answer: type[AnswerT]) -> AnswerT:
-        """The answer of the first service that gives one.
+        """Return the answer of the first service that gives one.
 
         Raises QueueFault when none does, UnknownGrader for status 404, Misuse for another status
         that refuses.
@@ -258,29 +258,29 @@ class RewardClient:
         failure = None
         async with self:
             http = self._opened[asyncio.get_running_loop()].http
-            for url in self._urls_in_turn():
+            for url in self._sort_urls():
                 try:
                     response = await http.get(f"{url}{path}", timeout=CONNECT_TIMEOUT_S)
                     if response.status_code == 200:
                         return answer.model_validate_json(response.content)
-                    failure = self._failed(url, response)
+                    failure = self._record_failure(url, response)
                 except (ValidationError, httpx.RequestError) as error:
-                    failure = self._failed(url, error)
+                    failure = self._record_failure(url, error)
         assert failure is not None
         raise QueueFault(failure.message)
 
-    def _failed(
+    def _record_failure(
         self, url: str, cause: httpx.Response | httpx.RequestError | ValidationError
     ) -> RequestFailure:
-        """The failure of a request; its URL is shunned for a while. Raises Misuse for a status that
-        refuses it."""
-        failure = failure_of(url, cause)
+        """Return the failure of a request; its URL is shunned for a while. Raises Misuse for a
+        status that refuses it."""
+        failure = describe_failure(url, cause)
         if failure.kind is FaultKind.QUEUE:
             self._failed_at[url] = time.monotonic()
         return failure
 
-    def _urls_in_turn(self) -> list[str]:
-        """All URLs, starting with the next in turn; those that failed lately come last."""
+    def _sort_urls(self) -> list[str]:
+        """Return all URLs, starting with the next in turn; those that failed lately come last."""
         first = next(self._turn) % len(self._urls)
         shunned_after = time.monotonic() - SHUN_S
         turn = self._urls[first:] + self._urls[:first]
@@ -293,7 +293,7 @@ class _Call:
     hash."""
 
     client: RewardClient
-    here: _Connections
+    connections: _Connections
     grader: GraderName
     rubric: str | None
     deadline_s: float
@@ -309,29 +309,29 @@ class _Call:
         for index, item in enumerate(self.items):
             self.places.setdefault(item.key, []).append(index)
 
-    def remaining_s(self) -> float:
+    def compute_remaining_s(self) -> float:
         return self.deadline - asyncio.get_running_loop().time()
 
-    async def results_in_order(self) -> list[Graded | Faulted]:
-        """The results, when all are there. Asks for what no call on this loop asks for yet, and
-        shares the rest."""
+    async def collect_results(self) -> list[Graded | Faulted]:
+        """Return the results, when all are there. Asks for what no call on this loop asks for yet,
+        and shares the rest."""
         loop = asyncio.get_running_loop()
-        in_flight = self.here.in_flight
+        in_flight = self.connections.in_flight
         # More than one round only when another call, whose work this one shared, gave up before its
         # own deadline.
         while missing := [
             self.items[at[0]] for at in self.places.values() if at[0] not in self.results
         ]:
             shared = {item.key: in_flight[item.key] for item in missing if item.key in in_flight}
-            own = {item.key: item for item in missing if item.key not in shared}
-            promises = {key: loop.create_future() for key in own}
+            unsent = {item.key: item for item in missing if item.key not in shared}
+            promises = {key: loop.create_future() for key in unsent}
             in_flight.update(promises)
             try:
                 async with asyncio.TaskGroup() as group:
-                    for batch in _batches(own.values(), self.client._batch_size):
-                        group.create_task(self._ask_for(batch))
+                    for batch in _split_batches(unsent.values(), self.client._batch_size):
+                        group.create_task(self._grade_batch(batch))
                     for key, promise in shared.items():
-                        group.create_task(self._share(key, promise))
+                        group.create_task(self._await_shared(key, promise))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
             finally:
@@ -341,37 +341,46 @@ class _Call:
                         promise.set_result(None)
         return [self.results[index] for index in range(len(self.items))]
 
-    async def _share(self, key: str, promise: asyncio.Future[Graded | Faulted | None]) -> None:
-        await asyncio.wait([promise], timeout=max(self.remaining_s(), 0))
+    async def _await_shared(
+        self, key: str, promise: asyncio.Future[Graded | Faulted | None]
+    ) -> None:
+        await asyncio.wait([promise], timeout=max(self.compute_remaining_s(), 0))
         result = promise.result() if promise.done() else None
         if result is not None:
-            self._deliver(key, partial(with_id, result))
-        elif self.remaining_s() <= 0:
-            self._give_up(key, FaultKind.DEADLINE, self._too_late(self.client._named))
+            self._set_results(key, partial(replace_id, result))
+        elif self.compute_remaining_s() <= 0:
+            self._report_fault(
+                key, FaultKind.DEADLINE, self._describe_timeout(self.client._url_text)
+            )
 
-    def _too_late(self, at: str) -> str:
+    def _describe_timeout(self, at: str) -> str:
         after = f"; last: {self.last_failure.message}" if self.last_failure else ""
         return f"no result from {at} within {self.deadline_s:g} s{after}"
 
-    async def _ask_for(self, batch: list[_Item]) -> None:
+    async def _grade_batch(self, batch: list[_Item]) -> None:
         """Ask one service after the other until each item has a result, the deadline passes, or a
         retry is no use."""
         waiting = {item.id: item for item in batch}
         client = self.client
-        asked = client._named
+        target = client._url_text
         tried, defects = 0, 0
         try:
-            async with asyncio.timeout_at(self.deadline), self.here.slots:
+            async with asyncio.timeout_at(self.deadline), self.connections.slots:
                 while True:
                     failures = []
-                    for asked in client._urls_in_turn():
-                        failure = await self._ask(asked, waiting)
+                    for target in client._sort_urls():
+                        failure = await self._send_batch(target, waiting)
                         if failure is None:
                             return
                         failures.append(failure)
                     # the failure after which a retry is most likely to succeed
                     failure = min(
-                        failures, key=lambda one: (one.final, one.defect, one.retry_after_s is None)
+                        failures,
+                        key=lambda candidate: (
+                            candidate.final,
+                            candidate.defect,
+                            candidate.retry_after_s is None,
+                        ),
                     )
                     self.last_failure = failure
                     defects += failure.defect
@@ -383,22 +392,22 @@ class _Call:
                     else:  # jitter, so that not all clients return at once
                         pause_s = failure.retry_after_s + random.uniform(0, client._backoff_s)
                     is_last = failure.final or defects == MAX_DEFECTS or tried == client._attempts
-                    if is_last or pause_s >= self.remaining_s():
+                    if is_last or pause_s >= self.compute_remaining_s():
                         break
                     await asyncio.sleep(pause_s)
             kind, message = failure.kind, failure.message
         except TimeoutError:
             kind = FaultKind.DEADLINE
-            message = self._too_late(asked)
+            message = self._describe_timeout(target)
         for item in waiting.values():
-            self._give_up(item.key, kind, message)
+            self._report_fault(item.key, kind, message)
 
-    async def _ask(self, url: str, waiting: dict[str, _Item]) -> RequestFailure | None:
-        """One request to one service; delivered items leave `waiting`. None when all were
+    async def _send_batch(self, url: str, waiting: dict[str, _Item]) -> RequestFailure | None:
+        """Return one request to one service; delivered items leave `waiting`. None when all were
         delivered."""
         # The service gets a little less time than there is, so that its own answer about the
         # deadline, with the results that were ready, arrives before this side stops listening.
-        remaining_s = self.remaining_s()
+        remaining_s = self.compute_remaining_s()
         deadline_s = max(remaining_s - min(2.0, 0.1 * remaining_s), 0.001)
         options = json.dumps(
             {"deadline_s": deadline_s} | ({"rubric": self.rubric} if self.rubric else {})
@@ -409,7 +418,7 @@ class _Call:
             + b",".join(i.body for i in waiting.values())
             + b"]}"
         )
-        stream = self.here.http.stream(
+        stream = self.connections.http.stream(
             "POST",
             f"{url}/v1/grade/{self.grader}/stream",
             content=body,
@@ -420,8 +429,8 @@ class _Call:
             async with stream as response:
                 if response.status_code != 200:
                     await response.aread()
-                    return self.client._failed(url, response)
-                async for line in _lines(response.aiter_bytes()):
+                    return self.client._record_failure(url, response)
+                async for line in _iter_lines(response.aiter_bytes()):
                     result = RESULT.validate_json(line)
                     if (
                         isinstance(result, Faulted)
@@ -432,13 +441,15 @@ class _Call:
                     elif (item := waiting.pop(result.id, None)) is not None:
                         # A deadline is the asker's own: a call that shares with more time left must
                         # not inherit it.
-                        own = (
+                        is_own_deadline = (
                             isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
                         )
-                        self.here.in_flight[item.key].set_result(None if own else result)
-                        self._deliver(item.key, partial(with_id, result))
+                        self.connections.in_flight[item.key].set_result(
+                            None if is_own_deadline else result
+                        )
+                        self._set_results(item.key, partial(replace_id, result))
         except (ValidationError, httpx.RequestError) as error:
-            return self.client._failed(url, error)
+            return self.client._record_failure(url, error)
         if waiting and outage:
             return RequestFailure(FaultKind.QUEUE, outage, defect=True)
         self.client._failed_at.pop(url, None)
@@ -448,52 +459,57 @@ class _Call:
             )
         return None
 
-    def _give_up(self, key: str, kind: FaultKind, message: str) -> None:
+    def _report_fault(self, key: str, kind: FaultKind, message: str) -> None:
         grader = self.grader
-        self._deliver(
+        self._set_results(
             key,
-            lambda one: faulted(
-                one, kind, f"{grader} submission {one!r}: {message}", retryable=True
+            lambda submission_id: build_faulted(
+                submission_id,
+                kind,
+                f"{grader} submission {submission_id!r}: {message}",
+                retryable=True,
             ),
         )
 
-    def _deliver(self, key: str, result_of: Callable[[str], Graded | Faulted]) -> None:
+    def _set_results(self, key: str, build_result: Callable[[str], Graded | Faulted]) -> None:
         """Give each submission of this content its result, by its id."""
         for index in self.places[key]:
-            self.results[index] = result_of(self.items[index].id)
+            self.results[index] = build_result(self.items[index].id)
             if self.on_result is not None:
                 self.on_result(index, self.results[index])
 
 
-def encoded(
+def encode_submissions(
     grader: GraderName, submissions: Sequence[Submission | Mapping[str, Any]], rubric: str
 ) -> list[_Item]:
-    """The submissions, validated and encoded. Raises Misuse naming the first bad one by its
+    """Return the submissions, validated and encoded. Raises Misuse naming the first bad one by its
     index."""
-    kind = submission_class(grader)
+    kind = get_submission_class(grader)
     items: dict[str, _Item] = {}
-    for index, given in enumerate(submissions):
+    for index, raw in enumerate(submissions):
         try:
-            is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
-            one = kind.model_validate(dict(given) if is_other else given)
-            key = job_id_of(grader, rubric, one)
-            body = one.model_dump_json().encode()
+            is_other = isinstance(raw, BaseModel) and not isinstance(raw, kind)
+            submission = kind.model_validate(dict(raw) if is_other else raw)
+            key = compute_job_id(grader, rubric, submission)
+            body = submission.model_dump_json().encode()
         except ValidationError as error:
-            misuse = misuse_from_validation_error(error)
+            misuse = convert_validation_error(error)
             raise type(misuse)(f"submissions.{index}: {misuse}") from None
         except ValueError as error:
             # team_context may hold anything, and not everything can be written as JSON.
             message = f"submissions.{index}: cannot be written as JSON: {type(error).__name__}"
             raise Misuse(message) from None
-        if one.id in items:
-            raise Misuse(f"submission id {one.id!r} occurs twice; ids must be unique in a call")
-        items[one.id] = _Item(one.id, key, body)
+        if submission.id in items:
+            raise Misuse(
+                f"submission id {submission.id!r} occurs twice; ids must be unique in a call"
+            )
+        items[submission.id] = _Item(submission.id, key, body)
     return list(items.values())
 
 
-def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:
-    """The items in order, cut so that no batch passes `batch_size` items or `MAX_BODY_BYTES` (a
-    single item may)."""
+def _split_batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:
+    """Return the items in order, cut so that no batch passes `batch_size` items or `MAX_BODY_BYTES`
+    (a single item may)."""
     batches: list[list[_Item]] = []
     size_bytes = 0
     for item in items:
@@ -505,12 +521,12 @@ def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:
     return batches
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of an NDJSON stream. (httpx's `aiter_lines` also cuts at U+2028 and its kin, inside
-    JSON texts.)"""
-    rest = b""
+async def _iter_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of an NDJSON stream. (httpx's `aiter_lines` also cuts at U+2028 and its kin,
+    inside JSON texts.)"""
+    tail = b""
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
+        *lines, tail = (tail + chunk).split(b"\n")
+        for line in lines:
             if line:
                 yield line

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradus.client import OnResult, RewardClient, encoded
+from gradus.client import OnResult, RewardClient, encode_submissions
 from gradus.contract import DEFAULT_DEADLINE_S, Faulted, Graded, Submission
-from gradus.descriptions import checked_name
+from gradus.descriptions import check_name
 from gradus.errors import Misuse
 
 WINDOW_S = 0.005
@@ -43,10 +43,10 @@ class CoalescingClient(RewardClient):
         urls: str | Sequence[str] = "http://127.0.0.1:8000",
         *,
         window_s: float = WINDOW_S,
-        **more: Any,
+        **options: Any,
     ) -> None:
-        """`more`: the options of `RewardClient`."""
-        super().__init__(urls, **more)
+        """`options`: the options of `RewardClient`."""
+        super().__init__(urls, **options)
         self._window_s = window_s
         self._n_sending = 0
         self._used_at: dict[asyncio.AbstractEventLoop, float] = {}
@@ -68,7 +68,7 @@ class CoalescingClient(RewardClient):
             return await super().grade(
                 grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result
             )
-        name = encoded(checked_name(grader), submissions, rubric or "")[0].id
+        name = encode_submissions(check_name(grader), submissions, rubric or "")[0].id
         loop = asyncio.get_running_loop()
         if loop not in self._used_at:
             keeper = asyncio.create_task(self._keep_open())
@@ -82,18 +82,18 @@ class CoalescingClient(RewardClient):
                 grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result
             )
         shared.submissions[name] = submissions[0]
-        own = shared.results[name] = loop.create_future()
+        own_future = shared.results[name] = loop.create_future()
         if shared.sending is None:
             shared.sending = asyncio.create_task(self._send(window, shared))
         shared.callers += 1
         try:
-            await asyncio.wait([own, shared.sending], return_when=asyncio.FIRST_COMPLETED)
-            if not own.done():
+            await asyncio.wait([own_future, shared.sending], return_when=asyncio.FIRST_COMPLETED)
+            if not own_future.done():
                 await shared.sending  # raises what ended it
-            result = own.result()
+            result = own_future.result()
         finally:
             shared.callers -= 1
-            if not shared.callers and not all(one.done() for one in shared.results.values()):
+            if not shared.callers and not all(future.done() for future in shared.results.values()):
                 shared.sending.cancel()
                 if self._windows.get(window) is shared:
                     del self._windows[window]
@@ -125,33 +125,35 @@ class CoalescingClient(RewardClient):
         del self._windows[window]
         _, grader, rubric, deadline_s = window
         grade = super().grade
-        given = list(shared.submissions.values())
+        submissions = list(shared.submissions.values())
         results = list(shared.results.values())
 
-        def deliver(index: int, result: Graded | Faulted) -> None:
+        def report_result(index: int, result: Graded | Faulted) -> None:
             results[index].set_result(result)
 
         self._n_sending += 1
         try:
-            await grade(grader, given, rubric=rubric, deadline_s=deadline_s, on_result=deliver)
+            await grade(
+                grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=report_result
+            )
         except Misuse:
             # The service refuses a request as a whole; each submission alone shows which of them it
             # refuses.
             waiting = [index for index, result in enumerate(results) if not result.done()]
             calls = (
-                grade(grader, [given[index]], rubric=rubric, deadline_s=deadline_s)
+                grade(grader, [submissions[index]], rubric=rubric, deadline_s=deadline_s)
                 for index in waiting
             )
             alone = await asyncio.gather(*calls, return_exceptions=True)
-            for index, found in zip(waiting, alone, strict=True):
+            for index, outcome in zip(waiting, alone, strict=True):
                 results[index].set_result(
-                    _refusal(found) if isinstance(found, BaseException) else found[0]
+                    _require_misuse(outcome) if isinstance(outcome, BaseException) else outcome[0]
                 )
         finally:
             self._n_sending -= 1
 
 
-def _refusal(error: BaseException) -> Misuse:
+def _require_misuse(error: BaseException) -> Misuse:
     if isinstance(error, Misuse):
         return error
     raise error

@@ -31,18 +31,18 @@ class Layout:
     folder: str
     """Where a name without a folder belongs, for example `src/`."""
 
-    def path_of(self, name: str) -> str | None:
-        """The path that `name` means; None when it is no file of the layout."""
+    def resolve_path(self, name: str) -> str | None:
+        """Return the path that `name` means; None when it is no file of the layout."""
         name = name.removeprefix("./")
         path = name if "/" in name else self.folder + name
         return path if self.path.fullmatch(path) else None
 
 
-def joined(
+def select_blocks(
     blocks: Sequence[str], needed: Collection[str], definitions: Callable[[str], Collection[str]]
 ) -> Sequence[int]:
-    """Indices of the blocks that define needed names last, and of those that define what these
-    mention, in the order in which they compile. Empty when no block defines a needed name."""
+    """Return indices of the blocks that define needed names last, and of those that define what
+    these mention, in the order in which they compile. Empty when no block defines a needed name."""
     texts = [dedent(block) for block in blocks]
     defined = [set(definitions(text)) for text in texts]
     homes: dict[str, set[int]] = {}
@@ -55,15 +55,15 @@ def joined(
     places: dict[int, tuple[int, int, int]] = {}
     """Block -> sort key: a helper stands where it stood, or in front of its user if it came
     later."""
-    wanted = {
+    defining_blocks = {
         home for name in needed for word in _WORD.findall(name) for home in homes.pop(word, ())
     }
-    for at in sorted(wanted, reverse=True):
+    for at in sorted(defining_blocks, reverse=True):
         if have.isdisjoint(defined[at]):  # else an earlier draft of the same
             have |= defined[at]
             places[at] = (at, 0, at)
     users = list(places)
-    tried = wanted
+    tried = defining_blocks
     answered = frozenset(have)
     while users:
         user = users.pop()

@@ -49,7 +49,7 @@ def log_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Iterator[T]:
+def show_progress(items: Iterable[T], total: int, label: str, quiet: bool) -> Iterator[T]:
     """`items`, with a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
@@ -58,19 +58,19 @@ def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Ite
     with Progress(
         console=console, disable=quiet or not console.is_terminal, transient=True
     ) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(label, total=total)
         for item in items:
             yield item
             progress.advance(task)
 
 
-def visible(text: str) -> str:
-    """The text with every character that hides or moves others spelled out, such as U+202E, which
-    reverses a line."""
-    return "".join(_shown(character) for character in text)
+def escape_hidden(text: str) -> str:
+    """Return the text with every character that hides or moves others spelled out, such as U+202E,
+    which reverses a line."""
+    return "".join(_escape_character(character) for character in text)
 
 
-def _shown(character: str) -> str:
+def _escape_character(character: str) -> str:
     category = unicodedata.category(character)
     if character in "\n\t" or (category[0] != "C" and category not in ("Zl", "Zp")):
         return character

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, create_model, model_val
 
 from gradus.errors import FaultKind
 from gradus.tasks import TASKS
-from gradus.tasks.base import AnyTask, Completion, Task, Text, Wire, clean
+from gradus.tasks.base import AnyTask, Completion, Task, Text, Wire, check_text
 
 MAX_BATCH = 4096
 """Submissions in one request."""
@@ -30,7 +30,7 @@ GRADER_NAME = r"^[a-z][a-z0-9_]{0,31}$"
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
 
 GraderName = Annotated[str, Field(pattern=GRADER_NAME)]
-SubmissionId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(clean)]
+SubmissionId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(check_text)]
 RubricName = Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+@[0-9]+$", max_length=64)]
 
 
@@ -76,14 +76,14 @@ class GradeRequest(Wire):
     submissions: Annotated[tuple[RawSubmission, ...], Field(max_length=MAX_BATCH)]
 
     @model_validator(mode="after")
-    def _ids_are_unique(self) -> GradeRequest:
-        seen: set[str] = set()
+    def _require_unique_ids(self) -> GradeRequest:
+        ids: set[str] = set()
         for submission in self.submissions:
-            if submission.id in seen:
+            if submission.id in ids:
                 raise ValueError(
                     f"submission id {submission.id!r} occurs twice; ids must be unique in a request"
                 )
-            seen.add(submission.id)
+            ids.add(submission.id)
         return self
 
 
@@ -101,8 +101,9 @@ StorySubmission = SUBMISSIONS["story"]
 PreferenceSubmission = SUBMISSIONS["preference"]
 
 
-def submission_class(grader: str) -> type[TaskSubmission[Any]]:
-    """The grader's submission class; of one that this SDK has no task class for, with any task."""
+def get_submission_class(grader: str) -> type[TaskSubmission[Any]]:
+    """Return the grader's submission class; of one that this SDK has no task class for, with any
+    task."""
     return SUBMISSIONS.get(grader) or TaskSubmission[AnyTask]
 
 
@@ -184,36 +185,35 @@ Result = Annotated[Graded | Faulted, Field(discriminator="status")]
 RESULT: TypeAdapter[Graded | Faulted] = TypeAdapter(Result)
 
 
-def job_id_of(
+def compute_job_id(
     grader: str, rubric: str, submission: Submission, *, reads_prompt: bool = False
 ) -> str:
-    """The id under which identical work is done once: the grader's name, `:` and a content hash of
-    40 hex digits.
+    """Return the id under which identical work is done once: the grader's name, `:` and a content
+    hash of 40 hex digits.
 
     `grader` is name@revision. The submission's id does not count. Its prompt counts only where the
     grader reads it: by `reads_prompt`, or by the task's class. Raises ValueError for a number that
     is infinite or NaN.
     """
     task = submission.task
-    asked = [
+    content = [
         grader,
         rubric,
         task if isinstance(task, dict) else task.model_dump(mode="json"),
         submission.completion,
     ]
     if reads_prompt or getattr(task, "READS_PROMPT", False):
-        asked.append(submission.prompt)
-    return (
-        f"{grader.partition('@')[0]}:{hashlib.sha256(_CANONICAL(asked).encode()).hexdigest()[:40]}"
-    )
+        content.append(submission.prompt)
+    digest = hashlib.sha256(_CANONICAL(content).encode()).hexdigest()
+    return f"{grader.partition('@')[0]}:{digest[:40]}"
 
 
-def faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: bool) -> Faulted:
+def build_faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: bool) -> Faulted:
     return Faulted(
         id=submission_id, fault=FaultReport(kind=kind, message=message, retryable=retryable)
     )
 
 
-def with_id(result: Graded | Faulted, submission_id: str) -> Graded | Faulted:
-    """A copy of the result for another submission with the same content."""
+def replace_id(result: Graded | Faulted, submission_id: str) -> Graded | Faulted:
+    """Return a copy of the result for another submission with the same content."""
     return result if result.id == submission_id else result.model_copy(update={"id": submission_id})

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from gradus.contract import GRADER_NAME, GraderName, Stage
 from gradus.errors import UnknownGrader
-from gradus.tasks import TASKS, task_class
+from gradus.tasks import TASKS, get_task_class
 from gradus.tasks.base import Task, Wire
-from gradus.wings import found_in
+from gradus.wings import find_entry_points
 
 
 class GraderInfo(Wire):
@@ -61,10 +61,11 @@ class GraderDescription(Wire):
 
 
 def describe(name: str, task: type[Task], components: tuple[str, ...] = ()) -> GraderDescription:
-    """The description of the grader `name` by its task class and the components of its rewards."""
+    """Return the description of the grader `name` by its task class and the components of its
+    rewards."""
     return GraderDescription(
         name=name,
-        task_schema=task.announced_schema(),
+        task_schema=task.build_announced_schema(),
         example=dict(task.EXAMPLE),
         stages=tuple(map(Stage, task.STAGES)),
         rates=dict(task.RATES),
@@ -74,17 +75,17 @@ def describe(name: str, task: type[Task], components: tuple[str, ...] = ()) -> G
     )
 
 
-def description_of(name: str) -> GraderDescription:
-    """The description of a grader that is not running, without components: for evaluations that
-    store none.
+def describe_offline(name: str) -> GraderDescription:
+    """Return the description of a grader that is not running, without components: for evaluations
+    that store none.
 
     Without a task class in the SDK: no stages, and `tests` as the only rate. Run folders may name
     anything: what is no name of a grader is `unknown`.
     """
-    return describe(name if re.fullmatch(GRADER_NAME, name) else "unknown", task_class(name))
+    return describe(name if re.fullmatch(GRADER_NAME, name) else "unknown", get_task_class(name))
 
 
-def checked_name(grader: str) -> GraderName:
+def check_name(grader: str) -> GraderName:
     """`grader`. Raises UnknownGrader for what cannot be the name of a grader."""
     if not re.fullmatch(GRADER_NAME, grader):
         raise UnknownGrader(
@@ -96,10 +97,10 @@ def checked_name(grader: str) -> GraderName:
 def grader_named(name: str) -> str:
     """`name`. Raises UnknownGrader, naming those there are, for a grader that neither ships nor is
     installed here."""
-    known = [
+    names = [
         *TASKS,
-        *(point.name for point in found_in("gradus.graders") if point.name not in TASKS),
+        *(point.name for point in find_entry_points("gradus.graders") if point.name not in TASKS),
     ]
-    if name not in known:
-        raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(known)}")
+    if name not in names:
+        raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(names)}")
     return name

@@ -86,9 +86,9 @@ class InternalFault(Fault):
 
 
 @contextmanager
-def boundary(fault: type[Fault], what: str) -> Iterator[None]:
-    """Enter foreign code: a plain exception becomes `fault` with `what` in front, once; ours pass
-    through.
+def wrap_exceptions(fault: type[Fault], context: str) -> Iterator[None]:
+    """Enter foreign code: a plain exception becomes `fault` with `context` in front, once; ours
+    pass through.
 
     Other places that catch every exception say beside it why: they release what they hold, or must
     go on.
@@ -98,4 +98,4 @@ def boundary(fault: type[Fault], what: str) -> Iterator[None]:
     except GradusError:
         raise
     except Exception as error:
-        raise fault(f"{what}: {type(error).__name__}: {error}") from error
+        raise fault(f"{context}: {type(error).__name__}: {error}") from error

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from gradus.code_blocks import Layout, Syntax, joined
+from gradus.code_blocks import Layout, Syntax, select_blocks
 
 # Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)([^\n`]*+)$", re.MULTILINE)
@@ -71,7 +71,7 @@ def extract(
     needed: Callable[[], Collection[str]] = tuple,
     layout: Layout | None = None,
 ) -> Answer:
-    """The answer in `completion`.
+    """Return the answer in `completion`.
 
     `tags`: language tags, lower case. `needed`: the names that the task or its tests need, asked
     for when there are several blocks. `layout`: None for answers that are one file, whatever blocks
@@ -92,17 +92,17 @@ def extract(
     ):  # tags in comments and literals of the answer's code are no thinking
         parts = []
         at = 0
-        for block in _blocks(text, tags, syntax):
+        for block in _find_blocks(text, tags, syntax):
             if block.tag in tags:
                 code = syntax.literal.sub(
-                    lambda found: found[0].replace("think>", "think)"), block.text
+                    lambda match: match[0].replace("think>", "think)"), block.text
                 )
                 parts += [text[at : block.code_at], code]
                 at = block.code_at + len(code)
         masked = "".join((*parts, text[at:]))
-    visible = after_thinking(text, masked)
+    visible = remove_thinking(text, masked)
     flags = ["extract:unclosed_think"] if "</think>" not in masked and "<think>" in masked else []
-    blocks = _blocks(visible, tags, syntax)
+    blocks = _find_blocks(visible, tags, syntax)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
     named = (
@@ -110,20 +110,24 @@ def extract(
         if layout and len(blocks) > 1
         else []
     )
-    rest = [block for block in blocks if block not in named]
-    files = {layout.path_of(block.name or ""): block for block in named} if layout else {}
+    unnamed = [block for block in blocks if block not in named]
+    files = {layout.resolve_path(block.name or ""): block for block in named} if layout else {}
     if files.pop(None, None):
         flags.append("extract:ignored_file")
     entry = files.pop(layout.entry, None) if layout else None
     if entry is None:
-        written = [block for block in rest or blocks if block.text.strip()]
-        tagged = [block for block in written if block.tag in tags]
+        non_empty = [block for block in unnamed or blocks if block.text.strip()]
+        tagged = [block for block in non_empty if block.tag in tags]
         candidates = (
-            tagged or [block for block in written if not block.tag] or written or rest or blocks
+            tagged
+            or [block for block in non_empty if not block.tag]
+            or non_empty
+            or unnamed
+            or blocks
         )
         texts = [block.text for block in candidates] if syntax and len(candidates) > 1 else []
         chosen = (
-            [candidates[at] for at in joined(texts, needed(), syntax.definitions)]
+            [candidates[at] for at in select_blocks(texts, needed(), syntax.definitions)]
             if syntax and texts
             else []
         )
@@ -133,11 +137,11 @@ def extract(
     if not all(block.closed for block in (*chosen, *files.values())):
         flags.append("extract:unclosed_fence")
     outside = []
-    behind = 0
+    position = 0
     for block in blocks:
-        outside.append(visible[behind : block.start].strip())
-        behind = block.end
-    outside.append(visible[behind:].strip())
+        outside.append(visible[position : block.start].strip())
+        position = block.end
+    outside.append(visible[position:].strip())
     return Answer(
         text="\n".join(block.text.strip("\n") for block in chosen),
         blocks=len(blocks) - max(0, len(named) - 1) - (len(chosen) - 1),
@@ -148,8 +152,8 @@ def extract(
     )
 
 
-def after_thinking(completion: str, masked: str | None = None) -> str:
-    """The text behind the last `</think>`; where thoughts do not end, the text before them.
+def remove_thinking(completion: str, masked: str | None = None) -> str:
+    """Return the text behind the last `</think>`; where thoughts do not end, the text before them.
     `masked`: the completion without the tags that do not count, of the same length."""
     before, mark, after = (masked or completion).rpartition("</think>")
     return (
@@ -159,13 +163,13 @@ def after_thinking(completion: str, masked: str | None = None) -> str:
     )
 
 
-def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Block]:
-    found: list[_Block] = []
+def _find_blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Block]:
+    blocks: list[_Block] = []
     position = 0
     literal = syntax.literal if syntax else None
-    while len(found) < _MAX_BLOCKS and (opening := _FENCE.search(text, position)):
+    while len(blocks) < _MAX_BLOCKS and (opening := _FENCE.search(text, position)):
         body = opening.end() + 1
-        tag = _tag(opening[2])
+        tag = _parse_tag(opening[2])
         info = opening[2] + opening[3]
         closing = _closing(opening[1][0], len(opening[1]))
         line = text.rfind("\n", 0, text.find(opening[1], body) + 1) + 1  # not before this one
@@ -181,7 +185,7 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
             at = enclosing.end() if enclosing else len(text)
             following = closing.search(text, at)
             if not following or any(
-                _tag(other[2]) in tags for other in _FENCE.finditer(text, end.start(), at)
+                _parse_tag(other[2]) in tags for other in _FENCE.finditer(text, end.start(), at)
             ):
                 # never closed, or in another block: no more of this, which would be quadratic
                 literal = None
@@ -192,17 +196,17 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
             (info.partition(":")[2] or info)[:400]
         ) or _NAME_IN_COMMENT.match(text[body:stop])
         path = name[1] if name else None
-        found.append(
+        blocks.append(
             _Block(tag, text[body:stop], opening.start(), after, end is not None, path, body)
         )
         position = after
-    if found:
-        return found
+    if blocks:
+        return blocks
     for inline in islice(_INLINE_FENCE.finditer(text), _MAX_BLOCKS):
         words = inline[1].split(maxsplit=1)
-        tagged = len(words) == 2 and _tag(words[0]) in tags  # else the first word is code
-        tag, code = (_tag(words[0]), words[1]) if tagged else ("", inline[1])
-        found.append(
+        tagged = len(words) == 2 and _parse_tag(words[0]) in tags  # else the first word is code
+        tag, code = (_parse_tag(words[0]), words[1]) if tagged else ("", inline[1])
+        blocks.append(
             _Block(
                 tag,
                 code,
@@ -212,10 +216,10 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
                 code_at=inline.end() - 3 - len(code),
             )
         )
-    return found
+    return blocks
 
 
-def _tag(word: str) -> str:
+def _parse_tag(word: str) -> str:
     """`rust` of `Rust`, `language:rust`, `{.rust}`, `rust,ignore` and `rust:src/a.rs`."""
     return re.split("[,:]", word.lower().removeprefix("language:").removeprefix("{.").rstrip("}"))[
         0

@@ -12,7 +12,7 @@ import re
 
 from gradus.contract import Diagnostic, Graded, GraderName
 from gradus.extract import extract
-from gradus.tasks import task_class
+from gradus.tasks import get_task_class
 
 MAX_CHARS = 4000
 MAX_EXCERPT = 160
@@ -48,13 +48,13 @@ remark."""
 
 
 def render_verdict(result: Graded, code: str | None = None) -> str:
-    """The stage reached, the tests that pass, and each diagnostic with its place; at most
+    """Return the stage reached, the tests that pass, and each diagnostic with its place; at most
     `MAX_CHARS` characters.
 
     `code` is the extracted answer: with it, a diagnostic with a line quotes that line.
     """
     if result.rubric.startswith("story/"):
-        progress = _story_progress(result)
+        progress = _render_story_progress(result)
     elif result.tests is None:
         progress = f"came as far as: {result.stage.value}; no test ran"
     elif result.passed:
@@ -62,9 +62,15 @@ def render_verdict(result: Graded, code: str | None = None) -> str:
     else:
         progress = f"{result.tests.passed} of {result.tests.total} tests pass"
     source = code.split("\n") if code is not None else []
-    lines = [progress, *(_line(one) + _excerpt(one, source) for one in result.diagnostics)]
-    told = [flag for flag in result.flags if flag.startswith(("limit:", "forbidden:"))]
-    lines += [f"flags: {', '.join(told)}"] if told else []
+    lines = [
+        progress,
+        *(
+            _render_diagnostic(diagnostic) + _render_excerpt(diagnostic, source)
+            for diagnostic in result.diagnostics
+        ),
+    ]
+    flags = [flag for flag in result.flags if flag.startswith(("limit:", "forbidden:"))]
+    lines += [f"flags: {', '.join(flags)}"] if flags else []
     text = "\n".join(lines)
     return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n..."
 
@@ -75,28 +81,28 @@ def reply(result: Graded, code: str | None = None) -> str:
     return SPECIAL.sub("<...>", render_verdict(result, code))
 
 
-def next_turn(name: GraderName, result: Graded, completion: str) -> str:
-    """The user's turn after a completion that was graded and did not pass."""
-    message = reply(result, single_block(name, completion))
+def render_next_turn(name: GraderName, result: Graded, completion: str) -> str:
+    """Return the user's turn after a completion that was graded and did not pass."""
+    message = reply(result, extract_single_block(name, completion))
     if name == "story":
         return f"{STORIES}\n\n{REVIEW}\n\n```\n{message}\n```"
-    return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{quoted_message(message)}"
+    return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{render_grader_message(message)}"
 
 
-def single_block(name: GraderName, completion: str) -> str | None:
-    """The code that a completion holds in one block or without a fence; None where only the grader
-    can tell."""
-    fences = task_class(name).FENCES
+def extract_single_block(name: GraderName, completion: str) -> str | None:
+    """Return the code that a completion holds in one block or without a fence; None where only the
+    grader can tell."""
+    fences = get_task_class(name).FENCES
     answer = extract(completion, fences) if fences else None
     return answer.text if answer is not None and answer.blocks <= 1 and not answer.files else None
 
 
-def quoted_message(message: str) -> str:
-    """The part of a prompt that shows what the grader says."""
+def render_grader_message(message: str) -> str:
+    """Return the part of a prompt that shows what the grader says."""
     return f"{SAID}\n\n```\n{message}\n```"
 
 
-def _line(diagnostic: Diagnostic) -> str:
+def _render_diagnostic(diagnostic: Diagnostic) -> str:
     place = ""
     if diagnostic.line is not None:
         column = f", column {diagnostic.column}" if diagnostic.column is not None else ""
@@ -107,9 +113,9 @@ def _line(diagnostic: Diagnostic) -> str:
     )
 
 
-def _excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
-    """The line that a diagnostic is about, and a mark below its column; empty where the line is
-    unknown."""
+def _render_excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
+    """Return the line that a diagnostic is about, and a mark below its column; empty where the line
+    is unknown."""
     if diagnostic.line is None or not 1 <= diagnostic.line <= len(source):
         return ""
     line = source[diagnostic.line - 1][:MAX_EXCERPT]
@@ -119,10 +125,10 @@ def _excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
     return f"\n{gutter}{line}{mark}"
 
 
-def _story_progress(result: Graded) -> str:
+def _render_story_progress(result: Graded) -> str:
     remarks = [
         f"- {remark}"
-        for name, (least, remark) in STORY_REMARKS.items()
-        if name in result.components and result.components[name] < least
+        for name, (threshold, remark) in STORY_REMARKS.items()
+        if name in result.components and result.components[name] < threshold
     ]
     return "\n".join([f"reward {result.reward:.2f} of 1", *remarks])

@@ -33,18 +33,18 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
         else:
             raise Misuse(refusal)
         handle.truncate(0)
-        handle.write(_boot())
+        handle.write(_read_boot_id())
         handle.flush()
         yield
 
 
 def is_abandoned(handle: BinaryIO) -> bool:
-    """Whether the process that held the lock in this file has ended.
+    """Return whether the process that held the lock in this file has ended.
 
     False if it is not known: locks of other machines, which may be invisible here, and those of
     before a restart.
     """
-    boot = _boot()
+    boot = _read_boot_id()
     if not boot or handle.read(len(boot) + 1) != boot:
         return False
     try:
@@ -54,9 +54,9 @@ def is_abandoned(handle: BinaryIO) -> bool:
     return True
 
 
-def _boot() -> bytes:
-    """The id of this start of this machine, alike in all its containers; empty where the system has
-    none."""
+def _read_boot_id() -> bytes:
+    """Return the id of this start of this machine, alike in all its containers; empty where the
+    system has none."""
     try:
         return BOOT.read_bytes().strip()
     except OSError:

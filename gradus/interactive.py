@@ -19,7 +19,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.prompt import Prompt
 
-from gradus.wings import loaded_from
+from gradus.wings import load_entry_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +42,35 @@ class MenuItem:
     place: int
     """Position among the items of all wings, ascending."""
     name: str
-    what: str
+    summary: str
     command: Callable[[Sequence[str]], list[str]]
     """Answers to the questions -> words after `gradus`, or a whole command that begins with a
     program's path."""
     questions: Sequence[Question] = field(default=())
 
 
-def menu_items() -> list[MenuItem]:
-    """The menu: items of every installed wing, ordered by `place`."""
+def load_menu() -> list[MenuItem]:
+    """Return the menu: items of every installed wing, ordered by `place`."""
     doctor = MenuItem(70, "doctor", "what this machine has and lacks", lambda answers: ["doctor"])
-    return sorted(chain([doctor], *loaded_from("gradus.menu")), key=lambda offer: offer.place)
+    return sorted(chain([doctor], *load_entry_points("gradus.menu")), key=lambda offer: offer.place)
 
 
 def start() -> NoReturn:
     """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of
     input."""
     console = Console(highlight=False)
-    menu = menu_items()
+    menu = load_menu()
     console.print(
         "[bold]Gradus[/] grades what language models write, and trains them on the grades.\n"
     )
     for number, offer in enumerate(menu, start=1):
-        console.print(f"  {number}  {offer.name:<10} {offer.what}")
+        console.print(f"  {number}  {offer.name:<10} {offer.summary}")
     console.print("\n`gradus --help` lists every command.\n", markup=False)
     names = [offer.name for offer in menu]
     first = Question("What shall it be?", lambda: names, only=True)
     try:
-        chosen = menu[names.index(_answer(console, first, listed=False))]
-        command = chosen.command([_answer(console, question) for question in chosen.questions])
+        chosen = menu[names.index(_read_answer(console, first, listed=False))]
+        command = chosen.command([_read_answer(console, question) for question in chosen.questions])
     except (KeyboardInterrupt, EOFError):
         console.print()
         sys.exit(130)
@@ -81,7 +81,7 @@ def start() -> NoReturn:
     os.execv(program[0], program)
 
 
-def _answer(console: Console, question: Question, *, listed: bool = True) -> str:
+def _read_answer(console: Console, question: Question, *, listed: bool = True) -> str:
     """Return a choice, by its number or name, or another text where that is allowed. `listed`:
     print the choices first."""
     numbered = {str(number): choice for number, choice in enumerate(question.choices(), start=1)}

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
-from gradus.wings import found_in
+from gradus.wings import find_entry_points
 
 DECLINE_INSTRUCTION = (
     "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is"
@@ -38,17 +38,17 @@ class Language:
 
 
 @cache
-def language_of(grader: str) -> Language:
-    """The language of a grader, given as `name` or `name@revision`; an empty one for graders that
-    have none."""
+def load_language(grader: str) -> Language:
+    """Return the language of a grader, given as `name` or `name@revision`; an empty one for graders
+    that have none."""
     name = grader.partition("@")[0]
     folders = (
         point.module.rpartition(".")[0]
-        for point in found_in("gradus.graders")
+        for point in find_entry_points("gradus.graders")
         if point.name == name
     )
     for folder in folders:
         if folder and find_spec(f"{folder}.evaluation") is not None:
-            found: Language = import_module(f"{folder}.evaluation").LANGUAGE
-            return found
+            language: Language = import_module(f"{folder}.evaluation").LANGUAGE
+            return language
     return Language()

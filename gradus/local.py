@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gradus.errors import Misuse
-from gradus.wings import loaded_from
+from gradus.wings import load_entry_points
 
 if TYPE_CHECKING:
     from gradus.contract import Faulted, Graded, Submission
@@ -29,7 +29,7 @@ class LocalGrader(Protocol):
     def grade(
         self, submissions: Sequence[Submission], rubric: str | None = None
     ) -> Iterator[Graded | Faulted]:
-        """One result per submission, in order. `rubric`: None is the grader's first.
+        """Return one result per submission, in order. `rubric`: None is the grader's first.
 
         Calls must not overlap. Raises Misuse for an unknown rubric, Fault when the self-test fails.
         """
@@ -42,7 +42,7 @@ def open_local(grader: str, config: Path | None = None, slots: int | None = None
     Raises Misuse when no installed wing has graders, UnknownGrader for an unknown name, Fault when
     it cannot start.
     """
-    openers = loaded_from("gradus.local")
+    openers = load_entry_points("gradus.local")
     if not openers:
         raise Misuse(
             "no graders are installed on this machine: grade on a running service, with --url"

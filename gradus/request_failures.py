@@ -24,11 +24,11 @@ class RequestFailure:
     retry_after_s: float | None = None
 
 
-def failure_of(
+def describe_failure(
     url: str, cause: httpx.Response | httpx.RequestError | ValidationError
 ) -> RequestFailure:
-    """The failure that an answer of the service at `url`, or its absence, means. `QUEUE`: the
-    service is away or busy.
+    """Return the failure that an answer of the service at `url`, or its absence, means. `QUEUE`:
+    the service is away or busy.
 
     Raises Misuse for a status that blames the caller.
     """

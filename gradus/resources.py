@@ -10,8 +10,8 @@ from gradus.errors import Misuse
 
 
 def configs() -> Path:
-    """The folder of shipped configurations and tasks. Raises Misuse outside a checkout, which alone
-    has them."""
+    """Return the folder of shipped configurations and tasks. Raises Misuse outside a checkout,
+    which alone has them."""
     folder = Path(__file__).parents[1] / "configs"
     if not folder.is_dir():
         raise Misuse(
@@ -21,8 +21,8 @@ def configs() -> Path:
     return folder
 
 
-def cache() -> Path:
-    """Where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache
+def get_cache_folder() -> Path:
+    """Return where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache
     folder."""
     if chosen := os.environ.get("GRADUS_CACHE_DIR"):
         return Path(chosen)

@@ -31,15 +31,15 @@ class Row:
     problem: str | None = None
     """Why there are no values; None when there are."""
 
-    def checked(self) -> Row:
-        """This row. Raises Misuse, naming the place, when it could not be read."""
+    def require_valid(self) -> Row:
+        """Return this row. Raises Misuse, naming the place, when it could not be read."""
         if self.problem is not None:
             raise Misuse(f"{self.where}: {self.problem}")
         return self
 
     def text(self, column: str) -> str:
-        """The text in a column. Raises Misuse, naming the place, where there is none or only white
-        space."""
+        """Return the text in a column. Raises Misuse, naming the place, where there is none or only
+        white space."""
         value = self.values.get(column)
         if value is not None and not isinstance(value, str):
             raise Misuse(f"{self.where}: {column}: is not a text")
@@ -49,8 +49,8 @@ class Row:
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
-    """The records of a file; `-` is JSONL on standard input. Raises Misuse when the file itself
-    cannot be read."""
+    """Return the records of a file; `-` is JSONL on standard input. Raises Misuse when the file
+    itself cannot be read."""
     name = "<stdin>" if str(path) == "-" else str(path)
     try:
         data = sys.stdin.buffer.read() if name == "<stdin>" else Path(name).read_bytes()
@@ -65,13 +65,13 @@ def read_rows(path: str | Path) -> Iterator[Row]:
         raise Misuse(
             f"{name}: the file's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         )
-    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
+    readers = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv}
     return readers[suffix](name, text)
 
 
-def stored_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end
-    is left out.
+def read_stored_rows(file: Path) -> Iterator[Row]:
+    """Yield the rows of a file of JSON lines that a program wrote; one that a crash tore off at the
+    end is left out.
 
     Raises Misuse naming the line of any other that cannot be read.
     """
@@ -79,51 +79,54 @@ def stored_rows(file: Path) -> Iterator[Row]:
     if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
         rows.pop()
     for row in rows:
-        yield row.checked()
+        yield row.require_valid()
 
 
-def non_empty_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is
-    none."""
+def read_non_empty_rows(file: Path) -> Iterator[Row]:
+    """Yield the rows of a file, checked. Raises Misuse for one that cannot be read, and where there
+    is none."""
     row = None
     for row in read_rows(file):
-        yield row.checked()
+        yield row.require_valid()
     if row is None:
         raise Misuse(f"{file}: holds no rows")
 
 
-def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
+def _read_jsonl(name: str, text: str) -> Iterator[Row]:
     # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            where = f"{name}:{number}"
+            place = f"{name}:{number}"
             try:
-                row = _record(where, strict_json(line))
+                row = _build_row(place, parse_strict_json(line))
             except (ValueError, RecursionError) as error:
-                row = Row(where, {}, f"is not JSON: {error}")
+                row = Row(place, {}, f"is not JSON: {error}")
             yield row
 
 
-def _json_rows(name: str, text: str) -> Iterator[Row]:
+def _read_json(name: str, text: str) -> Iterator[Row]:
     try:
-        records = strict_json(text)
+        records = parse_strict_json(text)
     except (ValueError, RecursionError) as error:
         raise Misuse(f"{name}: is not JSON: {error}") from None
     if not isinstance(records, list):
         raise Misuse(f"{name}: holds no list of records")
     for number, record in enumerate(records, start=1):
-        yield _record(f"{name}: record {number}", record)
+        yield _build_row(f"{name}: record {number}", record)
 
 
-def strict_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError where it is none, has a number that is not
+def parse_strict_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError where it is none, has a number that is not
     finite, or a key twice."""
     return json.loads(
-        text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_refuse_twins
+        text,
+        parse_constant=_parse_finite,
+        parse_float=_parse_finite,
+        object_pairs_hook=_refuse_twins,
     )
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a finite number")
@@ -131,22 +134,22 @@ def _finite(text: str) -> float:
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    record = dict(pairs)
+    if len(record) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
             f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice"
         )
-    return found
+    return record
 
 
-def _record(where: str, value: Any) -> Row:
+def _build_row(place: str, value: Any) -> Row:
     if not isinstance(value, dict):
-        return Row(where, {}, f"is {type(value).__name__}, not a record")
-    return Row(where, value)
+        return Row(place, {}, f"is {type(value).__name__}, not a record")
+    return Row(place, value)
 
 
-def _csv_rows(name: str, text: str) -> Iterator[Row]:
+def _read_csv(name: str, text: str) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -158,11 +161,11 @@ def _csv_rows(name: str, text: str) -> Iterator[Row]:
     start = 2
     try:
         for values in reader:
-            where, start = f"{name}:{start}", reader.line_num + 1
+            place, start = f"{name}:{start}", reader.line_num + 1
             ragged = None in values or None in values.values()
             problem = (
                 f"does not have {len(columns)} cells, as the first line has" if ragged else None
             )
-            yield Row(where, {} if ragged else dict(values), problem)
+            yield Row(place, {} if ragged else dict(values), problem)
     except csv.Error as error:
         yield Row(f"{name}:{reader.line_num}", {}, f"is not CSV: {error}")

@@ -15,16 +15,17 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def explain(error: ValidationError) -> str:
-    """One line per mistake: its place and what is wrong there, without the input."""
+    """Return one line per mistake: its place and what is wrong there, without the input."""
     lines = []
     for item in error.errors(include_url=False, include_context=False, include_input=False):
-        where = ".".join(str(part) for part in item["loc"]) or "input"
-        lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
+        place = ".".join(str(part) for part in item["loc"]) or "input"
+        lines.append(f"{place}: {item['msg'].removeprefix('Value error, ')}")
     return "; ".join(lines)
 
 
-def misuse_from_validation_error(error: ValidationError) -> Misuse:
-    """The misuse that a validation error is: TooLarge when only sizes are wrong, else Misuse."""
+def convert_validation_error(error: ValidationError) -> Misuse:
+    """Return the misuse that a validation error is: TooLarge when only sizes are wrong, else
+    Misuse."""
     sizes = [
         item["type"] == "too_long" or TOO_LONG in item["msg"]
         for item in error.errors(include_url=False, include_context=False, include_input=False)
@@ -32,14 +33,14 @@ def misuse_from_validation_error(error: ValidationError) -> Misuse:
     return (TooLarge if sizes and all(sizes) else Misuse)(explain(error))
 
 
-def read_as(kind: type[M], path: Path, what: str, hint: str = "") -> M:
-    """The `what` that a JSON file holds. Raises Misuse, with the hint, where this version cannot
-    read it."""
+def read_as(kind: type[M], path: Path, label: str, hint: str = "") -> M:
+    """Return the `label` that a JSON file holds. Raises Misuse, with the hint, where this version
+    cannot read it."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except OSError as error:
         raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
         raise Misuse(
-            f"{path}: is no {what} that this version can read: {explain(error)}{hint}"
+            f"{path}: is no {label} that this version can read: {explain(error)}{hint}"
         ) from None

@@ -22,8 +22,8 @@ WINGS = frozenset({"corpus", "services", "tools", "trainer"})
 """Packages of a checkout, which stand beside `gradus`."""
 
 
-def found_in(group: str) -> list[EntryPoint]:
-    """Entry points of the group whose module is installed, ordered by name; not loaded.
+def find_entry_points(group: str) -> list[EntryPoint]:
+    """Return entry points of the group whose module is installed, ordered by name; not loaded.
 
     The wheel registers the entry points of every wing and contains none: the wings run from a
     checkout.
@@ -45,10 +45,10 @@ def _is_installed(entry: EntryPoint) -> bool:
         return not f"{entry.module}.".startswith(f"{missing.name}.")
 
 
-def loaded_from(group: str) -> list[Any]:
-    """Objects of the group's entry points, ordered by name. Raises ImportError where a wing is
-    broken."""
-    return [entry.load() for entry in found_in(group)]
+def load_entry_points(group: str) -> list[Any]:
+    """Return objects of the group's entry points, ordered by name. Raises ImportError where a wing
+    is broken."""
+    return [entry.load() for entry in find_entry_points(group)]
 
 
 def write_page(
@@ -56,7 +56,7 @@ def write_page(
 ) -> None:
     """Write the page of one folder, or of two evaluations, by the wing that has it. Raises Misuse
     without that wing."""
-    writers = loaded_from("gradus.reports")
+    writers = load_entry_points("gradus.reports")
     if not writers:
         raise Misuse("nothing that writes reports is installed: install Gradus with its services")
     writers[0](out, folders, compare)

@@ -15,7 +15,7 @@ from gradus.errors import Misuse
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[str, int] = {}
+        first_lines: dict[str, int] = {}
         for key_node, _ in node.value:
             key = (
                 None
@@ -23,14 +23,14 @@ class _Loader(yaml.SafeLoader):
                 else self.construct_object(key_node, deep=True)
             )
             if isinstance(key, str):
-                if key in seen:
+                if key in first_lines:
                     raise yaml.constructor.ConstructorError(
                         None,
                         None,
-                        f"key {key!r} is given twice, first on line {seen[key]}",
+                        f"key {key!r} is given twice, first on line {first_lines[key]}",
                         key_node.start_mark,
                     )
-                seen[key] = key_node.start_mark.line + 1
+                first_lines[key] = key_node.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
 
@@ -39,8 +39,8 @@ class _Loader(yaml.SafeLoader):
 _BOOL = "tag:yaml.org,2002:bool"
 _Loader.yaml_implicit_resolvers = {}
 for _first, _resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items():
-    _kept = [resolver for resolver in _resolvers if resolver[0] != _BOOL]
-    _Loader.yaml_implicit_resolvers[_first] = _kept
+    _non_bool = [resolver for resolver in _resolvers if resolver[0] != _BOOL]
+    _Loader.yaml_implicit_resolvers[_first] = _non_bool
 _Loader.add_implicit_resolver(
     _BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
@@ -53,8 +53,8 @@ _Loader.add_implicit_resolver(
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there
-    is one."""
+    """Return the mapping that a YAML file holds. Raises Misuse naming the file, and the line where
+    there is one."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -63,29 +63,29 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise Misuse(f"{path}: cannot be read: {error}") from None
     value = read_scalar(text, str(path))
     if not isinstance(value, dict):
-        held = "nothing" if value is None else type(value).__name__
-        raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
+        kind = "nothing" if value is None else type(value).__name__
+        raise Misuse(f"{path}: holds {kind} where a mapping of settings was expected")
     return value
 
 
-def read_scalar(text: str, where: str) -> Any:
-    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a
-    plain text."""
+def read_scalar(text: str, source: str) -> Any:
+    """Return what a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`,
+    `null`, or a plain text."""
     try:
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader, made stricter)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = f":{mark.line + 1}" if mark is not None and "\n" in text.strip() else ""
-        raise Misuse(f"{where}{at}: {error.problem}") from None
+        raise Misuse(f"{source}{at}: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise Misuse(f"{where}: {error}") from None
-    _refuse_non_finite(value, where, ())
+        raise Misuse(f"{source}: {error}") from None
+    _refuse_non_finite(value, source, ())
     return value
 
 
-def _refuse_non_finite(value: Any, where: str, path: tuple[str, ...]) -> None:
+def _refuse_non_finite(value: Any, source: str, path: tuple[str, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise Misuse(f"{where}: {'.'.join(path) or 'value'}: {value} is not a finite number")
+        raise Misuse(f"{source}: {'.'.join(path) or 'value'}: {value} is not a finite number")
     if isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_non_finite(item, where, (*path, str(key)))
+            _refuse_non_finite(item, source, (*path, str(key)))

@@ -25,10 +25,10 @@ _BRANCH = re.compile(r"\b(?:if|else)\b|=>|->(?!\s?[\w<>:&']{1,40}\s?\{)")
 """Not the arrow in front of a Rust function's type."""
 
 
-def degenerate_flags(
+def find_degenerate_flags(
     answer: Answer, *, uncommented: str, tests_passed: int, passed: bool
 ) -> tuple[str, ...]:
-    """Flags of form `degenerate:<sign>`. `uncommented`: the answer's text without comments.
+    """Return flags of form `degenerate:<sign>`. `uncommented`: the answer's text without comments.
     `passed`: all tests did."""
     text = answer.text
     windows = {
@@ -42,12 +42,12 @@ def degenerate_flags(
         "code_spam": not passed and answer.blocks > _MAX_BLOCKS,
         "stub": not passed and is_stub(text, uncommented=uncommented, tests_passed=tests_passed),
     }
-    return tuple(f"degenerate:{name}" for name, seen in signs.items() if seen)
+    return tuple(f"degenerate:{name}" for name, is_present in signs.items() if is_present)
 
 
 def is_stub(code: str, *, uncommented: str, tests_passed: int = 0) -> bool:
-    """A few lines that only pretend: `failwith`, `todo!`, `assert false` or an announcement in
-    place of the work.
+    """Return whether it is a few lines that only pretend: `failwith`, `todo!`, `assert false` or an
+    announcement in place of the work.
 
     Work that fails in some branches only and passes a test is partial, and no stub.
     """

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 
-from gradus.doctor import Check, extra, run_check
+from gradus.doctor import Check, check_extra, run_check
 
 ELSEWHERE = (
     "graders need Linux: run them in containers (docker compose up) and use their URL; training"
@@ -26,16 +26,16 @@ ELSEWHERE = (
 
 
 def signs(redis: str | None) -> Iterator[Check]:
-    from services.graders.base import installed
+    from services.graders.base import find_installed_graders
 
     if sys.platform == "linux":
         yield run_check("sandbox", _attack_sandbox)
     else:
         yield Check("sandbox", False, ELSEWHERE, needed=False)
-    for grader in installed().values():
-        yield from grader_checks(grader)
-    yield extra("api", "fastapi", "`gradus serve`")
-    yield extra("worker", "redis", "`gradus worker`")
+    for grader in find_installed_graders().values():
+        yield from check_grader(grader)
+    yield check_extra("api", "fastapi", "`gradus serve`")
+    yield check_extra("worker", "redis", "`gradus worker`")
     server = shutil.which("redis-server")
     yield Check(
         "redis-server",
@@ -55,7 +55,7 @@ def _attack_sandbox() -> str:
     return f"bubblewrap, as user {os.geteuid()}; every attack of the probe failed"
 
 
-def grader_checks(grader: EntryPoint) -> Iterator[Check]:
+def check_grader(grader: EntryPoint) -> Iterator[Check]:
     """Checks of what the grader needs on this machine; nothing is graded."""
     from services.graders.base import load
 
@@ -65,8 +65,8 @@ def grader_checks(grader: EntryPoint) -> Iterator[Check]:
         return
     doctor = import_module(f"{folder}.doctor")
     if package := getattr(doctor, "PACKAGE", None):
-        yield (found := extra(grader.name, package, f"the {grader.name} grader"))
-        if not found.fine:
+        yield (check := check_extra(grader.name, package, f"the {grader.name} grader"))
+        if not check.fine:
             return
     yield run_check(grader.name, doctor.look, getattr(doctor, "NEEDED", False))
 

@@ -10,8 +10,8 @@ from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
 from services.broker.memory import MemoryBroker
-from services.event_loop import stopped_by_signals
-from services.graders.base import Grader, default_slots
+from services.event_loop import stop_on_signals
+from services.graders.base import Grader, get_default_slots
 from services.tracing import spans
 from services.worker import Worker
 
@@ -32,12 +32,16 @@ async def serve_embedded(
     """
     for grader in graders:
         await asyncio.to_thread(grader.self_test)
-    with stopped_by_signals() as stop:
+    with stop_on_signals() as stop:
         broker = MemoryBroker(broker_settings)
         traced = spans("gradus-worker")
         workers = [
             Worker(
-                grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced
+                grader,
+                broker,
+                slots=slots or get_default_slots(grader),
+                self_tested=True,
+                spans=traced,
             )
             for grader in graders
         ]

@@ -26,7 +26,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[asyncio.Event]:
+def stop_on_signals() -> Iterator[asyncio.Event]:
     """An event that SIGTERM and SIGINT set; a second one ends the process the usual way, as both do
     after the block.
 
@@ -36,12 +36,12 @@ def stopped_by_signals() -> Iterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def on_signal(number: signal.Signals) -> None:
+    def handle_signal(number: signal.Signals) -> None:
         stop.set()
         loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
+        loop.add_signal_handler(number, handle_signal, number)
     try:
         yield stop
     finally:

@@ -14,28 +14,29 @@ from gradus.errors import Misuse
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service that listens on `host`."""
+    """Return whether only this machine can reach a service that listens on `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def listener(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 is any free one. Raises Misuse when it cannot listen there."""
+def open_listener(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 is any free one. Raises Misuse when it cannot listen
+    there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.create_server((host, port), family=family, backlog=2048)
+        sock = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise Misuse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     # Connections inherit it. asyncio's own setting passes over them, because `create_server` names
     # no protocol.
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return found
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
-def url_of(found: socket.socket) -> str:
-    host, port = found.getsockname()[:2]
+def format_url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

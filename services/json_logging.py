@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            fields["error"] = where(record.exc_info[1])
+            fields["error"] = describe_error(record.exc_info[1])
         return json.dumps(fields)
 
 
@@ -45,9 +45,9 @@ def log_json_lines() -> None:
         logger.setLevel(level)
 
 
-def where(error: BaseException) -> str:
-    """The type of the first cause and the places it came through; not its message, which may quote
-    a submission."""
+def describe_error(error: BaseException) -> str:
+    """Return the type of the first cause and the places it came through; not its message, which may
+    quote a submission."""
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)[-3:]

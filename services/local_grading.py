@@ -11,19 +11,19 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
+from gradus.contract import Faulted, Graded, Submission, compute_job_id, replace_id
 from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse
-from services.graders.base import Grader, default_slots, load
+from services.graders.base import Grader, get_default_slots, load
 from services.worker import grade_with_retries
 
 
 def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
-    """One result per submission, in order, as soon as all before it are there. Identical ones are
-    graded once."""
-    slots = slots or default_slots(grader)
+    """Yield one result per submission, in order, as soon as all before it are there. Identical ones
+    are graded once."""
+    slots = slots or get_default_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)
@@ -39,14 +39,14 @@ def grade_in_order(
     pool = ThreadPoolExecutor(slots)
     try:
         graded: dict[str, Future[Any]] = {}
-        asked: list[tuple[str, Future[Any]]] = []
+        pending: list[tuple[str, Future[Any]]] = []
         for submission in submissions:
-            key = job_id_of(revision, rubric, submission)
+            key = compute_job_id(revision, rubric, submission)
             if key not in graded:
                 graded[key] = pool.submit(grade, submission)
-            asked.append((submission.id, graded[key]))
-        for submission_id, result in asked:
-            yield with_id(result.result(), submission_id)
+            pending.append((submission.id, graded[key]))
+        for submission_id, result in pending:
+            yield replace_id(result.result(), submission_id)
     finally:
         pool.shutdown(
             cancel_futures=True
@@ -85,5 +85,5 @@ class OfflineGrader:
 
 
 def open_local(grader: str, config: Path | None = None, slots: int | None = None) -> OfflineGrader:
-    """Raises UnknownGrader, and Fault when the grader cannot start."""
+    """Raise UnknownGrader, and Fault when the grader cannot start."""
     return OfflineGrader(load(grader, config=config), slots)

@@ -16,11 +16,15 @@ WANTED_OPEN_FILES = 65_536
 def raise_open_files() -> int:
     """Raise the limit to `WANTED_OPEN_FILES` or as far as it may be. Returns it. Raises Misuse
     below the least."""
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_OPEN_FILES if most == resource.RLIM_INFINITY else min(WANTED_OPEN_FILES, most)
-    if limit != resource.RLIM_INFINITY and limit < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-        limit = wanted
+    limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = (
+        WANTED_OPEN_FILES
+        if hard_limit == resource.RLIM_INFINITY
+        else min(WANTED_OPEN_FILES, hard_limit)
+    )
+    if limit != resource.RLIM_INFINITY and limit < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard_limit))
+        limit = target
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
     if limit < LEAST_OPEN_FILES:

@@ -55,7 +55,7 @@ class Spans:
         self._propagator = TraceContextTextMapPropagator()
 
     @contextmanager
-    def request(self, headers: Mapping[str, str]) -> Iterator[dict[str, str | int]]:
+    def record_request(self, headers: Mapping[str, str]) -> Iterator[dict[str, str | int]]:
         """A span for the request with these headers, and `TRACEPARENT` for its jobs, while the
         block runs, which adds the fields of the access log to what it is given."""
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
@@ -78,7 +78,7 @@ class Spans:
             if int(fields["status"]) >= 500:
                 span.set_status(StatusCode.ERROR)
 
-    def graded(self, claim: Claim, result: Graded | Faulted, seconds: float) -> None:
+    def record_grade(self, claim: Claim, result: Graded | Faulted, seconds: float) -> None:
         """A span for a job that was answered now and claimed `seconds` before."""
         from opentelemetry.trace import SpanKind, StatusCode
 
@@ -97,7 +97,7 @@ class Spans:
         span.set_attribute("gradus.grader", claim.job.grader)
         span.set_attribute("gradus.job", claim.job.id)
         span.set_attribute("gradus.deliveries", claim.deliveries)
-        span.set_attributes(_outcome(result))
+        span.set_attributes(_build_attributes(result))
         if isinstance(result, Faulted):
             span.set_status(StatusCode.ERROR, result.fault.kind.value)
         span.end(ended_at)
@@ -107,7 +107,7 @@ class Spans:
         self._provider.shutdown()
 
 
-def _outcome(result: Graded | Faulted) -> dict[str, str | bool | float]:
+def _build_attributes(result: Graded | Faulted) -> dict[str, str | bool | float]:
     if isinstance(result, Faulted):
         return {"gradus.status": result.status, "gradus.fault": result.fault.kind.value}
     return {
@@ -121,12 +121,12 @@ def _outcome(result: Graded | Faulted) -> dict[str, str | bool | float]:
 
 
 def spans(service: str) -> Spans | None:
-    """What the environment asks for; None when it asks for nothing. `service`: its name, unless
-    OTEL_SERVICE_NAME says.
+    """Return what the environment asks for; None when it asks for nothing. `service`: its name,
+    unless OTEL_SERVICE_NAME says.
 
     Raises Misuse for what this cannot do, and when OpenTelemetry is not installed.
     """
-    if not is_asked_for(os.environ):
+    if not is_tracing_enabled(os.environ):
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -140,7 +140,7 @@ def spans(service: str) -> Spans | None:
         raise Misuse(_PACKAGES_MISSING) from None
 
 
-def is_asked_for(environ: Mapping[str, str]) -> bool:
+def is_tracing_enabled(environ: Mapping[str, str]) -> bool:
     """Return whether the standard variables ask for traces; without an endpoint none are made.
 
     Raises Misuse for an exporter or a protocol that is not supported.

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from gradus.contract import Faulted, Graded, Submission, faulted
+from gradus.contract import Faulted, Graded, Submission, build_faulted
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import JobPayload
-from services.broker.signing import signed
-from services.broker.workers import registered
+from services.broker.signing import sign_result
+from services.broker.workers import register_worker
 from services.graders.base import Grader
-from services.sandbox.cancellation import CancelToken, NeedsTime, attempting
+from services.sandbox.cancellation import CancelToken, NeedsTime, enter_attempt
 from services.sandbox.container_hardening import require_container_hardening
 from services.tracing import Spans
 
@@ -61,15 +61,15 @@ def grade_with_retries(
     *,
     brief: bool,
 ) -> Graded | Faulted | None:
-    """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its
-    neighbours along.
+    """Return the verdict, or the fault after bounded retries. Never raises: one bad job must not
+    take its neighbours along.
 
     None: a `brief` attempt came to no end. Once `token` is cancelled, boxes are killed and nothing
     is retried.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
-            with attempting(token, brief=brief):
+            with enter_attempt(token, brief=brief):
                 return grader.grade(submission, rubric, slot)
         except NeedsTime:
             return None
@@ -81,7 +81,7 @@ def grade_with_retries(
             log.exception("the grader failed on submission %s", submission.id)
             fault = InternalFault(f"the grader broke: {type(error).__name__}")
         if token and token.is_cancelled:
-            return faulted(submission.id, fault.kind, fault.message, retryable=True)
+            return build_faulted(submission.id, fault.kind, fault.message, retryable=True)
         level = logging.WARNING if fault.retryable else logging.INFO
         log.log(
             level,
@@ -94,7 +94,7 @@ def grade_with_retries(
         if not fault.retryable or attempt == MAX_ATTEMPTS:
             break
         time.sleep(RETRY_PAUSE_S * attempt)
-    return faulted(submission.id, fault.kind, fault.message, retryable=fault.retryable)
+    return build_faulted(submission.id, fault.kind, fault.message, retryable=fault.retryable)
 
 
 @dataclass(slots=True)
@@ -143,10 +143,10 @@ class Worker:
         require_container_hardening()
         if not self.self_tested:
             await asyncio.to_thread(self.grader.self_test)
-        renewing = asyncio.create_task(self._renewing())
+        renewing = asyncio.create_task(self._renew_leases())
         log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
         try:
-            async with registered(self.broker, self.name, self._info, self._description):
+            async with register_worker(self.broker, self.name, self._info, self._description):
                 while not stop.is_set():
                     await _retry(self._claim_some)
                 await self._drain()
@@ -165,7 +165,7 @@ class Worker:
             return
         claims = await self.broker.claim(self._info.name, self.name, limit, CLAIM_WAIT_S)
         if self._metrics:
-            self._metrics.claimed(claims)
+            self._metrics.record_claims(claims)
         for claim in claims:
             work = self._active[claim.token] = _Work(claim, self._free.pop())
             work.task = asyncio.create_task(self._do(work))
@@ -175,7 +175,7 @@ class Worker:
         started_at = time.monotonic()
         try:
             try:
-                result, cache, dead_letter = await self._result_of(work)
+                result, cache, dead_letter = await self._grade_job(work)
             finally:
                 self._free.append(
                     work.slot
@@ -187,29 +187,29 @@ class Worker:
                     lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS
                 )
                 if self._metrics and result is not None:
-                    self._metrics.dropped()
+                    self._metrics.record_dropped_job()
                 return
             text = result.model_dump_json()
             if self._secret:
-                text = signed(text, claim.job.id, self._secret)
+                text = sign_result(text, claim.job.id, self._secret)
             await _retry(
                 lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter),
                 FINISH_ATTEMPTS,
             )
             if self._metrics:
-                self._metrics.answered(
+                self._metrics.record_result(
                     result, time.monotonic() - started_at, dead_letter=dead_letter
                 )
             if self._spans:
-                self._spans.graded(claim, result, time.monotonic() - started_at)
+                self._spans.record_grade(claim, result, time.monotonic() - started_at)
         finally:
             del self._active[claim.token]
             work.cancel_token.close()
             self._slot_freed.set()
 
-    async def _result_of(self, work: _Work) -> tuple[Graded | Faulted | None, bool, bool]:
-        """The result (None: put it off), whether to cache it, and whether the job belongs among the
-        dead letters."""
+    async def _grade_job(self, work: _Work) -> tuple[Graded | Faulted | None, bool, bool]:
+        """Return the result (None: put it off), whether to cache it, and whether the job belongs
+        among the dead letters."""
         job = work.claim.job
         try:
             payload = JobPayload.model_validate_json(job.payload)
@@ -217,19 +217,27 @@ class Worker:
             message = (
                 "the job cannot be read: were API and worker installed from different versions?"
             )
-            return faulted(job.id, FaultKind.INTERNAL, message, retryable=False), False, True
+            return build_faulted(job.id, FaultKind.INTERNAL, message, retryable=False), False, True
         submission = payload.submission
         if work.claim.deliveries > MAX_DELIVERIES:
             message = (
                 f"this submission was started {MAX_DELIVERIES} times and its worker died each time"
             )
-            return faulted(submission.id, FaultKind.WORKER, message, retryable=False), False, True
+            return (
+                build_faulted(submission.id, FaultKind.WORKER, message, retryable=False),
+                False,
+                True,
+            )
         if time.time() > payload.deadline:
             message = (
                 "no worker graded this before its deadline: add workers or slots, or allow more"
                 " time"
             )
-            return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False, False
+            return (
+                build_faulted(submission.id, FaultKind.DEADLINE, message, retryable=True),
+                False,
+                False,
+            )
         args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
         grade = partial(
             grade_with_retries, *args, brief=work.claim.deliveries == 1
@@ -240,7 +248,7 @@ class Worker:
         cache = isinstance(result, Graded) and payload.grader == self._info.grader
         return result, cache, False
 
-    async def _renewing(self) -> None:
+    async def _renew_leases(self) -> None:
         while True:
             await asyncio.sleep(min(self.broker.lease_s / 4, RENEW_S))
             with suppress(

@@ -53,10 +53,10 @@ class WorkerMetrics:
         for outcome in ("passed", "failed", "faulted", "dropped"):
             self._jobs.labels(outcome)
 
-    def claimed(self, claims: Sequence[Claim]) -> None:
+    def record_claims(self, claims: Sequence[Claim]) -> None:
         self._redelivered.inc(sum(claim.deliveries > 1 for claim in claims))
 
-    def answered(self, result: Graded | Faulted, seconds: float, *, dead_letter: bool) -> None:
+    def record_result(self, result: Graded | Faulted, seconds: float, *, dead_letter: bool) -> None:
         self._dead_letters.inc(dead_letter)
         if isinstance(result, Faulted):
             self._jobs.labels("faulted").inc()
@@ -65,7 +65,7 @@ class WorkerMetrics:
             self._jobs.labels("passed" if result.passed else "failed").inc()
             self._seconds.labels(result.stage.value).observe(seconds)
 
-    def dropped(self) -> None:
+    def record_dropped_job(self) -> None:
         self._jobs.labels("dropped").inc()
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:

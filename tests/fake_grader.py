@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
-from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, build_faulted
 from gradus.descriptions import GraderInfo
 from gradus.errors import FaultKind
 from services.api.server import serve
@@ -25,7 +25,7 @@ from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, Claim
 from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.event_loop import run, stopped_by_signals
+from services.event_loop import run, stop_on_signals
 
 INFO = GraderInfo(
     name="ocaml",
@@ -89,14 +89,14 @@ class EchoWorker:
     def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
         submission_id = payload.submission.id
         if completion == "late" and self.graded[completion] == 1:
-            return faulted(
+            return build_faulted(
                 submission_id,
                 FaultKind.DEADLINE,
                 "too late for whoever asked first",
                 retryable=True,
             )
         if completion == "fault":
-            return faulted(submission_id, FaultKind.SANDBOX, "the box broke", retryable=True)
+            return build_faulted(submission_id, FaultKind.SANDBOX, "the box broke", retryable=True)
         reward = float(completion.split()[1]) if completion.startswith("reward") else 1.0
         return Graded(
             id=submission_id,
@@ -197,7 +197,7 @@ def serve_in_process(port: int, holds: bool, **settings: Any) -> None:
         if not holds:
             worker.letting_go.set()
         chosen = ApiSettings(**(SETTINGS | {"heartbeat_s": 0.1} | settings))
-        with stopped_by_signals() as stop:
+        with stop_on_signals() as stop:
             async with worker.working():
                 await serve(broker, "127.0.0.1", port, settings=chosen, stop=stop)
 

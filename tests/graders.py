@@ -8,7 +8,7 @@ from typing import Any
 
 from gradus.contract import Stage
 from gradus.descriptions import GraderDescription, GraderInfo
-from gradus.tasks import TASKS, task_class
+from gradus.tasks import TASKS, get_task_class
 from services.graders.base.grader import BaseGrader
 
 GRADERS = tuple(TASKS)
@@ -29,10 +29,10 @@ WAITING_SLOTS = {
 
 def described(info: GraderInfo) -> GraderDescription:
     """What a worker with a trivial grader announces beside `info`."""
-    task = task_class(info.name)
+    task = get_task_class(info.name)
     return GraderDescription(
         name=info.name,
-        task_schema=task.announced_schema(),
+        task_schema=task.build_announced_schema(),
         example=dict(task.EXAMPLE),
         stages=tuple(Stage),
         rates={"tests": "passed"},

@@ -22,7 +22,7 @@ from trainer.evaluate.plan import (
     EvalPlan,
     Outcome,
     Problem,
-    asks_of,
+    build_requests,
     make_plan,
 )
 
@@ -46,11 +46,11 @@ class CountingModel(LocalModel):
 
     count = 0
 
-    def written(
+    def write_batch(
         self, batch: Sequence[CompletionRequest]
     ) -> list[tuple[CompletionRequest, Outcome]]:
         self.count += len(batch)
-        return super().written(batch)
+        return super().write_batch(batch)
 
 
 def loaded(model: Path) -> CountingModel:
@@ -62,7 +62,7 @@ def loaded(model: Path) -> CountingModel:
 
 async def texts_of(source: CompletionSource) -> list[list[Any]]:
     """Key and text of each completion, in the order of the plan."""
-    asks = asks_of(PROBLEMS, held_out_plan())
+    asks = build_requests(PROBLEMS, held_out_plan())
     keys = {ask.key for ask in asks}
     found = {ask.key: made async for ask, made in source.write(asks, keys)}
     return [[*ask.key, getattr(found[ask.key], "text", None)] for ask in asks]
@@ -74,6 +74,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     model = loaded(Path(sys.argv[1]))
-    source = SharedModel(model, asks_of(PROBLEMS, held_out_plan()), BATCH)
+    source = SharedModel(model, build_requests(PROBLEMS, held_out_plan()), BATCH)
     print(json.dumps([model.count, asyncio.run(texts_of(source))]) + "\n", end="", flush=True)
     torch.distributed.destroy_process_group()

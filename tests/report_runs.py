@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
-from gradus.descriptions import description_of
+from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, build_faulted
+from gradus.descriptions import describe_offline
 from gradus.errors import FaultKind
 from gradus.wings import write_page
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.report import comparisons
-from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
-from trainer.rewards.judge import Record, outcome_of
+from trainer.evaluate.results import Evaluation, compute_measurement, write_outcome
+from trainer.rewards.judge import Record, build_outcome
 
 Result = Graded | Faulted
 Results = Mapping[str, Sequence[Result]]
@@ -67,10 +67,10 @@ def record_of(
     """One line of an evaluation's completions, without what its source reports of how it was
     written."""
     asked: Record = {"mode": mode, "prompt_id": task_id, "kind": kind, "sample": sample}
-    return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
+    return {**asked, "prompt": prompt, "completion": completion, **build_outcome(result)}
 
 
-OCAML = description_of("ocaml")
+OCAML = describe_offline("ocaml")
 RIGHT = verdict(1.0, passed=True)
 WRONG = verdict(0.25)
 UNTYPED = verdict(
@@ -78,7 +78,7 @@ UNTYPED = verdict(
     stage=Stage.TYPES,
     diagnostics=(Diagnostic(stage=Stage.TYPES, line=1, message="Error: no"),),
 )
-STUCK: Faulted = faulted(
+STUCK: Faulted = build_faulted(
     "x", FaultKind.WORKER, "the worker that held job '81ab' died after 12 s", retryable=True
 )
 
@@ -107,7 +107,7 @@ def evaluation(
         for n, result in enumerate(given)
     ]
     samples = max(len(given) for given in results.values())
-    figures = measurement_of(
+    figures = compute_measurement(
         records,
         mode=mode,
         temperature=float(mode == "sampled"),
@@ -155,7 +155,7 @@ def training_record(
         "sample": 0,
         "prompt": "?",
         "completion": completion,
-        **outcome_of(result),
+        **build_outcome(result),
     }
 
 
@@ -248,7 +248,7 @@ def hostile_run(run: Path) -> Path:
         grader=XSS,
         toolchain=XSS,
     )
-    fault: Faulted = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
+    fault: Faulted = build_faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
     lines(run / "metrics.jsonl", [{"step": 1, "reward": 0.25, f"gradus/component/{XSS}": 0.25}])
     lines(run / "completions.jsonl", [training_record(1, bad, XSS), training_record(1, fault, XSS)])
     for name in ("before", "after"):
@@ -324,7 +324,7 @@ def _rich_evaluation(run: Path, name: str, level: float, draw: random.Random) ->
             for sample in range(samples)
         ]
         figures.append(
-            measurement_of(
+            compute_measurement(
                 found,
                 mode=mode,
                 temperature=float(mode == "sampled"),

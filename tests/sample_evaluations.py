@@ -20,15 +20,15 @@ from report_runs import (
     verdict,
 )
 
-from gradus.contract import Diagnostic, Faulted, Stage, faulted
-from gradus.descriptions import description_of
+from gradus.contract import Diagnostic, Faulted, Stage, build_faulted
+from gradus.descriptions import describe_offline
 from gradus.errors import FaultKind
-from trainer.evaluate.breakdowns import Turns, turns_of
+from trainer.evaluate.breakdowns import Turns, compute_turns
 from trainer.evaluate.plan import Mode
-from trainer.evaluate.results import Evaluation, measurement_of
+from trainer.evaluate.results import Evaluation, compute_measurement
 from trainer.rewards.judge import Record
 
-OCAML = description_of("ocaml")
+OCAML = describe_offline("ocaml")
 KINDS = ("lists", "trees", "strings")
 DIFFICULTIES = ("easy", "medium", "hard", "easy")
 BODIES = ("x + 1", "List.map succ x", "let r = ref x in !r")
@@ -46,7 +46,7 @@ def rich_evaluation(name: str, level: float) -> tuple[Evaluation, list[Record]]:
         for sample in range(samples)
     ]
     records = [_with_names(record) for record in records]
-    return evaluation_of(name, records, turns=3), records
+    return build_evaluation(name, records, turns=3), records
 
 
 def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
@@ -59,7 +59,7 @@ def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
         "toolchain": XSS,
     }
     bad = verdict(0.25, diagnostics=(remark,), grader="ocaml@" + XSS, **given)
-    stuck: Faulted = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
+    stuck: Faulted = build_faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
     text = XSS + "\u202e\x1b[31m\ufeff" + "x" * 300_000
     records: list[Record] = []
     for task, result in ((XSS, bad), ("b", bad), ("stuck", stuck)):
@@ -75,7 +75,7 @@ def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
         "completion": "",
     }
     records.append({**lost, "error": {"kind": XSS, "message": XSS}})
-    return evaluation_of(XSS, records, model=XSS, tasks=XSS), records
+    return build_evaluation(XSS, records, model=XSS, tasks=XSS), records
 
 
 def stored(folder: Path, found: Evaluation, records: list[Record]) -> Path:
@@ -86,7 +86,7 @@ def stored(folder: Path, found: Evaluation, records: list[Record]) -> Path:
     return folder
 
 
-def evaluation_of(
+def build_evaluation(
     name: str, records: list[Record], *, turns: int = 1, **changed: Any
 ) -> Evaluation:
     """The figures of records of both ways of sampling, or of one; `turns` has them repaired until
@@ -95,7 +95,7 @@ def evaluation_of(
     for mode, samples in _MODES:
         of_mode = [record for record in records if record["mode"] == mode]
         if of_mode:
-            measurement = measurement_of(
+            measurement = compute_measurement(
                 of_mode,
                 mode=mode,
                 temperature=float(mode == "sampled"),
@@ -124,7 +124,7 @@ def evaluation_of(
         "top_p": 1.0,
     }
     given |= changed
-    return Evaluation(grader_description=description_of(given["grader"]), **given)
+    return Evaluation(grader_description=describe_offline(given["grader"]), **given)
 
 
 def _with_names(record: Record) -> Record:
@@ -150,7 +150,7 @@ def _repaired(firsts: list[Record], turns: int) -> Turns | None:
         green = {"passed": True, "completion": "let f x = x"} if n % 2 else {}
         again = {**record, **green, "turn": 2}
         later += [again] if green else [again, {**again, "turn": 3}]
-    return turns_of(firsts, later, turns)
+    return compute_turns(firsts, later, turns)
 
 
 def _drawn(draw: random.Random, mode: Mode, n: int, sample: int, level: float) -> Record:

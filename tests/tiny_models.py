@@ -84,7 +84,7 @@ def trainer_of(
     folder: Path,
     output: Path,
     lora: LoraSettings | None = None,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     model: ModelConfig | None = None,
     reward_funcs: Sequence[Callable[..., Any]] = (by_length,),
     stage: str = "grpo",
@@ -95,8 +95,8 @@ def trainer_of(
     from datasets import Dataset
     from trl import GRPOConfig, RLOOConfig
 
-    from trainer.config.device import Device, with_device_defaults
-    from trainer.models.adapters import lora_config, settle, validate_lora_targets
+    from trainer.config.device import Device, apply_device_defaults
+    from trainer.models.adapters import build_lora_config, prepare_adapters, validate_lora_targets
     from trainer.models.loading import load_model, load_tokenizer
     from trainer.stages.rl import TRAINERS, Rl
 
@@ -113,7 +113,7 @@ def trainer_of(
         "learning_rate": 1e-2,
         **options,
     }
-    told = with_device_defaults(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
+    told = apply_device_defaults(given, Device("cpu", has_bf16=False, has_eight_bit=False), log)
     rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
     ours = {
         "output_dir": str(output),
@@ -128,10 +128,10 @@ def trainer_of(
         args=arguments(**told, **ours),
         train_dataset=Dataset.from_list(rows),
         processing_class=load_tokenizer(str(folder), settings),
-        peft_config=lora_config(lora, loaded) if lora else None,
+        peft_config=build_lora_config(lora, loaded) if lora else None,
     )
     if lora is not None:
-        settle(made.model, lora)
+        prepare_adapters(made.model, lora)
     return made
 
 
@@ -141,23 +141,23 @@ def run_of(config: RunConfig) -> Any:
     from trainer.runs.context import RunContext
     from trainer.runs.folder import RunFolder
     from trainer.runs.signals import StopWish
-    from trainer.stages.base import stage_for
+    from trainer.stages.base import build_stage
 
-    stage = stage_for(config)
+    stage = build_stage(config)
     device = choose_device(config.model)
     folder = RunFolder(config.output_dir)
     options = stage.options(device, print)
     data = stage.read()
     run = RunContext(config, options, data, device, folder, StopWish(print), print, None)
-    return replace(run, data=stage.completed(run, config.model.name))
+    return replace(run, data=stage.prepare_data(run, config.model.name))
 
 
 def built(config: RunConfig) -> Any:
     """The trainer of a run of `config`, before its first step."""
     from trainer.models.loading import load_tokenizer
-    from trainer.stages.base import stage_for
+    from trainer.stages.base import build_stage
 
-    stage = stage_for(config)
+    stage = build_stage(config)
     start = config.model.name
     return stage.make_trainer(run_of(config), start, load_tokenizer(start, config.model))
 
@@ -167,12 +167,12 @@ def reward_model_scores(
 ) -> list[float]:
     """The scores of a reward model, as the grader `preference` gives them."""
     from gradus.reward_model.model import load
-    from trainer.rewards.judge import text_of
+    from trainer.rewards.judge import get_completion_text
 
     model = load(str(folder), "cpu", "float32")
-    return model.scores(
+    return model.compute_scores(
         [
-            model.reader.read(prompt, text_of(one)).ids
+            model.reader.read(prompt, get_completion_text(one)).ids
             for prompt, one in zip(prompts, completions, strict=True)
         ]
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gradus.contract import Faulted, Graded, Stage, Submission, TestCount, faulted
+from gradus.contract import Faulted, Graded, Stage, Submission, TestCount, build_faulted
 from gradus.errors import FaultKind
 from gradus.tasks.ocaml import OcamlTask
 from trainer.config.run import RewardConfig, TurnsConfig
 from trainer.data.tasks import Example
-from trainer.rewards.judge import Judge, task_submissions
+from trainer.rewards.judge import Judge, build_submission_maker
 from trainer.rollouts.rollout import Rollout
 
 ALL_TASKS = [f"p{n}" for n in range(12)]
@@ -29,7 +29,7 @@ def verdict(one: Submission) -> Graded | Faulted:
     """A reward that differs within groups. Some texts pass, and some are faults."""
     number = sum(one.completion.encode())
     if number % 11 == 0:
-        return faulted(one.id, FaultKind.WORKER, "x", retryable=False)
+        return build_faulted(one.id, FaultKind.WORKER, "x", retryable=False)
     given = {
         "rubric": "ocaml/strict@1",
         "grader": "ocaml@1",
@@ -67,7 +67,7 @@ def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
             raise Killed
         return [verdict(one) for one in submissions]
 
-    return Judge(config, task_submissions(config, examples), grade)
+    return Judge(config, build_submission_maker(config, examples), grade)
 
 
 def tiny_trainer(
@@ -87,7 +87,7 @@ def tiny_trainer(
     from trainer.rewards.judge import CompletionsFile
     from trainer.runs.checkpoints import SaveAtRoundEnd
     from trainer.stages.grpo import GradusTrainer
-    from trainer.stages.online import noting
+    from trainer.stages.online import make_reward_function
     from trainer.stages.rl import Rl
     from trainer.stages.turns import TurnsTrainer
 
@@ -118,11 +118,11 @@ def tiny_trainer(
     parts: dict[str, Any]
     if turns is None:
         build = GradusTrainer
-        parts = {"reward_funcs": [noting(asked.rewards, asked.name, [])]}
+        parts = {"reward_funcs": [make_reward_function(asked.compute_rewards, asked.name, [])]}
     else:
         rollout = Rollout(turns, asked, "")
         build = TurnsTrainer
-        rewards = noting(rollout.rewards, asked.name, [])
+        rewards = make_reward_function(rollout.compute_rewards, asked.name, [])
         parts = {"reward_funcs": [rewards], "rollout_func": rollout}
     rows = []
     for name in tasks:
@@ -143,7 +143,7 @@ def tiny_trainer(
     else:
         rollout.prepare(made)
         made.files = (output / "completions.jsonl", output / "turns.jsonl")
-    made.add_callback(SaveAtRoundEnd(made.steps_in_round()))
+    made.add_callback(SaveAtRoundEnd(made.count_round_steps()))
     return made
 
 
@@ -205,7 +205,7 @@ def ranks() -> None:
             logprobs.append([one[0] for one in row])
         return made, logprobs
 
-    from trainer.runs.distributed import gathered
+    from trainer.runs.distributed import collect_from_ranks
 
     # The first process's chains pass at once but for one; the second's never do.
     def passes(one: Submission) -> Graded:
@@ -245,7 +245,7 @@ def ranks() -> None:
         made == answer_of(row)
         for row, made in zip(rows, single_turn(rows, None, {}, 1)[0], strict=False)
     ]
-    told = gathered({"turns": numbers, "right": all(right), "upstream": upstream})
+    told = collect_from_ranks({"turns": numbers, "right": all(right), "upstream": upstream})
     if rank == 0:
         print(json.dumps(told), flush=True)
     torch.distributed.destroy_process_group()

@@ -23,7 +23,7 @@ CASES = Path(__file__).parent / "cases"
 class OnlyCold(OcamlGrader):
     """An OCaml grader that judges every answer the cold way."""
 
-    def judged(self, attempt: GradingAttempt) -> Facts:
+    def collect_facts(self, attempt: GradingAttempt) -> Facts:
         return self.cold.facts(attempt)
 
 

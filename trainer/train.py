@@ -14,8 +14,8 @@ from gradus.errors import Misuse
 from trainer.config.run import RunConfig
 from trainer.config.stages import load_stage
 from trainer.runs.distributed import is_leader
-from trainer.runs.folder import RunFolder, checkpoint_to_resume
-from trainer.runs.signals import StopRequested, StopWish, held_back
+from trainer.runs.folder import RunFolder, find_resume_checkpoint
+from trainer.runs.signals import StopRequested, StopWish, defer_signals
 
 EXIT_DONE, EXIT_MISUSE, EXIT_FAULTED = 0, 2, 3
 """A run ended by a signal exits with 128 + its number."""
@@ -44,9 +44,9 @@ def main(
     }
     os.environ.update({name: value for name, value in quiet.items() if name not in os.environ})
     wish = StopWish()
-    with wish.listening():
+    with wish.handle_signals():
         try:
-            with held_back():  # what TRL takes is read from TRL
+            with defer_signals():  # what TRL takes is read from TRL
                 settings = load_stage(config, overrides, stage)
             wish.raise_if_made()
             if not dry_run:
@@ -54,7 +54,7 @@ def main(
                 with folder.locked() if is_leader() else nullcontext():
                     return _run(settings, folder, resume, wish)
         except StopRequested as stopped:  # before there was a training.log
-            wish.say(f"{stopped}. No step was done.")
+            wish.log(f"{stopped}. No step was done.")
             return stopped.exit_status
     return check(settings)
 
@@ -63,11 +63,11 @@ def check(settings: RunConfig) -> int:
     """Print the resolved config on standard output and what is there of what it needs on standard
     error."""
     print(settings.model_dump_json(indent=1))
-    with held_back():
-        from trainer.check import findings
+    with defer_signals():
+        from trainer.check import collect_findings
     failure_summary = set()
-    for what, trouble, text in findings(settings):
-        print(f"{'ok    ' if trouble is None else 'FAILED'} {what}: {text}", file=sys.stderr)
+    for subject, trouble, text in collect_findings(settings):
+        print(f"{'ok    ' if trouble is None else 'FAILED'} {subject}: {text}", file=sys.stderr)
         failure_summary.add(trouble)
     if "misuse" in failure_summary:
         return EXIT_MISUSE
@@ -75,41 +75,41 @@ def check(settings: RunConfig) -> int:
 
 
 def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) -> int:
-    with held_back():
+    with defer_signals():
         from trainer.generation.responses import GenerationStopped
         from trainer.rewards.judge import GradingStopped
         from trainer.runs.progress import make_logger
     wish.raise_if_made()
     aside = folder.set_aside() if resume == "never" and is_leader() else None
-    with make_logger(folder.log) as say:
-        wish.say = say
+    with make_logger(folder.log) as log:
+        wish.log = log
         if aside is not None:
-            say(f"the run that was here now lies in {aside}")
+            log(f"the run that was here now lies in {aside}")
         try:
-            with held_back():
+            with defer_signals():
                 from trainer.stages.base import train_stage
-            train_stage(settings, folder, resume, wish, say)
+            train_stage(settings, folder, resume, wish, log)
         except (GradingStopped, GenerationStopped) as stopped:
-            kept = (
+            note = (
                 "Nothing ungraded was trained on. " if isinstance(stopped, GradingStopped) else ""
             )
-            say(f"stopped: {stopped}\n{kept}{_how_to_go_on(folder)}")
+            log(f"stopped: {stopped}\n{note}{_describe_next_step(folder)}")
             return EXIT_FAULTED
         except StopRequested as stopped:
-            say(f"{stopped}. {_how_to_go_on(folder)}")
+            log(f"{stopped}. {_describe_next_step(folder)}")
             return stopped.exit_status
         except Exception as error:
             # The command line says it on standard error; the log has it for those who look later.
             end = "refused" if isinstance(error, Misuse) else "crashed"
             if is_leader():
-                with folder.log.open("a", encoding="utf-8") as log:
-                    log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {end}: {error}\n")
+                with folder.log.open("a", encoding="utf-8") as file:
+                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {end}: {error}\n")
             raise
     return EXIT_DONE
 
 
-def _how_to_go_on(folder: RunFolder) -> str:
-    checkpoint = checkpoint_to_resume(folder.path, "auto", lambda text: None)
+def _describe_next_step(folder: RunFolder) -> str:
+    checkpoint = find_resume_checkpoint(folder.path, "auto", lambda text: None)
     if checkpoint is None:
         return "No step was finished; start again with the same config."
     return f"Start again with the same config and output_dir to resume from {checkpoint.name}."

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpus.commands.tasks import CODE, Force, Out, started, write_left_out
-from gradus.console import Config, Quiet, Slots, log_line, with_progress
+from corpus.commands.tasks import CODE, Force, Out, start_grader, write_findings
+from gradus.console import Config, Quiet, Slots, log_line, show_progress
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
@@ -70,31 +70,31 @@ def import_tasks(
     Each task keeps its licence and its source. Reference answers are graded where the toolchain is
     installed.
     """  # noqa: E501
-    from corpus.files import refuse_existing, sibling_path
-    from corpus.import_validation import decide, decide_examples, decide_without_failing
+    from corpus.files import build_sibling_path, refuse_existing
+    from corpus.import_validation import check_examples, check_rows, recheck_failing
 
-    rejected = sibling_path(out, "rejected")
+    rejected = build_sibling_path(out, "rejected")
     refuse_existing([out, rejected], force=force, sources=[path])
-    drafts, name = _read(path, format_, language)
+    drafts, name = _read_drafts(path, format_, language)
     if name is None:
-        _finish(list(decide_examples(drafts)), out)
+        _finish(list(check_examples(drafts)), out)
         return
-    found = list(drafts)
-    wanted = (name != "story") if validate is None else validate
-    grader = _started(name, config, is_needed=bool(validate)) if wanted else None
+    rows = list(drafts)
+    should_validate = (name != "story") if validate is None else validate
+    grader = _start_grader(name, config, is_needed=bool(validate)) if should_validate else None
     if grader is not None and name in CODE:
-        found = _signed(found, name, grader, slots, quiet)
+        rows = _sign_rows(rows, name, grader, slots, quiet)
     findings = list(
-        with_progress(
-            decide(found, name, grader, slots, full_marks=not any_style),
-            len(found),
+        show_progress(
+            check_rows(rows, name, grader, slots, full_marks=not any_style),
+            len(rows),
             "reading" if grader is None else "validating",
             quiet,
         )
     )
     if drop_failing and grader is not None:
-        again = decide_without_failing(findings, name, grader, slots, full_marks=not any_style)
-        findings = list(with_progress(again, len(found), "validating again", quiet))
+        again = recheck_failing(findings, name, grader, slots, full_marks=not any_style)
+        findings = list(show_progress(again, len(rows), "validating again", quiet))
     _finish(findings, out)
 
 
@@ -119,44 +119,44 @@ def import_texts(
     Cleaning makes line ends and Unicode uniform and takes control characters away; it changes no
     words. A duplicate has the words of an earlier text, or 80% of its runs of words.
     """
-    from corpus.files import refuse_existing, sibling_path
-    from corpus.texts import decide_texts, text_drafts
+    from corpus.files import build_sibling_path, refuse_existing
+    from corpus.texts import check_texts, read_text_drafts
 
     if any(out.resolve().is_relative_to(path.resolve()) for path in paths):
         raise Misuse(f"{out}: is also an input; choose another output file")
-    refuse_existing([out, sibling_path(out, "rejected")], force=force)
-    drafts = list(text_drafts(paths, column))
+    refuse_existing([out, build_sibling_path(out, "rejected")], force=force)
+    drafts = list(read_text_drafts(paths, column))
     if not drafts:
         raise Misuse(f"{', '.join(map(str, paths))}: no texts found")
-    _finish(list(decide_texts(drafts, min_words)), out)
+    _finish(list(check_texts(drafts, min_words)), out)
 
 
-def _read(
+def _read_drafts(
     path: Path, format_: str, language: str | None
 ) -> tuple[Iterable[Row], GraderName | None]:
     """Return rows of tasks made from the file, and the grader of the tasks; None for worked
     examples. Raises Misuse."""
-    from corpus.dataset_layouts import LAYOUTS, column_drafts
-    from corpus.files import rows_of
-    from corpus.humaneval import humaneval_drafts, language_of
+    from corpus.dataset_layouts import LAYOUTS, build_column_drafts
+    from corpus.files import load_rows
+    from corpus.humaneval import build_humaneval_drafts, resolve_language
 
     if format_ not in ("humaneval", *LAYOUTS):
         raise Misuse(f"--format {format_}: choose one of humaneval, {', '.join(LAYOUTS)}")
-    rows = rows_of(path)
+    rows = load_rows(path)
     if format_ == "humaneval":
-        name = language_of(rows, language)
-        return humaneval_drafts(rows, name), name
+        name = resolve_language(rows, language)
+        return build_humaneval_drafts(rows, name), name
     if language is not None:
         raise Misuse(f"--language: --format {format_} has one language only")
     layout = LAYOUTS[format_]
-    return column_drafts(rows, layout), layout.grader
+    return build_column_drafts(rows, layout), layout.grader
 
 
-def _started(name: GraderName, config: Path | None, *, is_needed: bool) -> Grader | None:
+def _start_grader(name: GraderName, config: Path | None, *, is_needed: bool) -> Grader | None:
     """Return the grader to validate with; None, with a warning, where it cannot start and is not
     needed."""
     try:
-        return started(name, config)[1]
+        return start_grader(name, config)[1]
     except Fault as fault:
         if is_needed:
             raise
@@ -164,12 +164,12 @@ def _started(name: GraderName, config: Path | None, *, is_needed: bool) -> Grade
         return None
 
 
-def _signed(
+def _sign_rows(
     rows: list[Row], name: GraderName, grader: Grader, slots: int | None, quiet: bool
 ) -> list[Row]:
     from corpus.signing import sign
 
-    results = with_progress(sign(rows, name, grader, slots), len(rows), "signing", quiet)
+    results = show_progress(sign(rows, name, grader, slots), len(rows), "signing", quiet)
     return [result.row for result in results]
 
 
@@ -179,7 +179,7 @@ def _finish(findings: list[Finding], out: Path) -> None:
 
     good = [finding for finding in findings if not finding.problems]
     write_rows(out, (finding.row.values for finding in good))
-    write_left_out(out, "rejected", [finding for finding in findings if finding.problems])
+    write_findings(out, "rejected", [finding for finding in findings if finding.problems])
     warnings: Counter[str] = Counter()
     for finding in good:
         warnings.update(finding.warnings)

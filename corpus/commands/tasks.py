@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradus.console import Config, Quiet, Slots, log_line, with_progress
+from gradus.console import Config, Quiet, Slots, log_line, show_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -51,18 +51,18 @@ def validate_tasks(
     Prints one line per problem, and for usable OCaml tasks how many tests compare outside the
     answer's process. Exit status 0 when all are usable, else 1.
     """
-    from corpus.files import rows_of
-    from corpus.task_validation import compared_outside, validate
+    from corpus.files import load_rows
+    from corpus.task_validation import count_outside_tests, validate
     from services.graders.ocaml.grader import OcamlGrader
 
     if grader == "preference":
         raise Misuse(
             "a reward model needs no tasks, so there is nothing to check: any prompt will do"
         )
-    rows = rows_of(file)
-    name, loaded = started(grader, config)
+    rows = load_rows(file)
+    name, loaded = start_grader(grader, config)
     bad = 0
-    for finding in with_progress(
+    for finding in show_progress(
         validate(rows, name, loaded, slots), len(rows), "validating", quiet
     ):
         task = f"{finding.row.where}: {finding.row.values.get('id', '')}"
@@ -75,7 +75,7 @@ def validate_tasks(
     if bad:
         raise typer.Exit(1)
     if isinstance(loaded, OcamlGrader):
-        outside, tests = compared_outside(loaded, rows)
+        outside, tests = count_outside_tests(loaded, rows)
         print(
             f"{outside} of {tests} tests ({outside / tests:.1%}) compare with values that no"
             " answer's process holds"
@@ -99,13 +99,13 @@ def sign_tasks(
     order; those with a signature or `cases` do not change. Prints one line per task that could not
     be signed. Exit status 1 when there are such tasks.
     """
-    from corpus.files import checked_rows, refuse_existing
+    from corpus.files import load_valid_rows, refuse_existing
     from corpus.signing import sign
 
     refuse_existing([out], force=force, sources=[file])
-    rows = checked_rows(file)
-    name, loaded = started(grader, config, CODE)
-    results = list(with_progress(sign(rows, name, loaded, slots), len(rows), "signing", quiet))
+    rows = load_valid_rows(file)
+    name, loaded = start_grader(grader, config, CODE)
+    results = list(show_progress(sign(rows, name, loaded, slots), len(rows), "signing", quiet))
     signed, unsigned = _write_changed(out, rows, results)
     print(f"{signed} of {len(rows)} tasks were signed, {unsigned} could not be: {out}")
     if unsigned:
@@ -120,7 +120,7 @@ def publish_tests(
     share: Annotated[
         float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to publish")
     ] = 0.25,
-    most: Annotated[
+    max_public: Annotated[
         int, typer.Option("--max-public", min=1, max=16, help="Most public tests of one task")
     ] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the choice of tests")] = 42,
@@ -135,14 +135,14 @@ def publish_tests(
     changed only if its reference answer passes both parts. All rows are written in their order.
     Prints one line per unchanged task.
     """
-    from corpus.files import checked_rows, refuse_existing
+    from corpus.files import load_valid_rows, refuse_existing
     from corpus.public_tests import publish
 
     refuse_existing([out], force=force, sources=[file])
-    rows = checked_rows(file)
-    name, loaded = started(grader, config, CODE)
-    found = publish(rows, name, loaded, share, most, seed, slots)
-    results = list(with_progress(found, len(rows), "publishing", quiet))
+    rows = load_valid_rows(file)
+    name, loaded = start_grader(grader, config, CODE)
+    findings = publish(rows, name, loaded, share, max_public, seed, slots)
+    results = list(show_progress(findings, len(rows), "publishing", quiet))
     published, _ = _write_changed(out, rows, results)
     print(f"{published} of {len(rows)} tasks have new public tests: {out}")
 
@@ -180,15 +180,15 @@ def mutate_tasks(
     A mutant that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the
     tests are weak, or the edit changes nothing.
     """
-    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
-    from corpus.repair_tasks import break_tasks, mutations_for
+    from corpus.files import build_sibling_path, load_valid_rows, refuse_existing, write_rows
+    from corpus.repair_tasks import break_tasks, create_mutations
 
     if lints and grader != "rust":
         raise Misuse("--lints requires --grader rust")
-    refuse_existing([out, sibling_path(out, "survivors")], force=force, sources=[file])
-    rows = checked_rows(file)
-    name, loaded = started(grader, config, CODE)
-    mutations = mutations_for(loaded)
+    refuse_existing([out, build_sibling_path(out, "survivors")], force=force, sources=[file])
+    rows = load_valid_rows(file)
+    name, loaded = start_grader(grader, config, CODE)
+    mutations = create_mutations(loaded)
     tasks = break_tasks(
         rows,
         name,
@@ -200,20 +200,21 @@ def mutate_tasks(
         lints=lints,
         slots=slots,
     )
-    found = list(with_progress(tasks, len(rows), "breaking", quiet))
-    repairs = write_rows(out, (row for one in found for row in one.repairs))
+    results = list(show_progress(tasks, len(rows), "breaking", quiet))
+    repairs = write_rows(out, (row for result in results for row in result.repairs))
     survivors = write_rows(
-        sibling_path(out, "survivors"), (row for one in found for row in one.survivors)
+        build_sibling_path(out, "survivors"),
+        (row for result in results for row in result.survivors),
     )
-    for one in found:
-        if one.problem is not None:
-            log_line(f"{one.where}: {one.id}: {one.problem[:500]}")
-    tried = sum(one.tried for one in found)
+    for result in results:
+        if result.problem is not None:
+            log_line(f"{result.where}: {result.id}: {result.problem[:500]}")
+    tried = sum(result.tried for result in results)
     print(
         f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were"
         " graded"
     )
-    print(f"{survivors} of these pass all tests: {sibling_path(out, 'survivors')}")
+    print(f"{survivors} of these pass all tests: {build_sibling_path(out, 'survivors')}")
     if not repairs:
         raise typer.Exit(1)
 
@@ -253,35 +254,37 @@ def write_trajectories(
     several tasks of one group, and each attempt has one less. Tasks whose stub passes or whose
     solution fails are left out, with the reason.
     """
-    from corpus.agent_format import agent_row
-    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
+    from corpus.agent_format import build_agent_row
+    from corpus.files import build_sibling_path, load_valid_rows, refuse_existing, write_rows
     from corpus.task_rows import Finding
-    from corpus.trajectories import DESCRIBING, trajectories
-    from corpus.trajectory_formats import chat_row
+    from corpus.trajectories import DESCRIBING, build_trajectories
+    from corpus.trajectory_formats import build_chat_row
     from services.graders.rust.grader import RustGrader
 
     if format_ not in ("chat", "agent"):
         raise Misuse(f"--format {format_}: use one of chat, agent")
     if format_ == "agent" and grader != "rust":
         raise Misuse("--format agent requires --grader rust")
-    refuse_existing([out, sibling_path(out, "rejected")], force=force, sources=[file])
-    rows = checked_rows(file)
-    name, loaded = started(grader, config, CODE)
-    found = trajectories(rows, name, loaded, attempts, slots)
-    written: list[dict[str, Any]] = []
+    refuse_existing([out, build_sibling_path(out, "rejected")], force=force, sources=[file])
+    rows = load_valid_rows(file)
+    name, loaded = start_grader(grader, config, CODE)
+    results = build_trajectories(rows, name, loaded, attempts, slots)
+    output_rows: list[dict[str, Any]] = []
     rejected: list[Finding] = []
-    for one in with_progress(found, len(rows), "grading", quiet):
-        kept = {name: one.row.values[name] for name in DESCRIBING if name in one.row.values}
-        if one.trajectory is None:
-            rejected.append(Finding(one.row, [str(one.problem)]))
+    for result in show_progress(results, len(rows), "grading", quiet):
+        metadata = {
+            name: result.row.values[name] for name in DESCRIBING if name in result.row.values
+        }
+        if result.trajectory is None:
+            rejected.append(Finding(result.row, [str(result.problem)]))
         elif format_ == "agent" and isinstance(loaded, RustGrader):
-            written.append({**agent_row(one.trajectory, loaded), **kept})
+            output_rows.append({**build_agent_row(result.trajectory, loaded), **metadata})
         else:
-            written.append({**chat_row(one.trajectory), **kept})
-    write_rows(out, written)
-    write_left_out(out, "rejected", rejected)
-    print(f"{len(written)} trajectories of {len(rows)} tasks are in {out}")
-    if not written:
+            output_rows.append({**build_chat_row(result.trajectory), **metadata})
+    write_rows(out, output_rows)
+    write_findings(out, "rejected", rejected)
+    print(f"{len(output_rows)} trajectories of {len(rows)} tasks are in {out}")
+    if not output_rows:
         raise typer.Exit(1)
 
 
@@ -301,17 +304,17 @@ def dedupe_tasks(
     the row that stays.
     """
     from corpus.duplicates import find_duplicates
-    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
+    from corpus.files import build_sibling_path, load_valid_rows, refuse_existing, write_rows
 
-    refuse_existing([out, sibling_path(out, "duplicates")], force=force, sources=[file])
-    rows = checked_rows(file)
-    found = find_duplicates(rows)
-    gone = {id(double.row) for double in found}
+    refuse_existing([out, build_sibling_path(out, "duplicates")], force=force, sources=[file])
+    rows = load_valid_rows(file)
+    duplicates = find_duplicates(rows)
+    gone = {id(double.row) for double in duplicates}
     write_rows(out, (row.values for row in rows if id(row) not in gone))
-    write_left_out(out, "duplicates", found)
+    write_findings(out, "duplicates", duplicates)
     print(
-        f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were"
-        " there before"
+        f"{len(rows) - len(duplicates)} of {len(rows)} rows are in {out}; the other"
+        f" {len(duplicates)} were there before"
     )
 
 
@@ -335,23 +338,23 @@ def decontaminate_tasks(
     whether or not an overlap was found.
     """
     from corpus.contamination import EvalIndex
-    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
+    from corpus.files import build_sibling_path, load_valid_rows, refuse_existing, write_rows
     from corpus.task_rows import Finding
 
     refuse_existing(
-        [out, sibling_path(out, "contaminated")], force=force, sources=[train, *against]
+        [out, build_sibling_path(out, "contaminated")], force=force, sources=[train, *against]
     )
-    rows = checked_rows(train)
-    evaluation = EvalIndex([row for file in against for row in checked_rows(file)])
+    rows = load_valid_rows(train)
+    evaluation = EvalIndex([row for file in against for row in load_valid_rows(file)])
     clean = []
     leaking = []
-    for row in with_progress(rows, len(rows), "comparing", quiet):
-        if reasons := evaluation.leaks(row.values):
+    for row in show_progress(rows, len(rows), "comparing", quiet):
+        if reasons := evaluation.find_leaks(row.values):
             leaking.append(Finding(row, reasons))
         else:
             clean.append(row.values)
     write_rows(out, clean)
-    write_left_out(out, "contaminated", leaking)
+    write_findings(out, "contaminated", leaking)
     print(
         f"{len(clean)} of {len(rows)} rows are in {out}; {len(leaking)} give away what is measured"
         " on"
@@ -375,20 +378,20 @@ def split_tasks(
     file and seed give the same split; rows that you add later move no others, unless they join
     problems.
     """
-    from corpus.files import checked_rows, refuse_existing, write_rows
+    from corpus.files import load_valid_rows, refuse_existing, write_rows
     from corpus.splitting import split
 
     if train.resolve() == measured.resolve():
         raise Misuse(f"{train}: --train and --eval are the same file")
     refuse_existing([train, measured], force=force, sources=[file])
-    trained, held_out, problems = split(checked_rows(file), share, seed)
+    trained, held_out, problems = split(load_valid_rows(file), share, seed)
     write_rows(train, (row.values for row in trained))
     write_rows(measured, (row.values for row in held_out))
     print(f"{len(trained)} rows to train on: {train}")
     print(f"{len(held_out)} rows to measure on: {measured}; {problems} problems in all")
 
 
-def started(
+def start_grader(
     name: GraderName, config: Path | None, allowed: Sequence[GraderName] = ()
 ) -> tuple[GraderName, Grader]:
     """Return the grader's name and the grader, after its self-test. Raises Misuse for an unknown
@@ -417,20 +420,22 @@ def _write_changed(out: Path, rows: Sequence[Row], results: Sequence[Finding]) -
     return len(changed), len(problems)
 
 
-def write_left_out(out: Path, what: str, found: Sequence[Finding]) -> None:
+def write_findings(out: Path, suffix: str, findings: Sequence[Finding]) -> None:
     """Write the rows that were left out, with their reasons, beside `out`; remove the file of an
     earlier run where there are none."""
-    from corpus.files import sibling_path, write_rows
+    from corpus.files import build_sibling_path, write_rows
 
-    path = sibling_path(out, what)
-    if not found:
+    path = build_sibling_path(out, suffix)
+    if not findings:
         path.unlink(missing_ok=True)
         return
     rows = []
-    for one in found:
-        where = one.row.where
-        name = one.row.values.get("id")
-        rows.append({"where": where, "id": name, "reasons": one.problems, "row": one.row.values})
-        log_line(f"{where}: {name}: {'; '.join(one.problems)[:500]}")
+    for finding in findings:
+        location = finding.row.where
+        name = finding.row.values.get("id")
+        rows.append(
+            {"where": location, "id": name, "reasons": finding.problems, "row": finding.row.values}
+        )
+        log_line(f"{location}: {name}: {'; '.join(finding.problems)[:500]}")
     write_rows(path, rows)
-    log_line(f"gradus: {len(found)} were left out: {path}")
+    log_line(f"gradus: {len(findings)} were left out: {path}")

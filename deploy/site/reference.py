@@ -18,7 +18,7 @@ from typer.main import get_command
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # mkdocs imports this file by its path
 
-from gradus.cli import application  # noqa: E402
+from gradus.cli import build_application  # noqa: E402
 from services.api.app import create_app  # noqa: E402
 from services.api.metrics import Metrics  # noqa: E402
 from services.api.settings import ApiSettings  # noqa: E402
@@ -42,7 +42,7 @@ def fence_examples(command: Any) -> Any:
     return command
 
 
-COMMAND = fence_examples(get_command(application()))
+COMMAND = fence_examples(get_command(build_application()))
 """What docs/reference/cli.md shows."""
 
 

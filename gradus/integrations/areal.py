@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradus.integrations.core import Completion, grade_blocking, reward_or_raise, settings
+from gradus.integrations.core import Completion, grade_blocking, require_reward, settings
 
 MAX_DEADLINE_S = 13.0
 
@@ -28,9 +28,9 @@ def reward_fn(
     grader: str | None = None,
     **columns: Any,
 ) -> float:
-    """The reward of one completion. Raises Fault."""
+    """Return the reward of one completion. Raises Fault."""
     seconds = min(settings().deadline_s, MAX_DEADLINE_S)
     [result] = grade_blocking(
         [Completion(task, completions, prompt)], settings(grader, deadline_s=seconds)
     )
-    return reward_or_raise(result)
+    return require_reward(result)

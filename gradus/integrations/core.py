@@ -28,9 +28,9 @@ from typing import Any, NamedTuple, TypeVar
 from gradus.coalescing import CoalescingClient
 from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
-from gradus.row_reader import read_rows, strict_json
-from gradus.tasks import task_class
-from gradus.tasks.base import cleaned
+from gradus.row_reader import parse_strict_json, read_rows
+from gradus.tasks import get_task_class
+from gradus.tasks.base import clean_text
 
 T = TypeVar("T")
 
@@ -77,26 +77,26 @@ def settings(
     tasks: str | None = None,
     prefix: str | None = None,
 ) -> Settings:
-    """The settings: arguments where they are given, else the environment. Raises Misuse for a
-    deadline that is none."""
-    given = os.environ.get
-    text = given("GRADUS_DEADLINE_S", "120")
+    """Return the settings: arguments where they are given, else the environment. Raises Misuse for
+    a malformed deadline."""
+    get_variable = os.environ.get
+    text = get_variable("GRADUS_DEADLINE_S", "120")
     try:
         seconds = float(text) if deadline_s is None else deadline_s
     except ValueError:
         raise Misuse(f"GRADUS_DEADLINE_S must be a number of seconds, not {text!r}") from None
     return Settings(
-        urls=_listed(url or given("GRADUS_URL") or "http://127.0.0.1:8000"),
-        grader=grader or given("GRADUS_GRADER") or None,
-        api_key=api_key or given("GRADUS_API_KEY") or None,
-        rubric=rubric or given("GRADUS_RUBRIC") or None,
+        urls=_split_list(url or get_variable("GRADUS_URL") or "http://127.0.0.1:8000"),
+        grader=grader or get_variable("GRADUS_GRADER") or None,
+        api_key=api_key or get_variable("GRADUS_API_KEY") or None,
+        rubric=rubric or get_variable("GRADUS_RUBRIC") or None,
         deadline_s=seconds,
-        tasks=_listed(tasks or given("GRADUS_TASKS") or ""),
-        prefix=prefix if prefix is not None else given("GRADUS_COMPLETION_PREFIX", ""),
+        tasks=_split_list(tasks or get_variable("GRADUS_TASKS") or ""),
+        prefix=prefix if prefix is not None else get_variable("GRADUS_COMPLETION_PREFIX", ""),
     )
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _split_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -115,8 +115,8 @@ class Completion(NamedTuple):
     """A text or messages; sent only to graders that read it."""
 
 
-def task_of(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
-    """The task that a data set's cell holds.
+def parse_task(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """Return the task that a data set's cell holds.
 
     Arrow writes null for the fields that a row lacks and other rows have: they count as absent, at
     every depth. A text that is no JSON object is the id of one of `rows`. Raises Misuse for what is
@@ -125,7 +125,7 @@ def task_of(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> 
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
-        value = _parsed(value, rows or {})
+        value = _resolve_task_text(value, rows or {})
     if not isinstance(value, Mapping):
         raise Misuse(
             "a task is an object, JSON text or the id of a row of tasks, not"
@@ -133,17 +133,17 @@ def task_of(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> 
         )
     inner = value.get("task")
     if isinstance(inner, Mapping | str | bytes):
-        return task_of(inner, rows)
-    found: dict[str, Any] = _without_nulls(value)
-    return found
+        return parse_task(inner, rows)
+    task: dict[str, Any] = _remove_nulls(value)
+    return task
 
 
-def _parsed(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
+def _resolve_task_text(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
     if text in rows:
         return rows[text]
     if text.lstrip().startswith("{"):
         try:
-            return strict_json(text)
+            return parse_strict_json(text)
         except ValueError as error:
             raise Misuse(f"a task is not JSON: {error}") from None
     raise Misuse(
@@ -153,41 +153,43 @@ def _parsed(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
     )
 
 
-def _without_nulls(value: Any) -> Any:
+def _remove_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+        return {name: _remove_nulls(inner) for name, inner in value.items() if inner is not None}
     if hasattr(value, "tolist"):  # numpy's arrays and scalars, which rows of Parquet files hold
         value = value.tolist()
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return [_remove_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def task_in_row(row: Mapping[str, Any], grader: str | None = None) -> dict[str, Any]:
-    """The task of a row of a file of tasks: the column `task`, or the columns that are fields of a
-    task."""
+def extract_task(row: Mapping[str, Any], grader: str | None = None) -> dict[str, Any]:
+    """Return the task of a row of a file of tasks: the column `task`, or the columns that are
+    fields of a task."""
     if row.get("task") is not None:
-        return task_of(row["task"])
-    fields = task_class(grader or "").model_fields
+        return parse_task(row["task"])
+    fields = get_task_class(grader or "").model_fields
     names = {*fields, "formatted_issues"} if fields else row.keys() - ROW_COLUMNS
-    return task_of({name: row[name] for name in names if name in row})
+    return parse_task({name: row[name] for name in names if name in row})
 
 
 @cache
-def rows_of(files: tuple[str, ...], grader: str | None = None) -> Mapping[str, Mapping[str, Any]]:
-    """The tasks in files of tasks, by id, read once. Raises Misuse for what cannot be read, and for
-    an id twice."""
-    found: dict[str, Mapping[str, Any]] = {}
+def load_tasks(
+    files: tuple[str, ...], grader: str | None = None
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return the tasks in files of tasks, by id, read once. Raises Misuse for what cannot be read,
+    and for an id twice."""
+    tasks: dict[str, Mapping[str, Any]] = {}
     for file in files:
         for row in read_rows(Path(file)):
-            name = row.checked().text("id")
-            if name in found:
+            name = row.require_valid().text("id")
+            if name in tasks:
                 raise Misuse(f"{row.where}: the id {name!r} occurred before")
-            found[name] = task_in_row(row.values, grader)
-    return found
+            tasks[name] = extract_task(row.values, grader)
+    return tasks
 
 
-def text_of(completion: Any) -> str:
-    """The text of a completion; of messages the content of the last, of its parts those that are
-    text."""
+def get_completion_text(completion: Any) -> str:
+    """Return the text of a completion; of messages the content of the last, of its parts those that
+    are text."""
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Mapping):
@@ -201,30 +203,34 @@ def text_of(completion: Any) -> str:
 _IDS = itertools.count()
 
 
-def submission(grader: str, completion: Completion, chosen: Settings) -> dict[str, Any]:
-    """The submission of a completion, with an id that is unique in this process. Raises Misuse for
-    a wrong task."""
+def build_submission(grader: str, completion: Completion, chosen: Settings) -> dict[str, Any]:
+    """Return the submission of a completion, with an id that is unique in this process. Raises
+    Misuse for a wrong task."""
     task, text, prompt = completion
-    found: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "id": f"i{next(_IDS)}",
-        "task": task_of(task, rows_of(chosen.tasks, grader) if chosen.tasks else None),
-        "completion": cleaned(chosen.prefix + text_of(text)),
+        "task": parse_task(task, load_tasks(chosen.tasks, grader) if chosen.tasks else None),
+        "completion": clean_text(chosen.prefix + get_completion_text(text)),
     }
-    if prompt and task_class(grader).READS_PROMPT:
+    if prompt and get_task_class(grader).READS_PROMPT:
         if isinstance(prompt, str):
-            found["prompt"] = cleaned(prompt)
+            payload["prompt"] = clean_text(prompt)
         else:
-            found["task"].setdefault(
-                "messages", [{"role": one["role"], "content": text_of(one)} for one in prompt]
+            payload["task"].setdefault(
+                "messages",
+                [
+                    {"role": message["role"], "content": get_completion_text(message)}
+                    for message in prompt
+                ],
             )
-    return found
+    return payload
 
 
 # ----------------------------------------------------------------------------------------- grading
 
 
 async def grade(completions: Sequence[Completion], chosen: Settings) -> list[Graded | Faulted]:
-    """One result per completion, in order. Single completions of concurrent calls are sent
+    """Return one result per completion, in order. Single completions of concurrent calls are sent
     together.
 
     Raises Misuse for tasks that the grader refuses and where no grader is named.
@@ -235,8 +241,8 @@ async def grade(completions: Sequence[Completion], chosen: Settings) -> list[Gra
             " `story` ..."
         )
     grader = chosen.grader
-    submissions = [submission(grader, one, chosen) for one in completions]
-    client = _client(chosen.urls, chosen.api_key)
+    submissions = [build_submission(grader, completion, chosen) for completion in completions]
+    client = _get_client(chosen.urls, chosen.api_key)
     return await client.grade(
         grader, submissions, rubric=chosen.rubric, deadline_s=chosen.deadline_s
     )
@@ -245,20 +251,20 @@ async def grade(completions: Sequence[Completion], chosen: Settings) -> list[Gra
 def grade_blocking(completions: Sequence[Completion], chosen: Settings) -> list[Graded | Faulted]:
     """`grade` for plain functions: runs on a loop in a thread of its own, also where another loop
     is running."""
-    return blocking(grade(completions, chosen))
+    return run_blocking(grade(completions, chosen))
 
 
-def blocking(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, _get_loop()).result()
 
 
 @cache
-def _client(urls: tuple[str, ...], api_key: str | None) -> CoalescingClient:
+def _get_client(urls: tuple[str, ...], api_key: str | None) -> CoalescingClient:
     return CoalescingClient(urls, api_key=api_key)
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
+def _get_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="gradus", daemon=True).start()
     return loop
@@ -266,23 +272,24 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 # A forked child has no thread that runs the parent's loop. Trainers fork pools of reward workers.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_loop.cache_clear)
-    os.register_at_fork(after_in_child=_client.cache_clear)
+    os.register_at_fork(after_in_child=_get_loop.cache_clear)
+    os.register_at_fork(after_in_child=_get_client.cache_clear)
 
 
 # ----------------------------------------------------------------------------------------- results
 
 
-def reward_or_raise(result: Graded | Faulted) -> float:
-    """The reward. Raises Fault, of the kind that the service reported, where there is none."""
+def require_reward(result: Graded | Faulted) -> float:
+    """Return the reward. Raises Fault, of the kind that the service reported, where there is
+    none."""
     if isinstance(result, Graded):
         return result.reward
     kind = next(fault for fault in Fault.__subclasses__() if fault.kind is result.fault.kind)
     raise kind(result.fault.message, retryable=result.fault.retryable)
 
 
-def numbers(result: Graded | Faulted) -> dict[str, float]:
-    """Numbers for a trainer's metrics, with the same names for every result."""
+def build_metrics(result: Graded | Faulted) -> dict[str, float]:
+    """Return numbers for a trainer's metrics, with the same names for every result."""
     graded = isinstance(result, Graded)
     return {
         "passed": float(isinstance(result, Graded) and result.passed),

@@ -26,8 +26,8 @@ def gradus(grader: str | None = None, **options: Any) -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         text = state.output.completion
-        given = Completion(state.metadata.get("task") or target.text, text, state.input_text)
-        [result] = await grade([given], chosen)
+        completion = Completion(state.metadata.get("task") or target.text, text, state.input_text)
+        [result] = await grade([completion], chosen)
         if not isinstance(result, Graded):
             return Score.unscored(
                 reason="scoring_failed", explanation=result.fault.message, answer=text

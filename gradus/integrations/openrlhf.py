@@ -17,8 +17,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from gradus.integrations.core import Completion, grade_blocking, numbers, reward_or_raise, settings
-from gradus.integrations.openrlhf_query import completion_of
+from gradus.integrations.core import (
+    Completion,
+    build_metrics,
+    grade_blocking,
+    require_reward,
+    settings,
+)
+from gradus.integrations.openrlhf_query import extract_completion
 
 
 def reward_func(
@@ -27,12 +33,13 @@ def reward_func(
     """Rewards, scores and metrics; of one sample as numbers, of several as lists. Raises Fault."""
     ends = tuple(os.environ.get("GRADUS_END_TOKENS", "").split())
     texts = [
-        completion_of(query, prompt, ends) for query, prompt in zip(queries, prompts, strict=True)
+        extract_completion(query, prompt, ends)
+        for query, prompt in zip(queries, prompts, strict=True)
     ]
     results = grade_blocking(list(map(Completion, labels, texts, prompts)), settings())
-    rewards = [reward_or_raise(result) for result in results]
-    passed = [numbers(result)["passed"] for result in results]
-    cached = [numbers(result)["cached"] for result in results]
+    rewards = [require_reward(result) for result in results]
+    passed = [build_metrics(result)["passed"] for result in results]
+    cached = [build_metrics(result)["cached"] for result in results]
     if len(results) == 1:
         logs = {"passed": passed[0], "cached": cached[0]}
         return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": logs}

@@ -22,14 +22,14 @@ END_TOKENS = (
 """Tokens that end a turn or a text in current models, as they are decoded."""
 
 
-def completion_of(query: str, prompt: str, more_end_tokens: Sequence[str] = ()) -> str:
-    """The completion: what follows the prompt in the query, without the tokens that end it.
+def extract_completion(query: str, prompt: str, more_end_tokens: Sequence[str] = ()) -> str:
+    """Return the completion: what follows the prompt in the query, without the tokens that end it.
 
     Raises Misuse for a query that does not hold its prompt, which would be graded as a part of the
     answer.
     """
-    _, found, text = query.partition(prompt) if prompt else ("", prompt, query)
-    if found != prompt:
+    _, separator, text = query.partition(prompt) if prompt else ("", prompt, query)
+    if separator != prompt:
         raise Misuse(
             "a query does not hold its prompt: prompts must be those that the queries were made of"
         )

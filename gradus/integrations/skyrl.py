@@ -17,7 +17,13 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from gradus.integrations.core import Completion, grade_blocking, numbers, reward_or_raise, settings
+from gradus.integrations.core import (
+    Completion,
+    build_metrics,
+    grade_blocking,
+    require_reward,
+    settings,
+)
 
 
 class GradusEnv(BaseTextEnv):  # type: ignore[misc]
@@ -35,8 +41,11 @@ class GradusEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """The reward of the model's text. Raises Fault."""
+        """Return the reward of the model's text. Raises Fault."""
         [result] = grade_blocking([Completion(self._task, action)], self._settings)
         return BaseTextEnvStepOutput(
-            observations=[], reward=reward_or_raise(result), done=True, metadata=numbers(result)
+            observations=[],
+            reward=require_reward(result),
+            done=True,
+            metadata=build_metrics(result),
         )

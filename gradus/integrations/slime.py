@@ -26,22 +26,22 @@ from collections import defaultdict
 from typing import Any
 
 from gradus.contract import Faulted, Graded
-from gradus.integrations.core import Completion, grade, reward_or_raise, settings
+from gradus.integrations.core import Completion, grade, require_reward, settings
 
 
 async def reward(args: Any, sample: Any, **_: Any) -> Any:
-    """The reward of one sample, or the rewards of a group. Raises Fault."""
+    """Return the reward of one sample, or the rewards of a group. Raises Fault."""
     if isinstance(sample, list):
-        return await asyncio.gather(*(reward(args, one) for one in sample))
-    return reward_or_raise(await _graded(sample))
+        return await asyncio.gather(*(reward(args, member) for member in sample))
+    return require_reward(await _grade_sample(sample))
 
 
 async def masking_reward(args: Any, sample: Any, **_: Any) -> Any:
     """`reward`, but for a fault NaN, and then the sample has `remove_sample`. Needs
     `post_process`."""
     if isinstance(sample, list):
-        return await asyncio.gather(*(masking_reward(args, one) for one in sample))
-    result = await _graded(sample)
+        return await asyncio.gather(*(masking_reward(args, member) for member in sample))
+    result = await _grade_sample(sample)
     if isinstance(result, Graded):
         return result.reward
     sample.remove_sample = True
@@ -49,8 +49,8 @@ async def masking_reward(args: Any, sample: Any, **_: Any) -> Any:
 
 
 def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
-    """Raw rewards, and rewards normalized by group as slime does, over the samples that were not
-    removed.
+    """Return raw rewards, and rewards normalized by group as slime does, over the samples that were
+    not removed.
 
     Removed samples get 0, which their loss mask multiplies by 0.
     """
@@ -67,7 +67,7 @@ def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float
     )
     by_std = args.advantage_estimator in ("grpo", "gspo", "cispo") and args.grpo_std_normalization
 
-    def normalized(sample: Any, value: float) -> float:
+    def normalize(sample: Any, value: float) -> float:
         if sample.remove_sample:
             return 0.0
         if not (in_groups and args.rewards_normalization):
@@ -76,10 +76,10 @@ def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float
         centred = value - statistics.fmean(group)
         return centred / (statistics.stdev(group) + 1e-6) if by_std and len(group) > 1 else centred
 
-    return raw, list(map(normalized, samples, raw))
+    return raw, list(map(normalize, samples, raw))
 
 
-async def _graded(sample: Any) -> Graded | Faulted:
+async def _grade_sample(sample: Any) -> Graded | Faulted:
     named = (sample.metadata or {}).get("grader")
     [result] = await grade(
         [Completion(sample.label, sample.response, sample.prompt)], settings(named)

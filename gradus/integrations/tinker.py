@@ -20,10 +20,10 @@ from tinker_cookbook.rl.types import StepResult
 
 from gradus.integrations.core import (
     Completion,
+    build_metrics,
     grade,
     grade_blocking,
-    numbers,
-    reward_or_raise,
+    require_reward,
     settings,
 )
 
@@ -50,8 +50,8 @@ class GradusEnv(ProblemEnv):  # type: ignore[misc]
         return self._question
 
     def check_answer(self, sample_str: str) -> float:
-        """The reward, for code that asks for no step. Raises Fault."""
-        return reward_or_raise(
+        """Return the reward, for code that asks for no step. Raises Fault."""
+        return require_reward(
             grade_blocking([Completion(self._task, sample_str, self._question)], self._settings)[0]
         )
 
@@ -62,14 +62,14 @@ class GradusEnv(ProblemEnv):  # type: ignore[misc]
         return ""
 
     async def step(self, action: list[int], *, extra: Any = None) -> StepResult:
-        """The step with the reward. Raises Fault."""
+        """Return the step with the reward. Raises Fault."""
         message, _ = self.renderer.parse_response(action)
         text = renderers.get_text_content(message)
         [result] = await grade([Completion(self._task, text, self._question)], self._settings)
         return StepResult(
-            reward=reward_or_raise(result),
+            reward=require_reward(result),
             episode_done=True,
             next_observation=tinker.ModelInput.empty(),
             next_stop_condition=self.stop_condition,
-            metrics=numbers(result),
+            metrics=build_metrics(result),
         )

@@ -28,8 +28,8 @@ Rewards = Callable[..., Awaitable[list[float | None]]]
 
 
 def reward(grader: str | None = None, *, column: str = "task", **options: Any) -> Rewards:
-    """An async reward function: one reward per completion, None for a fault. `options` are those of
-    `core.settings`."""
+    """Return an async reward function: one reward per completion, None for a fault. `options` are
+    those of `core.settings`."""
     chosen = settings(grader, **options)
 
     async def gradus(
@@ -39,19 +39,23 @@ def reward(grader: str | None = None, *, column: str = "task", **options: Any) -
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        given = map(Completion, columns[column], completions, prompts)
-        results = await grade(list(given), chosen)
+        batch = map(Completion, columns[column], completions, prompts)
+        results = await grade(list(batch), chosen)
         if log_metric is not None and results:
             n_graded = sum(isinstance(result, Graded) for result in results)
             log_metric("gradus/faults", 1 - n_graded / len(results))
             log_metric(
                 "gradus/passed",
-                sum(isinstance(one, Graded) and one.passed for one in results) / len(results),
+                sum(isinstance(outcome, Graded) and outcome.passed for outcome in results)
+                / len(results),
             )
         if log_extra is not None:
             log_extra(
                 "gradus",
-                [one.stage.value if isinstance(one, Graded) else "fault" for one in results],
+                [
+                    outcome.stage.value if isinstance(outcome, Graded) else "fault"
+                    for outcome in results
+                ],
             )
         return [result.reward if isinstance(result, Graded) else None for result in results]
 

@@ -22,8 +22,8 @@ from typing import Any
 import verifiers.v1 as vf
 
 from gradus.contract import Graded
-from gradus.integrations.core import Completion, grade, reward_or_raise, settings, task_in_row
-from gradus.row_reader import non_empty_rows
+from gradus.integrations.core import Completion, extract_task, grade, require_reward, settings
+from gradus.row_reader import read_non_empty_rows
 
 __all__ = ["GradusTaskset"]
 
@@ -38,15 +38,15 @@ class GradusTask(vf.Task[GradusData]):  # type: ignore[misc]
     @vf.reward(weight=1.0)  # type: ignore[untyped-decorator]
     async def gradus(self, trace: vf.Trace) -> float:
         """The reward of the model's last text. Raises Fault."""
-        given = Completion(self.data.graded, trace.last_reply, self.data.prompt)
-        [result] = await grade([given], settings(self.data.grader))
+        completion = Completion(self.data.graded, trace.last_reply, self.data.prompt)
+        [result] = await grade([completion], settings(self.data.grader))
         if isinstance(result, Graded):
             trace.info["gradus"] = {
                 "stage": result.stage.value,
                 "passed": result.passed,
                 "flags": list(result.flags),
             }
-        return reward_or_raise(result)
+        return require_reward(result)
 
 
 class GradusConfig(vf.TasksetConfig):  # type: ignore[misc]
@@ -57,8 +57,8 @@ class GradusConfig(vf.TasksetConfig):  # type: ignore[misc]
 class GradusTaskset(vf.Taskset[GradusTask, GradusConfig]):  # type: ignore[misc]
     def load(self) -> Iterator[GradusTask]:
         grader = self.config.grader
-        for row in non_empty_rows(self.config.file):
-            task = task_in_row(row.values, grader)
+        for row in read_non_empty_rows(self.config.file):
+            task = extract_task(row.values, grader)
             data = GradusData(
                 id=row.text("id"), prompt=row.text("prompt"), grader=grader, graded=task
             )

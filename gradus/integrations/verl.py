@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradus.integrations.core import Completion, grade, numbers, reward_or_raise, settings
+from gradus.integrations.core import Completion, build_metrics, grade, require_reward, settings
 
 
 async def compute_score(
@@ -40,4 +40,4 @@ async def compute_score(
     prefix, _, name = str(data_source).rpartition("/")
     named = grader or (extra_info or {}).get("grader") or (name if prefix == "gradus" else None)
     [result] = await grade([Completion(ground_truth, solution_str)], settings(named, **options))
-    return {"score": reward_or_raise(result), **numbers(result)}
+    return {"score": require_reward(result), **build_metrics(result)}

@@ -24,12 +24,12 @@ from gradus.reward_model.model_files import (
     ADAPTER,
     HEADS,
     NO_HEAD,
-    base_of,
-    first_line,
+    build_model_misuse,
+    get_first_line,
     read_json_object,
     refuse_unusable,
+    resolve_base_model,
     resolve_model_folder,
-    unusable_model,
 )
 from gradus.reward_model.tokenization import PromptTokenizer
 
@@ -51,7 +51,7 @@ class RewardModel:
         self.reader = PromptTokenizer(tokenizer, self.limit)
 
     @torch.inference_mode()
-    def scores(self, ids_B: Sequence[Sequence[int]]) -> list[float]:
+    def compute_scores(self, ids_B: Sequence[Sequence[int]]) -> list[float]:
         """One score per text, in order, in one pass. A score that is not finite is the caller's to
         refuse."""
         batch = self.tokenizer.pad(
@@ -64,33 +64,33 @@ class RewardModel:
 
 
 def load(name: str, device: str, dtype: str, *, max_tokens: int | None = None) -> RewardModel:
-    """The model of a folder or of a name on the hub, whole or an adapter, on `device` (cpu, cuda,
-    mps) in `dtype`.
+    """Return the model of a folder or of a name on the hub, whole or an adapter, on `device` (cpu,
+    cuda, mps) in `dtype`.
 
     Raises Misuse for one that cannot be loaded safely and whole, with its trained head.
     """
     folder = resolve_model_folder(name)
     refuse_unusable(folder)
-    tokenizer = _tokenizer(folder)
-    made = _adapted if (folder / ADAPTER).exists() else _whole
-    model = made(folder, getattr(torch, dtype))
+    tokenizer = _load_tokenizer(folder)
+    loader = _load_adapter if (folder / ADAPTER).exists() else _load_full
+    model = loader(folder, getattr(torch, dtype))
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
-        raise unusable_model(
+        raise build_model_misuse(
             name, f"its tokenizer has {len(tokenizer)} tokens and its model only {rows}"
         )
     return RewardModel(model.to(device), tokenizer, max_tokens=max_tokens)
 
 
-def _tokenizer(folder: Path) -> Any:
+def _load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise unusable_model(
-            folder, f"its tokenizer cannot be loaded: {first_line(error)}"
+        raise build_model_misuse(
+            folder, f"its tokenizer cannot be loaded: {get_first_line(error)}"
         ) from None
     if not tokenizer.is_fast or tokenizer.eos_token is None:
-        raise unusable_model(
+        raise build_model_misuse(
             folder, "its tokenizer has no tokenizer.json, or no token that ends a text"
         )
     if tokenizer.pad_token is None:
@@ -98,52 +98,58 @@ def _tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _whole(folder: Path, dtype: torch.dtype) -> Any:
+def _load_full(folder: Path, dtype: torch.dtype) -> Any:
     model, info = _from_pretrained(folder, dtype)
     lost = sorted(info["missing_keys"])
     if lost:
         is_head = any(part in HEADS for name in lost for part in name.split("."))
-        raise unusable_model(folder, NO_HEAD if is_head else f"lacks weights, the first {lost[0]}")
+        raise build_model_misuse(
+            folder, NO_HEAD if is_head else f"lacks weights, the first {lost[0]}"
+        )
     if model.config.num_labels != 1:
-        raise unusable_model(
+        raise build_model_misuse(
             folder, f"gives {model.config.num_labels} numbers for a text, and a reward is one"
         )
     return model
 
 
-def _adapted(folder: Path, dtype: torch.dtype) -> Any:
-    """An adapter with its head, merged into its base."""
+def _load_adapter(folder: Path, dtype: torch.dtype) -> Any:
+    """Return an adapter with its head, merged into its base."""
     from peft import PeftModel
 
     task = read_json_object(folder / ADAPTER).get("task_type")
     if task != "SEQ_CLS":
-        raise unusable_model(folder, f"is an adapter for {task}, not for scores")
+        raise build_model_misuse(folder, f"is an adapter for {task}, not for scores")
     if not (folder / "adapter_model.safetensors").exists():
-        raise unusable_model(folder, "cannot be loaded: it has no adapter_model.safetensors")
-    base = resolve_model_folder(base_of(folder))
-    model, _ = _from_pretrained(base, dtype, num_labels=1, **unpacked(str(base), None))
+        raise build_model_misuse(folder, "cannot be loaded: it has no adapter_model.safetensors")
+    base = resolve_model_folder(resolve_base_model(folder))
+    model, _ = _from_pretrained(
+        base, dtype, num_labels=1, **get_dequantize_options(str(base), None)
+    )
     try:
         return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except (OSError, ValueError, RuntimeError) as error:
-        raise unusable_model(folder, f"cannot be loaded: {first_line(error)}") from None
+        raise build_model_misuse(folder, f"cannot be loaded: {get_first_line(error)}") from None
 
 
-def _from_pretrained(folder: Path, dtype: torch.dtype, **more: Any) -> tuple[Any, dict[str, Any]]:
+def _from_pretrained(
+    folder: Path, dtype: torch.dtype, **options: Any
+) -> tuple[Any, dict[str, Any]]:
     safely = {"use_safetensors": True, "trust_remote_code": False}
     try:
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            str(folder), dtype=dtype, output_loading_info=True, **safely, **more
+            str(folder), dtype=dtype, output_loading_info=True, **safely, **options
         )
     except (OSError, ValueError, ImportError, RuntimeError, KeyError) as error:
-        raise unusable_model(folder, f"cannot be loaded: {first_line(error)}") from None
+        raise build_model_misuse(folder, f"cannot be loaded: {get_first_line(error)}") from None
     return model, info
 
 
-def unpacked(name: str, revision: str | None) -> dict[str, Any]:
+def get_dequantize_options(name: str, revision: str | None) -> dict[str, Any]:
     """GPT-OSS is published in MXFP4, in which it neither trains nor merges: its weights are taken
     as 16-bit ones."""
-    told, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
-    published = told.get("quantization_config") or {}
+    config, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
+    published = config.get("quantization_config") or {}
     return (
         {"quantization_config": Mxfp4Config(dequantize=True)}
         if published.get("quant_method") == "mxfp4"

@@ -19,98 +19,101 @@ HEADS = ("score", "classifier", "classification_head")
 """What architectures call it."""
 NO_HEAD = "has no trained head, so its scores would be random"
 ADAPTER = "adapter_config.json"
-_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+_MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """What a model is made of: weights, settings, tokenizer, chat template."""
 _ASIDE = ("trainer_state.json", "environment.json", "config.resolved.json")
 """What a run leaves beside a model and no score depends on."""
 
 
-def unusable_model(name: object, why: str) -> Misuse:
+def build_model_misuse(name: object, why: str) -> Misuse:
     return Misuse(f"{name}: {why}. Train one with: gradus train reward")
 
 
 def resolve_model_folder(name: str) -> Path:
-    """The folder of a model: `name` itself, or the hub's snapshot of `name`. Raises Misuse when
-    there is neither."""
+    """Return the folder of a model: `name` itself, or the hub's snapshot of `name`. Raises Misuse
+    when there is neither."""
     if Path(name).is_dir():
         return Path(name)
     if Path(name).is_absolute() or name.startswith("."):
-        raise unusable_model(name, "there is no such folder")
+        raise build_model_misuse(name, "there is no such folder")
     import httpx
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
+        return Path(snapshot_download(name, allow_patterns=list(_MODEL_FILES)))
     except (OSError, ValueError, httpx.HTTPError) as error:
-        raise unusable_model(name, f"cannot be loaded: {first_line(error)}") from None
+        raise build_model_misuse(name, f"cannot be loaded: {get_first_line(error)}") from None
 
 
 def refuse_unusable(folder: Path) -> None:
-    """Raises Misuse for a folder whose model or adapter has no trained head, or no safetensors;
+    """Raise Misuse for a folder whose model or adapter has no trained head, or no safetensors;
     loads nothing."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise unusable_model(
+        raise build_model_misuse(
             folder, "cannot be loaded: it holds no *.safetensors, and other weights are not read"
         )
     if not any(
-        part in HEADS for file in files for name in _names_in(file) for part in name.split(".")
+        part in HEADS
+        for file in files
+        for name in _read_weight_names(file)
+        for part in name.split(".")
     ):
-        raise unusable_model(folder, NO_HEAD)
+        raise build_model_misuse(folder, NO_HEAD)
 
 
-def label_of(name: str) -> str:
-    """What to call a model in metrics and verdicts: the last part of its name, or of its parent for
-    `final`."""
+def get_model_label(name: str) -> str:
+    """Return what to call a model in metrics and verdicts: the last part of its name, or of its
+    parent for `final`."""
     folder = Path(name)
     return (folder.parent.name if folder.name == "final" else "") or folder.name
 
 
-def base_of(folder: Path) -> str:
-    """The model that an adapter belongs to, also after the run folder was moved."""
+def resolve_base_model(folder: Path) -> str:
+    """Return the model that an adapter belongs to, also after the run folder was moved."""
     name = str(read_json_object(folder / ADAPTER).get("base_model_name_or_path"))
     beside = folder.parent / Path(name).name
     return str(beside) if not Path(name).exists() and beside.is_dir() else name
 
 
 def read_json_object(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises Misuse when the file holds none."""
+    """Return a JSON object. Raises Misuse when the file holds none."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Misuse(f"{file}: cannot be read: {first_line(error)}") from None
-    if not isinstance(told, dict):
+        raise Misuse(f"{file}: cannot be read: {get_first_line(error)}") from None
+    if not isinstance(value, dict):
         raise Misuse(f"{file}: is no JSON object")
-    return told
+    return value
 
 
-def fingerprint(folder: Path) -> str:
-    """The hash of everything that a score depends on but precision, of an adapter's base too; of
-    names and bytes."""
+def compute_fingerprint(folder: Path) -> str:
+    """Return the hash of everything that a score depends on but precision, of an adapter's base
+    too; of names and bytes."""
     digest = hashlib.sha256()
-    for file in _files_of(folder):
+    for file in _list_files(folder):
         with file.open("rb") as opened:
             content = hashlib.file_digest(opened, "sha256").hexdigest()
         digest.update(f"{file.name}\0{content}\0".encode())
     return digest.hexdigest()
 
 
-def _files_of(folder: Path) -> Iterator[Path]:
-    some = {file for kind in _WANTED for file in folder.glob(kind) if file.name not in _ASIDE}
+def _list_files(folder: Path) -> Iterator[Path]:
+    some = {file for kind in _MODEL_FILES for file in folder.glob(kind) if file.name not in _ASIDE}
     yield from sorted(some)
     if (folder / ADAPTER).exists():
-        yield from _files_of(resolve_model_folder(base_of(folder)))
+        yield from _list_files(resolve_model_folder(resolve_base_model(folder)))
 
 
-def first_line(error: Exception) -> str:
+def get_first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _names_in(file: Path) -> list[str]:
+def _read_weight_names(file: Path) -> list[str]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, framework="np") as handle:
             return list(handle.keys())
     except (OSError, SafetensorError) as error:
-        raise unusable_model(file.parent, f"its weights cannot be read: {error}") from None
+        raise build_model_misuse(file.parent, f"its weights cannot be read: {error}") from None

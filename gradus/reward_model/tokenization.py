@@ -43,64 +43,67 @@ class PromptTokenizer:
     def __init__(self, tokenizer: Any, limit: int | None) -> None:
         self._tokenizer = tokenizer
         self._limit = limit
-        self._control = control_tokens(tokenizer)
-        self._control_in_prompt = lru_cache(_KEPT_PROMPTS)(self._counted_in_prompt)
+        self._control = get_control_tokens(tokenizer)
+        self._control_in_prompt = lru_cache(_KEPT_PROMPTS)(self._count_prompt_control)
 
     def read(self, prompt: Prompt, completion: str) -> TokenizedText:
-        """The tokens of `completion` behind `prompt`, a text or the messages so far.
+        """Return the tokens of `completion` behind `prompt`, a text or the messages so far.
 
         Raises InternalFault for messages that the model's chat template does not take.
         """
         if isinstance(prompt, str):
-            ids, is_spelt = self._plain(_mended(prompt), _mended(completion))
+            ids, is_spelt = self._encode_plain(
+                _replace_surrogates(prompt), _replace_surrogates(completion)
+            )
         else:
             turns = tuple(
-                (message["role"], _mended(message.get("content") or "")) for message in prompt
+                (message["role"], _replace_surrogates(message.get("content") or ""))
+                for message in prompt
             )
-            ids, is_spelt = self._chat(turns, _mended(completion))
-        kept = ids[-self._limit :] if self._limit else ids
-        return TokenizedText(kept, len(kept) < len(ids), is_spelt)
+            ids, is_spelt = self._encode_chat(turns, _replace_surrogates(completion))
+        tail_ids = ids[-self._limit :] if self._limit else ids
+        return TokenizedText(tail_ids, len(tail_ids) < len(ids), is_spelt)
 
     # ---------------------------------------------------------------------- plain texts
 
-    def _plain(self, prompt: str, completion: str) -> tuple[list[int], bool]:
+    def _encode_plain(self, prompt: str, completion: str) -> tuple[list[int], bool]:
         end = self._tokenizer.eos_token
         body = completion.removesuffix(end)
         is_spelt = False
         while True:
             text = prompt + body + end
-            ids, spans = self._encoded(text)
-            spelt = self._spelt(text, ids, spans, len(prompt), len(prompt) + len(body))
+            ids, spans = self._encode_text(text)
+            spelt = self._find_control_spans(text, ids, spans, len(prompt), len(prompt) + len(body))
             if not spelt:
                 return ids, is_spelt
-            body = _blanked(text, spelt)[len(prompt) : -len(end)]
+            body = _replace_spans(text, spelt)[len(prompt) : -len(end)]
             is_spelt = True
 
-    def _encoded(self, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]]]:
-        told = self._tokenizer(text=text, return_offsets_mapping=True, **options)
-        return list(told["input_ids"]), list(told["offset_mapping"])
+    def _encode_text(self, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]]]:
+        encoding = self._tokenizer(text=text, return_offsets_mapping=True, **options)
+        return list(encoding["input_ids"]), list(encoding["offset_mapping"])
 
-    def _spelt(
+    def _find_control_spans(
         self, text: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], start: int, end: int
     ) -> list[tuple[int, int]]:
-        """Where control tokens touch text[start:end], no further than it goes. White space alone
-        names none."""
+        """Return where control tokens touch text[start:end], no further than it goes. White space
+        alone names none."""
         inside = [
             (max(begin, start), min(stop, end))
-            for one, (begin, stop) in zip(ids, spans, strict=True)
-            if one in self._control
+            for token_id, (begin, stop) in zip(ids, spans, strict=True)
+            if token_id in self._control
         ]
         return [(begin, stop) for begin, stop in inside if text[begin:stop].strip()]
 
     # --------------------------------------------------------------------------------------- chats
 
-    def _chat(self, turns: Turns, completion: str) -> tuple[list[int], bool]:
+    def _encode_chat(self, turns: Turns, completion: str) -> tuple[list[int], bool]:
         expected = self._control_in_prompt(turns)
-        ids = self._rendered(turns, completion)
-        if not self._surplus(ids, expected):
+        ids = self._apply_template(turns, completion)
+        if not self._has_surplus(ids, expected):
             return ids, False
-        ids = self._rendered(turns, self._without_control(completion))
-        if self._surplus(ids, expected):
+        ids = self._apply_template(turns, self._remove_control(completion))
+        if self._has_surplus(ids, expected):
             message = (
                 "this completion becomes control tokens by way of the model's chat template: it is"
                 " not scored"
@@ -108,23 +111,25 @@ class PromptTokenizer:
             raise InternalFault(message, retryable=False)
         return ids, True
 
-    def _without_control(self, completion: str) -> str:
+    def _remove_control(self, completion: str) -> str:
         while True:
-            ids, spans = self._encoded(completion, add_special_tokens=False)
-            spelt = self._spelt(completion, ids, spans, 0, len(completion))
+            ids, spans = self._encode_text(completion, add_special_tokens=False)
+            spelt = self._find_control_spans(completion, ids, spans, 0, len(completion))
             if not spelt:
                 return completion
-            completion = _blanked(completion, spelt)
+            completion = _replace_spans(completion, spelt)
 
-    def _surplus(self, ids: Sequence[int], expected: Counter[int]) -> bool:
-        return bool(Counter(one for one in ids if one in self._control) - expected)
+    def _has_surplus(self, ids: Sequence[int], expected: Counter[int]) -> bool:
+        return bool(Counter(token_id for token_id in ids if token_id in self._control) - expected)
 
-    def _counted_in_prompt(self, turns: Turns) -> Counter[int]:
-        """The control tokens of the conversation whatever the completion says: of its turns, not of
-        their texts."""
-        return Counter(one for one in self._rendered(turns, "x") if one in self._control)
+    def _count_prompt_control(self, turns: Turns) -> Counter[int]:
+        """Return the control tokens of the conversation whatever the completion says: of its turns,
+        not of their texts."""
+        return Counter(
+            token_id for token_id in self._apply_template(turns, "x") if token_id in self._control
+        )
 
-    def _rendered(self, turns: Turns, completion: str) -> list[int]:
+    def _apply_template(self, turns: Turns, completion: str) -> list[int]:
         if not self._tokenizer.chat_template:
             message = (
                 "this reward model has no chat template, so it cannot read messages: send the"
@@ -146,24 +151,26 @@ class PromptTokenizer:
             raise InternalFault(message, retryable=False) from None
 
 
-def control_tokens(tokenizer: Any) -> frozenset[int]:
-    """The tokens that the tokenizer declares special. Tags that a template treats as words,
+def get_control_tokens(tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that the tokenizer declares special. Tags that a template treats as words,
     `<think>`, are none."""
-    declared = {one for one, token in tokenizer.added_tokens_decoder.items() if token.special}
+    declared = {
+        token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special
+    }
     return frozenset(declared | set(tokenizer.all_special_ids))
 
 
-def _blanked(text: str, spans: Sequence[tuple[int, int]]) -> str:
+def _replace_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """`text` with a space in place of each span; spans are in order."""
-    kept = []
+    parts = []
     at = 0
     for begin, stop in spans:
-        kept.append(text[at:begin])
+        parts.append(text[at:begin])
         at = stop
-    return " ".join([*kept, text[at:]])
+    return " ".join([*parts, text[at:]])
 
 
-def _mended(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Half a surrogate pair is no character, and no tokenizer takes it."""
     return (
         text

@@ -19,6 +19,6 @@ TASKS: Mapping[str, type[Task]] = {
 }
 
 
-def task_class(grader: str) -> type[Task]:
-    """The grader's task class; `AnyTask` for a grader that this SDK has none for."""
+def get_task_class(grader: str) -> type[Task]:
+    """Return the grader's task class; `AnyTask` for a grader that this SDK has none for."""
     return TASKS.get(grader, AnyTask)

@@ -16,7 +16,7 @@ graders would choke."""
 TOO_LONG = f"longer than {MAX_TEXT_CHARS} characters"
 
 
-def clean(text: str) -> str:
+def check_text(text: str) -> str:
     """`text` itself. Raises ValueError for NUL, a lone surrogate, and more than `MAX_TEXT_CHARS`
     characters."""
     if len(text) > MAX_TEXT_CHARS:
@@ -32,17 +32,17 @@ def clean(text: str) -> str:
     return text
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """`text` as the contract takes it: a model may write NUL, half a surrogate pair, or without
     end."""
     text = text[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-Text = Annotated[str, AfterValidator(clean)]
+Text = Annotated[str, AfterValidator(check_text)]
 """A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
 Completion = Annotated[
-    str, AfterValidator(lambda text: clean(text.replace("\0", "\N{REPLACEMENT CHARACTER}")))
+    str, AfterValidator(lambda text: check_text(text.replace("\0", "\N{REPLACEMENT CHARACTER}")))
 ]
 """A `Text` in which NUL becomes U+FFFD: a model may write NUL, and its neighbours in a batch must
 not suffer."""
@@ -67,8 +67,12 @@ class _ClosedPatterns(GenerateJsonSchema):
     does."""
 
     def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
-        found = super().dict_schema(schema)
-        return found | {"additionalProperties": False} if "patternProperties" in found else found
+        json_schema = super().dict_schema(schema)
+        return (
+            json_schema | {"additionalProperties": False}
+            if "patternProperties" in json_schema
+            else json_schema
+        )
 
 
 class Task(Wire):
@@ -88,12 +92,12 @@ class Task(Wire):
     prose."""
 
     def refuse_prompt(self, prompt: str) -> None:
-        """Raises ValueError where this task and `prompt` exclude each other."""
+        """Raise ValueError where this task and `prompt` exclude each other."""
 
     @classmethod
-    def announced_schema(cls) -> dict[str, Any]:
-        """JSON Schema (2020-12) of what `model_validate` accepts as a task, for validation before
-        it is queued.
+    def build_announced_schema(cls) -> dict[str, Any]:
+        """Return JSON Schema (2020-12) of what `model_validate` accepts as a task, for validation
+        before it is queued.
 
         It may accept more than the class, which has the last word, and refuses nothing that the
         class accepts as JSON.

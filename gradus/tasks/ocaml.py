@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from gradus.tasks.base import RunLimits, Text, clean
+from gradus.tasks.base import RunLimits, Text, check_text
 from gradus.tasks.code import CodeTask
 
 
@@ -39,7 +39,7 @@ class OcamlTask(CodeTask):
         "task": {"tests": "let () = assert (double 2 = 4)", "signature": "val double : int -> int"},
     }
 
-    tests: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(clean)]
+    tests: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(check_text)]
     """Plain `assert`s, or an OUnit2 suite."""
     signature: Text | None = None
     """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of

@@ -78,10 +78,10 @@ class RustTask(CodeTask):
         return self
 
     @classmethod
-    def announced_schema(cls) -> dict[str, Any]:
+    def build_announced_schema(cls) -> dict[str, Any]:
         tests = {"required": ["tests"], "properties": {"tests": {"pattern": r"\S"}}}
         cases = {"required": ["cases"], "properties": {"cases": {"minItems": 1}}}
-        return super().announced_schema() | {"anyOf": [tests, cases]}
+        return super().build_announced_schema() | {"anyOf": [tests, cases]}
 
     @model_validator(mode="after")
     def _has_no_file_for_a_folder(self) -> RustTask:

@@ -50,8 +50,8 @@ class StoryTask(Task):
         return value
 
     @classmethod
-    def announced_schema(cls) -> dict[str, Any]:
-        schema = super().announced_schema()
+    def build_announced_schema(cls) -> dict[str, Any]:
+        schema = super().build_announced_schema()
         listed = {"type": "array", "items": {"type": "string"}, "minItems": 1}
         # In one string, something must stand beside the separators.
         references = {"anyOf": [listed, {"type": "string", "pattern": r"[^|\s]"}]}

@@ -10,10 +10,10 @@ import time
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gradus.errors import Fault, InternalFault, boundary
+from gradus.errors import Fault, InternalFault, wrap_exceptions
 from services.api.metrics import Metrics
-from services.api.problems import CLIENT_CLOSED_REQUEST, problem, unavailable
-from services.json_logging import where
+from services.api.problems import CLIENT_CLOSED_REQUEST, build_problem, build_unavailable
+from services.json_logging import describe_error
 from services.tracing import Spans
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -30,45 +30,52 @@ class AccessLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif self._spans is None or not scope["path"].startswith("/v1/"):
-            await self._answer(scope, receive, send)
+            await self._handle_request(scope, receive, send)
         else:  # probes and scrapes get no span
-            with self._spans.request(Headers(scope=scope)) as fields:
-                fields |= await self._answer(scope, receive, send)
+            with self._spans.record_request(Headers(scope=scope)) as fields:
+                fields |= await self._handle_request(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> dict[str, str | int]:
+    async def _handle_request(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> dict[str, str | int]:
         """Run the application. Returns the fields of the log line."""
         statuses: list[int] = []
 
-        async def noting(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
             await send(message)
 
         started_at = time.monotonic()
         try:
-            with boundary(InternalFault, "the API"):
-                await self._app(scope, receive, noting)
+            with wrap_exceptions(InternalFault, "the API"):
+                await self._app(scope, receive, send_and_record)
         except Fault as fault:
-            log.error("defect", extra={"fields": {"route": route_of(scope), "error": where(fault)}})
+            log.error(
+                "defect",
+                extra={"fields": {"route": get_route(scope), "error": describe_error(fault)}},
+            )
             if not statuses:
-                answer = problem(500, "the service failed on this request; its log says where")
-                await answer(scope, receive, noting)
+                answer = build_problem(
+                    500, "the service failed on this request; its log says where"
+                )
+                await answer(scope, receive, send_and_record)
         except asyncio.CancelledError:
             # The server stops, and this request took longer than its grace period: no defect.
             if not statuses:
-                answer = unavailable("the service is stopping: ask again", retry_after_s=1)
-                await answer(scope, receive, noting)
+                answer = build_unavailable("the service is stopping: ask again", retry_after_s=1)
+                await answer(scope, receive, send_and_record)
         seconds = time.monotonic() - started_at
         method = scope["method"] if scope["method"] in METHODS else "other"
-        route = route_of(scope)
+        route = get_route(scope)
         status = statuses[0] if statuses else CLIENT_CLOSED_REQUEST
-        self._metrics.request(method, route, str(status), seconds)
+        self._metrics.record_request(method, route, str(status), seconds)
         fields: dict[str, str | int] = {"method": method, "route": route, "status": status}
         fields |= scope.get("state", {}).get("log_fields", {})
         log.info("request", extra={"fields": fields | {"ms": round(seconds * 1000, 1)}})
         return fields
 
 
-def route_of(scope: Scope) -> str:
-    """The template of the route, never the path: paths are the caller's."""
+def get_route(scope: Scope) -> str:
+    """Return the template of the route, never the path: paths are the caller's."""
     return str(getattr(scope.get("route"), "path", "unmatched"))

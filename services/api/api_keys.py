@@ -35,7 +35,7 @@ RELOAD_S = 1.0
 log = logging.getLogger("gradus.api")
 
 
-def hash_of(key: str) -> str:
+def compute_hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -59,7 +59,7 @@ class ApiKey:
     def has_expired(self) -> bool:
         return self.expires is not None and datetime.now(UTC).date() > self.expires
 
-    def may_use(self, grader: str) -> bool:
+    def can_use(self, grader: str) -> bool:
         return self.graders is None or grader in self.graders
 
     def line(self) -> str:
@@ -72,69 +72,73 @@ class ApiKey:
 
 def find_key(keys: Iterable[ApiKey], secret: str) -> ApiKey | None:
     """Return the one of `keys` that `secret` belongs to."""
-    given = hash_of(secret)
+    key_hash = compute_hash(secret)
     # Every hash is compared, so that the time taken does not tell which one was close.
-    found = [one for one in keys if hmac.compare_digest(given, one.key_hash)]
-    return found[0] if found else None
+    matches = [key for key in keys if hmac.compare_digest(key_hash, key.key_hash)]
+    return matches[0] if matches else None
 
 
-def new_key(name: str, graders: Iterable[str], limits: str = "") -> tuple[str, ApiKey]:
-    """A new secret, which is stored nowhere, and its key without it. `limits`: as in the key's
-    line. Raises Misuse."""
+def create_key(name: str, graders: Iterable[str], limits: str = "") -> tuple[str, ApiKey]:
+    """Return a new secret, which is stored nowhere, and its key without it. `limits`: as in the
+    key's line. Raises Misuse."""
     secret = f"gradus_{secrets.token_urlsafe(32)}"
-    asked = ",".join(graders) or "*"
-    return secret, key_of(f"{name} sha256:{hash_of(secret)} {asked} {limits}", "the new key")
+    grader_names = ",".join(graders) or "*"
+    return secret, parse_key(
+        f"{name} sha256:{compute_hash(secret)} {grader_names} {limits}", "the new key"
+    )
 
 
-def key_of(line: str, where: str) -> ApiKey:
-    """Raises Misuse that names `where` and what is wrong; it repeats no more than the key's
+def parse_key(line: str, source: str) -> ApiKey:
+    """Raise Misuse that names `source` and what is wrong; it repeats no more than the key's
     name."""
-    found = _LINE.fullmatch(line.strip())
-    if found is None:
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
         raise Misuse(
-            f"{where}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and"
+            f"{source}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and"
             " `-`, 64 hex digits, and graders with commas between or `*`, then limits such as"
             " `expires=2027-01-31`, `per_minute=600`, `priority=training` and `role=operator`;"
             " `gradus keys new NAME` prints one"
         )
-    graders = None if found["graders"] == "*" else frozenset(found["graders"].split(","))
+    graders = None if match["graders"] == "*" else frozenset(match["graders"].split(","))
     for grader in graders or ():
         if not re.fullmatch(GRADER_NAME, grader):
-            raise Misuse(f"{where}: key {found['name']}: {grader!r} cannot be the name of a grader")
+            raise Misuse(
+                f"{source}: key {match['name']}: {grader!r} cannot be the name of a grader"
+            )
     try:
-        expires = date.fromisoformat(found["expires"]) if found["expires"] else None
+        expires = date.fromisoformat(match["expires"]) if match["expires"] else None
     except ValueError:
-        raise Misuse(f"{where}: key {found['name']}: {found['expires']} is no date") from None
-    per_minute = int(found["per_minute"]) if found["per_minute"] else None
-    rights = bool(found["priority"]), bool(found["role"])
-    return ApiKey(found["name"], found["hash"].lower(), graders, expires, per_minute, *rights)
+        raise Misuse(f"{source}: key {match['name']}: {match['expires']} is no date") from None
+    per_minute = int(match["per_minute"]) if match["per_minute"] else None
+    rights = bool(match["priority"]), bool(match["role"])
+    return ApiKey(match["name"], match["hash"].lower(), graders, expires, per_minute, *rights)
 
 
-def keys_in(text: str, where: str) -> list[ApiKey]:
-    """The keys of a configuration text. Raises Misuse for a line that is none, and for a name or
-    hash used twice."""
-    found: list[ApiKey] = []
+def parse_keys(text: str, source: str) -> list[ApiKey]:
+    """Return the keys of a configuration text. Raises Misuse for a malformed line, and for a name
+    or hash used twice."""
+    keys: list[ApiKey] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line := line.partition("#")[0].strip():
-            found.append(key_of(line, f"{where}, line {number}"))
-    for taken in ([key.name for key in found], [key.key_hash for key in found]):
+            keys.append(parse_key(line, f"{source}, line {number}"))
+    for taken in ([key.name for key in keys], [key.key_hash for key in keys]):
         if len(set(taken)) < len(taken):
-            raise Misuse(f"{where}: a name or a hash occurs twice")
-    return found
+            raise Misuse(f"{source}: a name or a hash occurs twice")
+    return keys
 
 
 def read_keys(keys: str, keys_file: Path | None) -> list[ApiKey]:
-    """All keys that the settings name. Raises Misuse, also for a file that is named and holds
-    none."""
-    found = keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
+    """Return all keys that the settings name. Raises Misuse, also for a file that is named and
+    holds none."""
+    api_keys = parse_keys(keys.replace(";", "\n"), "GRADUS_API_KEYS")
     if keys_file is not None:
-        where = f"GRADUS_API_KEYS_FILE {keys_file}"
-        in_file = keys_in(read_secret_file(keys_file, "GRADUS_API_KEYS_FILE"), where)
+        source = f"GRADUS_API_KEYS_FILE {keys_file}"
+        in_file = parse_keys(read_secret_file(keys_file, "GRADUS_API_KEYS_FILE"), source)
         if not in_file:
             # A file that was emptied by mistake must not open the service to everybody.
-            raise Misuse(f"{where} holds no key; `gradus keys new NAME` prints one")
-        found += in_file
-    return found
+            raise Misuse(f"{source} holds no key; `gradus keys new NAME` prints one")
+        api_keys += in_file
+    return api_keys
 
 
 class WatchedKeys:
@@ -147,19 +151,19 @@ class WatchedKeys:
         self._read = read
         self._file = file
         self._keys = read()
-        self._changed_at = self._stamp()
+        self._changed_at = self._read_stamp()
         self._next_look = time.monotonic() + RELOAD_S
 
-    def _stamp(self) -> int:
+    def _read_stamp(self) -> int:
         try:
             return self._file.stat().st_mtime_ns if self._file else 0
         except OSError:
             return -1
 
-    def current(self) -> list[ApiKey]:
+    def load_current(self) -> list[ApiKey]:
         if self._file and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + RELOAD_S
-            if (changed_at := self._stamp()) != self._changed_at:
+            if (changed_at := self._read_stamp()) != self._changed_at:
                 self._changed_at = changed_at
                 try:
                     self._keys = self._read()
@@ -177,7 +181,7 @@ class Quotas:
         self._buckets: dict[str, tuple[float, float]] = {}
         """(submissions left, time of `time.monotonic`) by name of the key."""
 
-    def wait_s(self, key: ApiKey, n_submissions: int) -> float:
+    def take(self, key: ApiKey, n_submissions: int) -> float:
         """0 when the key may send so many now, and takes them; else the seconds after which it may.
 
         A request of more than a minute's worth may go when the bucket is full, and leaves a debt.
@@ -185,8 +189,8 @@ class Quotas:
         if key.per_minute is None:
             return 0.0
         now = time.monotonic()
-        left, at = self._buckets.get(key.name, (float(key.per_minute), now))
-        left = min(left + (now - at) * key.per_minute / 60, key.per_minute)
-        missing = min(n_submissions, key.per_minute) - left
-        self._buckets[key.name] = (left if missing > 0 else left - n_submissions, now)
+        tokens, at = self._buckets.get(key.name, (float(key.per_minute), now))
+        tokens = min(tokens + (now - at) * key.per_minute / 60, key.per_minute)
+        missing = min(n_submissions, key.per_minute) - tokens
+        self._buckets[key.name] = (tokens if missing > 0 else tokens - n_submissions, now)
         return max(missing * 60 / key.per_minute, 0.0)

@@ -18,7 +18,7 @@ from gradus.errors import UnknownGrader
 from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
 from services.api.grader_registry import GraderRegistry
-from services.api.grading import GraderPath, queue_request
+from services.api.grading import GraderPath, enqueue_request
 from services.api.metrics import Waiting
 from services.api.routing import KeyedRoute, LeanRoute
 from services.api.settings import ApiSettings
@@ -30,7 +30,7 @@ keyless = APIRouter(route_class=LeanRoute)
 
 
 def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
-    """The service over this broker, which stays the caller's to close."""
+    """Yield the service over this broker, which stays the caller's to close."""
     api = Api(broker, settings)
 
     @asynccontextmanager
@@ -56,7 +56,9 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
     return app
 
 
-def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _render_json(
+    model: BaseModel, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
 
 
@@ -70,15 +72,15 @@ async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in
     `Location`."""
     api: Api = request.app.state.api
-    job_id = await api.jobs.start(await queue_request(name, request))
-    return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
+    job_id = await api.jobs.start(await enqueue_request(name, request))
+    return _render_json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
 @keyed.get("/jobs/{name}", responses={200: schema.STATUS})
 async def job_status(name: str, request: Request) -> Response:
     """How far it is; `name` is the job's id. With the results, in order, once all are there."""
     api: Api = request.app.state.api
-    return _json(await api.jobs.status(name, request.state.key.may_use))
+    return _render_json(await api.jobs.get_status(name, request.state.key.can_use))
 
 
 @keyed.delete("/jobs/{name}", responses={200: schema.CANCELLED})
@@ -86,27 +88,27 @@ async def cancel_job(name: str, request: Request) -> Response:
     """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again
     changes nothing."""
     api: Api = request.app.state.api
-    return _json(await api.jobs.cancel(name, request.state.key.may_use))
+    return _render_json(await api.jobs.cancel(name, request.state.key.can_use))
 
 
 @keyed.get("/graders", responses={200: schema.GRADERS})
 async def graders(request: Request) -> Response:
     """The graders that have a live worker."""
     api: Api = request.app.state.api
-    return _json(GraderList(graders=tuple(await api.registry.live())))
+    return _render_json(GraderList(graders=tuple(await api.registry.list_live())))
 
 
 @keyed.get("/graders/{grader}", responses={200: schema.DESCRIPTION})
 async def described(grader: GraderPath, request: Request) -> Response:
     """What a live grader says of itself: the schema of its tasks, stages, rates and components."""
     registry: GraderRegistry = request.app.state.api.registry
-    known = await registry.find_known(grader)
+    known_grader = await registry.find_known(grader)
     if await registry.is_absent(grader):
         raise UnknownGrader(
             f"no live worker describes the grader {grader!r}: start one with `gradus worker"
             f" {grader}`"
         )
-    return _json(known.description)
+    return _render_json(known_grader.description)
 
 
 @keyless.get("/healthz")
@@ -120,29 +122,31 @@ async def readyz(request: Request) -> Response:
     """The broker answers, the graders that are required have proved themselves and live, and
     results come."""
     api: Api = request.app.state.api
-    live = sorted({info.name for info in await api.registry.live()})
+    live = sorted({info.name for info in await api.registry.list_live()})
     required, limit_s = api.settings.required_graders, api.settings.ready_stall_timeout_s
     missing = [grader for grader in required or api.registry.known if grader not in live]
-    stalled = [grader for grader, waiting in _waits(api).items() if waiting.stalled_s > limit_s]
+    stalled = [
+        grader for grader, waiting in _measure_waits(api).items() if waiting.stalled_s > limit_s
+    ]
     if missing and (required or not live):
         reason = f"no live worker that has proved its sandbox for: {', '.join(missing)}"
     elif stalled:
         reason = f"submissions wait and no result came for {limit_s:g} s from: {', '.join(stalled)}"
     else:
         return JSONResponse({"status": "ready", "graders": live})
-    return problems.unavailable(reason)
+    return problems.build_unavailable(reason)
 
 
 @keyless.get("/metrics", response_class=Response, responses={200: schema.EXPOSITION})
 async def metrics(request: Request) -> Response:
     """Counters and gauges of the API and the queue in the Prometheus text format."""
     api: Api = request.app.state.api
-    text = await api.metrics.exposition(api.broker, api.registry, _waits(api))
+    text = await api.metrics.render_exposition(api.broker, api.registry, _measure_waits(api))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _waits(api: Api) -> dict[str, Waiting]:
-    """What this process waits for now, by known grader."""
+def _measure_waits(api: Api) -> dict[str, Waiting]:
+    """Return what this process waits for now, by known grader."""
     now = time.monotonic()
     waits = {}
     for grader in api.registry.known:

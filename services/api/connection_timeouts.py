@@ -54,7 +54,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             oldest = next(iter(self._idle))  # this one, where all others have a request under way
             del self._idle[oldest]
             oldest.transport.abort()
-        self._watch()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -64,7 +64,7 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -99,24 +99,24 @@ class HeaderTimeoutProtocol(H11Protocol):
         self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
         self.transport.close()
 
-    def _watch(self) -> None:
+    def _update_timer(self) -> None:
         """The timer runs from the connection, or the first byte of the next header section, to the
         section's end."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_timer()
             self._idle.pop(self, None)
         elif self._timer is None and not self.transport.is_closing():
-            self._timer = self.loop.call_later(self._header_timeout_s, self._time_out)
+            self._timer = self.loop.call_later(self._header_timeout_s, self._handle_timeout)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _time_out(self) -> None:
+    def _handle_timeout(self) -> None:
         self._timer = None
         if self.transport.get_write_buffer_size():
-            self._watch()  # a response is still being sent: `set_send_timeout` limits that
+            self._update_timer()  # a response is still being sent: `set_send_timeout` limits that
         else:
             self.transport.abort()
 

@@ -23,19 +23,19 @@ from gradus.contract import (
     Graded,
     GradeRequest,
     RawSubmission,
-    faulted,
-    job_id_of,
-    with_id,
+    build_faulted,
+    compute_job_id,
+    replace_id,
 )
 from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics
 from services.api.problems import Refused
-from services.api.request_body import Body, outside_loop
+from services.api.request_body import Body, run_outside_loop
 from services.broker import Broker, FairShare, Job, QueueFull
 from services.broker.jobs import JobPayload
-from services.broker.signing import Secrets, verified
+from services.broker.signing import Secrets, verify_result
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
@@ -72,7 +72,7 @@ class Batch:
     unqueued: list[str] = field(default_factory=list)
     """Submissions that became no jobs, because no live grader gave its revision."""
 
-    def remaining_s(self) -> float:
+    def get_remaining_s(self) -> float:
         return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
 
     def add(
@@ -81,26 +81,28 @@ class Batch:
         revision: str,
         rubric: str,
         reads_prompt: bool,
-        more: Mapping[str, Any],
+        payload_fields: Mapping[str, Any],
     ) -> None:
-        """Make the jobs. `more`: the other fields of their payloads. Raises Refused (422) for
-        numbers out of range."""
+        """Make the jobs. `payload_fields`: the other fields of their payloads. Raises Refused (422)
+        for numbers out of range."""
         for submission in submissions:
             try:
-                job_id = job_id_of(revision, rubric, submission, reads_prompt=reads_prompt)
+                job_id = compute_job_id(revision, rubric, submission, reads_prompt=reads_prompt)
             except ValueError:
                 raise Refused(
                     422, f"submission {submission.id!r}: a number is out of range"
                 ) from None
             self.asking.setdefault(job_id, []).append(submission.id)
             if job_id not in self.jobs:
-                payload = JobPayload(submission=submission, rubric=rubric, grader=revision, **more)
+                payload = JobPayload(
+                    submission=submission, rubric=rubric, grader=revision, **payload_fields
+                )
                 self.jobs[job_id] = Job(job_id, self.grader, payload.model_dump_json())
 
     def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
         for job_id, text in texts.items():
             # A stored fault is no verdict: submitting the job again asks for a better result.
-            if isinstance(result := result_of(text, job_id, secrets), Graded):
+            if isinstance(result := parse_result(text, job_id, secrets), Graded):
                 self.cached[job_id] = result.model_copy(update={"cached": True})
                 del self.jobs[job_id]
 
@@ -119,7 +121,7 @@ class GradingDispatcher:
         self.last_result_at: dict[str, float] = {}
         """Time of the last result by grader, of `time.monotonic`."""
 
-    async def begin(
+    async def start_batch(
         self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare, body: Body
     ) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault:
@@ -136,15 +138,18 @@ class GradingDispatcher:
             batch.unqueued = ids
             return batch
         rubric = request.rubric or info.rubrics[0]
-        more = {"deadline": time.time() + request.deadline_s, "traceparent": TRACEPARENT.get()}
-        await outside_loop(
+        payload_fields = {
+            "deadline": time.time() + request.deadline_s,
+            "traceparent": TRACEPARENT.get(),
+        }
+        await run_outside_loop(
             body.n_bytes,
             batch.add,
             request.submissions,
             info.grader,
             rubric,
             grader.reads_prompt,
-            more,
+            payload_fields,
         )
         if len(batch.jobs) > ASK_FIRST:
             batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
@@ -162,11 +167,11 @@ class GradingDispatcher:
         delivered stands, the rest is waiting still.
         """
         for job_id, verdict in batch.cached.items():
-            self._give(batch, job_id, verdict, deliver)
+            self._deliver_result(batch, job_id, verdict, deliver)
         lost = bool(batch.unqueued)
-        while batch.jobs and batch.remaining_s() and not lost:
+        while batch.jobs and batch.get_remaining_s() and not lost:
             try:
-                async with asyncio.timeout(batch.remaining_s()):
+                async with asyncio.timeout(batch.get_remaining_s()):
                     await self._collect(batch, deliver)
                     lost = bool(batch.jobs) and await self._registry.is_absent(
                         batch.grader, self._registry.grace_s
@@ -176,7 +181,7 @@ class GradingDispatcher:
             except QueueFault as fault:
                 if not fault.retryable:
                     raise
-                await asyncio.sleep(min(LOOK_S, batch.remaining_s()))
+                await asyncio.sleep(min(LOOK_S, batch.get_remaining_s()))
         if not batch.jobs and not batch.unqueued:
             return
         await self.cancel(batch)
@@ -188,11 +193,11 @@ class GradingDispatcher:
         # `deliver` does not await: this generator is run to its end or cancelled inside, never
         # left.
         async for job_id, text in self._broker.wait(
-            list(batch.jobs), min(LOOK_S, batch.remaining_s())
+            list(batch.jobs), min(LOOK_S, batch.get_remaining_s())
         ):
-            result = result_of(text, job_id, self.secrets)
+            result = parse_result(text, job_id, self.secrets)
             is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
-            if is_late and job_id not in batch.renewed and batch.remaining_s():
+            if is_late and job_id not in batch.renewed and batch.get_remaining_s():
                 # A shared job ends with the deadline of the request that queued it; this one may
                 # have more time.
                 batch.renewed.add(job_id)
@@ -200,7 +205,7 @@ class GradingDispatcher:
                     await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
                     continue
             del batch.jobs[job_id]
-            self._give(batch, job_id, result, deliver)
+            self._deliver_result(batch, job_id, result, deliver)
 
     async def settle_or_fail(self, batch: Batch, deliver: Deliver) -> None:
         """`settle`; when the broker goes away, `deliver` its fault for every submission that
@@ -240,36 +245,43 @@ class GradingDispatcher:
         message = f"no verdict within {limit}; the queue holds {depth} jobs"
         return FaultKind.DEADLINE, f"{message}: allow more time or add workers"
 
-    def _give(self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver) -> None:
+    def _deliver_result(
+        self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver
+    ) -> None:
         self.last_result_at[batch.grader] = time.monotonic()
-        for one in batch.asking[job_id]:
-            self._metrics.result(batch.grader, result)
+        for submission_id in batch.asking[job_id]:
+            self._metrics.record_result(batch.grader, result)
             deliver(
-                result if result.id == one else with_id(result, one)
+                result if result.id == submission_id else replace_id(result, submission_id)
             )  # copying is what costs here
 
     async def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
         """`deliver` a fault for every submission without a result; afterwards none waits."""
         self.last_result_at[batch.grader] = time.monotonic()
-        for n, one in enumerate(
-            batch.unqueued + [one for job_id in batch.jobs for one in batch.asking[job_id]], 1
+        for n, submission_id in enumerate(
+            batch.unqueued
+            + [submission_id for job_id in batch.jobs for submission_id in batch.asking[job_id]],
+            1,
         ):
             if n % 256 == 0:
                 await asyncio.sleep(0)  # many large batches may end at one moment
-            fault = faulted(
-                one, kind, f"{batch.grader} submission {one!r}: {message}", retryable=True
+            fault = build_faulted(
+                submission_id,
+                kind,
+                f"{batch.grader} submission {submission_id!r}: {message}",
+                retryable=True,
             )
-            self._metrics.result(batch.grader, fault)
+            self._metrics.record_result(batch.grader, fault)
             deliver(fault)
         batch.unqueued = []
         batch.jobs = {}
 
 
-def result_of(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:
-    """The result that a worker sent; a text that is none, or that the job's grader did not sign, is
-    a fault."""
+def parse_result(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:
+    """Return the result that a worker sent, or a fault for a malformed text and for one that the
+    job's grader did not sign."""
     try:
-        return RESULT.validate_json(verified(text, job_id, secrets) or "")
+        return RESULT.validate_json(verify_result(text, job_id, secrets) or "")
     except ValidationError:
         message = "the worker's answer is no result, or is not signed with its grader's secret"
-        return faulted(job_id, FaultKind.INTERNAL, message, retryable=False)
+        return build_faulted(job_id, FaultKind.INTERNAL, message, retryable=False)

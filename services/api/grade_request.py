@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from gradus.contract import GradeRequest
 from gradus.errors import Misuse
 from services.api.known_grader import KnownGrader
-from services.api.problems import refused_model
+from services.api.problems import make_model_refusal
 from services.api.request_body import refuse_lax_json
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 
@@ -18,20 +18,20 @@ RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
 PRIORITIES = [priority.value for priority in Priority]
 
 
-def parse(data: bytes, grader: KnownGrader) -> GradeRequest:
-    """The request, its tasks valid for `grader`. Raises a Misuse: 400, 413, 422."""
+def parse_request(data: bytes, grader: KnownGrader) -> GradeRequest:
+    """Return the request, its tasks valid for `grader`. Raises a Misuse: 400, 413, 422."""
     try:
-        asked = GradeRequest.model_validate_json(data)
+        request = GradeRequest.model_validate_json(data)
     except ValidationError as error:
-        raise refused_model(error) from None
-    grader.refuse_mistakes([submission.task for submission in asked.submissions])
+        raise make_model_refusal(error) from None
+    grader.refuse_mistakes([submission.task for submission in request.submissions])
     refuse_lax_json(data)
-    return asked
+    return request
 
 
 def parse_fair_share(headers: Mapping[str, str], owner: str = DEFAULT_FAIR_SHARE.run) -> FairShare:
-    """The fair share that `Gradus-Run` and `Gradus-Priority` name. `owner`: the name of the API
-    key.
+    """Return the fair share that `Gradus-Run` and `Gradus-Priority` name. `owner`: the name of the
+    API key.
 
     The same run under two keys is two runs. Raises Misuse for an invalid value.
     """

@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from gradus.descriptions import GraderInfo, description_of
+from gradus.descriptions import GraderInfo, describe_offline
 from gradus.errors import Misuse, UnknownGrader
 from gradus.tasks import TASKS
 from services.api.known_grader import KnownGrader
 from services.api.problems import MAX_NAME_CHARS
 from services.broker import Broker
-from services.broker.workers import recall_description
+from services.broker.workers import find_description
 
 POLL_S = 0.2
 
@@ -29,42 +29,42 @@ class GraderRegistry:
         self._broker = broker
         self._fresh_s = fresh_s
         self.grace_s = grace_s
-        self.known = {name: KnownGrader(description_of(name)) for name in TASKS}
+        self.known = {name: KnownGrader(describe_offline(name)) for name in TASKS}
         """All known graders, by name."""
         self._live: list[GraderInfo] = []
         self._asked_at = float("-inf")
         self._absent_since: dict[str, float] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    async def live(self) -> list[GraderInfo]:
-        """What live workers announced. Raises QueueFault when the broker is away."""
+    async def list_live(self) -> list[GraderInfo]:
+        """Return what live workers announced. Raises QueueFault when the broker is away."""
         if time.monotonic() - self._asked_at >= self._fresh_s:
             # One query for all requests of this moment: while the broker is away each would else
             # wait in turn.
             if self._asking is None or self._asking.done():
-                self._asking = asyncio.create_task(self._ask())
+                self._asking = asyncio.create_task(self._fetch_live())
                 self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
             await asyncio.shield(self._asking)
         return self._live
 
-    async def _ask(self) -> None:
+    async def _fetch_live(self) -> None:
         live = await self._broker.graders()
         names = {info.name for info in live}
         for name in names:
-            info = largest(info for info in live if info.name == name)
-            found = await recall_description(self._broker, info.grader)
-            if found is not None and (
-                name not in self.known or self.known[name].description != found
+            info = select_largest(info for info in live if info.name == name)
+            description = await find_description(self._broker, info.grader)
+            if description is not None and (
+                name not in self.known or self.known[name].description != description
             ):
-                self.known[name] = KnownGrader(found)
+                self.known[name] = KnownGrader(description)
         self._live = live
         self._asked_at = time.monotonic()
         absent = self.known.keys() - names
         self._absent_since = {name: self._absent_since.get(name, self._asked_at) for name in absent}
 
     async def find_known(self, name: str) -> KnownGrader:
-        """What is known of the grader. Raises UnknownGrader, QueueFault."""
-        await self.live()
+        """Return what is known of the grader. Raises UnknownGrader, QueueFault."""
+        await self.list_live()
         if name not in self.known:
             raise UnknownGrader(
                 f"there is no grader {name[:MAX_NAME_CHARS]!r}; there are: {', '.join(self.known)}"
@@ -72,29 +72,30 @@ class GraderRegistry:
         return self.known[name]
 
     async def is_absent(self, name: str, for_s: float = 0.0) -> bool:
-        """No worker of this grader is alive, and none was for `for_s` seconds."""
-        await self.live()
+        """Return whether no worker of this grader is alive, and none was for `for_s` seconds."""
+        await self.list_live()
         since = self._absent_since.get(name)
         return since is not None and time.monotonic() - since >= for_s
 
     async def find(self, name: str, rubric: str | None, timeout_s: float) -> GraderInfo | None:
-        """The live grader to ask; None when there is none within the grace period and `timeout_s`.
+        """Return the live grader to ask; None when there is none within the grace period and
+        `timeout_s`.
 
         Raises Misuse when live graders of that name offer no such rubric.
         """
         give_up_at = time.monotonic() + timeout_s
-        while not (named := [info for info in await self.live() if info.name == name]):
+        while not (named := [info for info in await self.list_live() if info.name == name]):
             if await self.is_absent(name, self.grace_s) or time.monotonic() >= give_up_at:
                 return None
             await asyncio.sleep(min(POLL_S, max(give_up_at - time.monotonic(), 0)))
         fitting = [info for info in named if (rubric in info.rubrics if rubric else info.rubrics)]
         if fitting:
-            return largest(fitting)
-        offered = ", ".join(sorted({one for info in named for one in info.rubrics}))
+            return select_largest(fitting)
+        offered = ", ".join(sorted({rubric_name for info in named for rubric_name in info.rubrics}))
         raise Misuse(f"rubric: the {name} grader offers no such rubric; it offers: {offered}")
 
 
-def largest(infos: Iterable[GraderInfo]) -> GraderInfo:
+def select_largest(infos: Iterable[GraderInfo]) -> GraderInfo:
     """During a roll-out two revisions are alive; most of the work goes to the one with more
     workers."""
     return max(infos, key=lambda info: info.workers)

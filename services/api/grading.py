@@ -18,8 +18,8 @@ from gradus.rest import GradeResponse
 from services.api import schema
 from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch, GradingDispatcher
-from services.api.grade_request import parse, parse_fair_share
-from services.api.request_body import outside_loop, read_body
+from services.api.grade_request import parse_fair_share, parse_request
+from services.api.request_body import read_body, run_outside_loop
 from services.api.routing import KeyedRoute, check_limits, check_scope
 from services.api.state import Api
 
@@ -29,43 +29,45 @@ of CPU."""
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
 
 
-async def queue_request(grader: str, request: Request) -> Batch:
+async def enqueue_request(grader: str, request: Request) -> Batch:
     """Read the request and queue its submissions. Raises Misuse, QueueFull, QueueFault."""
     api: Api = request.app.state.api
     key: ApiKey = request.state.key
-    known = await api.registry.find_known(grader)
+    known_grader = await api.registry.find_known(grader)
     check_scope(key, grader)
     body = await read_body(request, api.settings, api.in_flight)
-    asked = await outside_loop(body.n_bytes, parse, body.data, known)
+    grade_request = await run_outside_loop(body.n_bytes, parse_request, body.data, known_grader)
     body.data = b""
-    request.state.log_fields |= {"grader": grader, "n_submissions": len(asked.submissions)}
+    request.state.log_fields |= {"grader": grader, "n_submissions": len(grade_request.submissions)}
     fair_share = parse_fair_share(request.headers, key.name)
-    check_limits(api, key, fair_share, len(asked.submissions))
-    return await api.dispatcher.begin(known.description, asked, fair_share, body)
+    check_limits(api, key, fair_share, len(grade_request.submissions))
+    return await api.dispatcher.start_batch(
+        known_grader.description, grade_request, fair_share, body
+    )
 
 
 async def run_while_connected(
     receive: Receive,
     dispatcher: GradingDispatcher,
     batch: Batch,
-    settling: Coroutine[Any, Any, None],
+    work: Coroutine[Any, Any, None],
 ) -> None:
-    """Run `settling`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that
+    """Run `work`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that
     have no result then.
 
     The body must have been read: what `receive` brings after it is the disconnect.
     """
 
-    async def watch() -> None:
+    async def wait_for_disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         connected.reschedule(0)
 
     try:
         async with asyncio.timeout(None) as connected:
-            watching = asyncio.create_task(watch())
+            watching = asyncio.create_task(wait_for_disconnect())
             try:
-                await settling
+                await work
             finally:
                 watching.cancel()
     except TimeoutError:
@@ -75,15 +77,15 @@ async def run_while_connected(
         await dispatcher.cancel(batch)
 
 
-async def results_of(batch: Batch, request: Request) -> list[Graded | Faulted]:
-    """One result per submission, in order. Raises QueueFault, and ClientDisconnect."""
+async def collect_results(batch: Batch, request: Request) -> list[Graded | Faulted]:
+    """Return one result per submission, in order. Raises QueueFault, and ClientDisconnect."""
     api: Api = request.app.state.api
-    found: dict[str, Graded | Faulted] = {}
-    settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
-    await run_while_connected(request.receive, api.dispatcher, batch, settling)
-    if len(found) < len(batch.submission_ids):
+    results: dict[str, Graded | Faulted] = {}
+    work = api.dispatcher.settle(batch, lambda result: results.update({result.id: result}))
+    await run_while_connected(request.receive, api.dispatcher, batch, work)
+    if len(results) < len(batch.submission_ids):
         raise ClientDisconnect
-    return [found[one] for one in batch.submission_ids]
+    return [results[submission_id] for submission_id in batch.submission_ids]
 
 
 class NdjsonStream(Response):
@@ -113,26 +115,26 @@ class NdjsonStream(Response):
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         lines = bytearray()
-        news = asyncio.Event()
+        lines_ready = asyncio.Event()
 
         def deliver(result: Graded | Faulted) -> None:
             lines.extend(result.model_dump_json().encode() + b"\n")
-            news.set()
+            lines_ready.set()
 
-        # The status is out already: a fault of the broker is said item by item.
+        # The status has been sent: a fault of the broker goes to every item.
         settling = asyncio.create_task(self._dispatcher.settle_or_fail(self._batch, deliver))
-        settling.add_done_callback(lambda _: news.set())
+        settling.add_done_callback(lambda _: lines_ready.set())
         try:
             while lines or not settling.done():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._heartbeat_s):
-                        await news.wait()
+                        await lines_ready.wait()
                 if lines:
                     await asyncio.wait([settling], timeout=GATHER_S)
-                news.clear()
-                together = bytes(lines) or b"\n" * (not settling.done())
+                lines_ready.clear()
+                chunk = bytes(lines) or b"\n" * (not settling.done())
                 lines.clear()
-                await send({"type": "http.response.body", "body": together, "more_body": True})
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await settling
         finally:
             settling.cancel()
@@ -146,7 +148,7 @@ router = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLE
 @router.post("/grade/{grader}", responses={200: schema.RESULTS}, openapi_extra=schema.GRADE_BODY)
 async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
-    results = await results_of(await queue_request(grader, request), request)
+    results = await collect_results(await enqueue_request(grader, request), request)
     response = GradeResponse(results=tuple(results))
     return Response(response.model_dump_json(), media_type="application/json")
 
@@ -163,5 +165,5 @@ async def stream(grader: GraderPath, request: Request) -> Response:
     completion."""
     api: Api = request.app.state.api
     return NdjsonStream(
-        api.dispatcher, await queue_request(grader, request), api.settings.heartbeat_s
+        api.dispatcher, await enqueue_request(grader, request), api.settings.heartbeat_s
     )

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import Faulted, Graded, GraderName, faulted, with_id
+from gradus.contract import Faulted, Graded, GraderName, build_faulted, replace_id
 from gradus.errors import FaultKind, QueueFault
 from gradus.rest import GradeResponse, JobState, JobStatus
-from services.api.dispatch import LOOK_S, Batch, GradingDispatcher, result_of
+from services.api.dispatch import LOOK_S, Batch, GradingDispatcher, parse_result
 from services.api.problems import Refused
 from services.broker import Broker
 
@@ -41,7 +41,7 @@ class _Group(BaseModel):
     items: tuple[tuple[str, str], ...]
     """(submission id, job id), in the order of the request."""
 
-    def keep_s(self) -> float:
+    def compute_ttl_s(self) -> float:
         """Return the seconds for which what is known of it is kept."""
         return max(self.deadline - time.time(), 0) + TTL_S
 
@@ -56,40 +56,52 @@ class Jobs:
 
     async def start(self, batch: Batch) -> str:
         """Wait for the results of `batch` in the background. Returns the job's id."""
-        job_of = {one: job_id for job_id, asking in batch.asking.items() for one in asking}
-        items = tuple((one, job_of.get(one, "")) for one in batch.submission_ids)
-        group = _Group(grader=batch.grader, deadline=time.time() + batch.remaining_s(), items=items)
+        job_of = {
+            submission_id: job_id
+            for job_id, asking in batch.asking.items()
+            for submission_id in asking
+        }
+        items = tuple(
+            (submission_id, job_of.get(submission_id, "")) for submission_id in batch.submission_ids
+        )
+        group = _Group(
+            grader=batch.grader, deadline=time.time() + batch.get_remaining_s(), items=items
+        )
         group_id = secrets.token_urlsafe(24)
-        await self._broker.put_note(f"job:{group_id}", group.model_dump_json(), group.keep_s())
+        await self._broker.save_note(
+            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s()
+        )
         watcher = self._watchers[group_id] = asyncio.create_task(
             self._watch(group_id, group, batch)
         )
         watcher.add_done_callback(lambda _: self._watchers.pop(group_id, None))
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_for_cancelled())
+            self._looking = asyncio.create_task(self._sweep_cancelled())
         return group_id
 
     async def _watch(self, group_id: str, group: _Group, batch: Batch) -> None:
-        found: dict[str, Graded | Faulted] = {}
+        results: dict[str, Graded | Faulted] = {}
         try:
             await self._dispatcher.settle_or_fail(
-                batch, lambda result: found.update({result.id: result})
+                batch, lambda result: results.update({result.id: result})
             )
         except asyncio.CancelledError:
             if group_id in self._watchers:  # this process stops: the jobs stay queued
                 raise
             await self._dispatcher.cancel(batch)
             return
-        await self._settle(
-            group_id, group, [found[submission_id] for submission_id, _ in group.items]
+        await self._save_results(
+            group_id, group, [results[submission_id] for submission_id, _ in group.items]
         )
 
-    async def _settle(self, group_id: str, group: _Group, results: list[Graded | Faulted]) -> None:
+    async def _save_results(
+        self, group_id: str, group: _Group, results: list[Graded | Faulted]
+    ) -> None:
         """Store the results, unless some are stored: every later answer has the same ones."""
         text = GradeResponse(results=tuple(results)).model_dump_json()
-        await self._broker.put_note(f"done:{group_id}", text, group.keep_s(), replace=False)
+        await self._broker.save_note(f"done:{group_id}", text, group.compute_ttl_s(), replace=False)
 
-    async def _look_for_cancelled(self) -> None:
+    async def _sweep_cancelled(self) -> None:
         """Withdraw what other processes cancelled, while this one watches something."""
         while self._watchers:
             await asyncio.sleep(LOOK_S)
@@ -108,17 +120,17 @@ class Jobs:
             watcher.cancel()
 
     async def _read(
-        self, group_id: str, may_use: Callable[[str], bool]
+        self, group_id: str, can_use: Callable[[str], bool]
     ) -> tuple[_Group, dict[str, Graded | Faulted]]:
-        """What an id stands for, and the results that there are, by submission. Raises Refused
-        (404)."""
+        """Return what an id stands for, and the results that there are, by submission. Raises
+        Refused (404)."""
         notes: dict[str, str] = {}
         if re.fullmatch(r"[A-Za-z0-9_-]{32}", group_id):
             notes = await self._broker.get_notes([f"job:{group_id}", f"done:{group_id}"])
         group = (
             _Group.model_validate_json(notes[key]) if (key := f"job:{group_id}") in notes else None
         )
-        if group is None or not may_use(group.grader):
+        if group is None or not can_use(group.grader):
             raise Refused(404, "there is no job with this id, or its time is over; submit it again")
         if (key := f"done:{group_id}") in notes:
             return group, {
@@ -126,35 +138,39 @@ class Jobs:
                 for result in GradeResponse.model_validate_json(notes[key]).results
             }
         texts = await self._broker.results([job_id for _, job_id in group.items])
-        found = {
-            one: with_id(result_of(texts[job_id], job_id, self._dispatcher.secrets), one)
-            for one, job_id in group.items
+        results = {
+            submission_id: replace_id(
+                parse_result(texts[job_id], job_id, self._dispatcher.secrets), submission_id
+            )
+            for submission_id, job_id in group.items
             if job_id in texts
         }
         if time.time() > group.deadline + WATCH_SLACK_S:
-            found = _with_faults(
-                group, found, FaultKind.DEADLINE, "no verdict before the deadline", retryable=True
+            results = _add_faults(
+                group, results, FaultKind.DEADLINE, "no verdict before the deadline", retryable=True
             )
-        return group, found
+        return group, results
 
-    async def status(self, group_id: str, may_use: Callable[[str], bool]) -> JobStatus:
-        """The state of a job. Raises Refused (404), also for a job of a grader that the caller may
-        not use."""
-        return _status_of(group_id, *await self._read(group_id, may_use))
+    async def get_status(self, group_id: str, can_use: Callable[[str], bool]) -> JobStatus:
+        """Return the state of a job. Raises Refused (404), also for a job of a grader that the
+        caller may not use."""
+        return _build_status(group_id, *await self._read(group_id, can_use))
 
-    async def cancel(self, group_id: str, may_use: Callable[[str], bool]) -> JobStatus:
+    async def cancel(self, group_id: str, can_use: Callable[[str], bool]) -> JobStatus:
         """End a job: what has no result by now is a fault. Changes nothing about one that is done.
-        Raises as `status`.
+        Raises as `get_status`.
 
         The process that watches it withdraws its jobs, within a second if that is another one.
         """
-        group, found = await self._read(group_id, may_use)
-        found = _with_faults(
-            group, found, FaultKind.QUEUE, "cancelled by its client", retryable=False
+        group, results = await self._read(group_id, can_use)
+        results = _add_faults(
+            group, results, FaultKind.QUEUE, "cancelled by its client", retryable=False
         )
-        await self._settle(group_id, group, [found[one] for one, _ in group.items])
+        await self._save_results(
+            group_id, group, [results[submission_id] for submission_id, _ in group.items]
+        )
         self._stop(group_id)
-        return await self.status(group_id, may_use)
+        return await self.get_status(group_id, can_use)
 
     async def close(self) -> None:
         """Stop watching. The jobs stay queued: other processes can answer for them."""
@@ -164,22 +180,31 @@ class Jobs:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _with_faults(
-    group: _Group, found: dict[str, Graded | Faulted], kind: FaultKind, why: str, *, retryable: bool
+def _add_faults(
+    group: _Group,
+    results: dict[str, Graded | Faulted],
+    kind: FaultKind,
+    why: str,
+    *,
+    retryable: bool,
 ) -> dict[str, Graded | Faulted]:
     return {
-        one: faulted(one, kind, f"submission {one!r}: {why}", retryable=retryable)
-        for one, _ in group.items
-    } | found
+        submission_id: build_faulted(
+            submission_id, kind, f"submission {submission_id!r}: {why}", retryable=retryable
+        )
+        for submission_id, _ in group.items
+    } | results
 
 
-def _status_of(group_id: str, group: _Group, found: dict[str, Graded | Faulted]) -> JobStatus:
-    is_done = len(found) == len(group.items)
-    unfinished = JobState.RUNNING if found else JobState.QUEUED
+def _build_status(group_id: str, group: _Group, results: dict[str, Graded | Faulted]) -> JobStatus:
+    is_done = len(results) == len(group.items)
+    pending_state = JobState.RUNNING if results else JobState.QUEUED
     return JobStatus(
         id=group_id,
-        status=JobState.DONE if is_done else unfinished,
-        done=len(found),
+        status=JobState.DONE if is_done else pending_state,
+        done=len(results),
         total=len(group.items),
-        results=tuple(found[one] for one, _ in group.items) if is_done else None,
+        results=tuple(results[submission_id] for submission_id, _ in group.items)
+        if is_done
+        else None,
     )

@@ -17,8 +17,8 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse, TooLarge
-from gradus.tasks.base import TOO_LONG, clean
-from services.api.problems import refused_fields
+from gradus.tasks.base import TOO_LONG, check_text
+from services.api.problems import make_field_refusal
 
 log = logging.getLogger("gradus.api")
 
@@ -49,22 +49,26 @@ class KnownGrader:
             self._validator = jsonschema_rs.validator_for(True)
 
     def refuse_mistakes(self, tasks: Sequence[dict[str, Any]]) -> None:
-        """Raises Refused for what is wrong with `tasks` by the schema, and for texts that are too
+        """Raise Refused for what is wrong with `tasks` by the schema, and for texts that are too
         long or hold NUL, which it does not limit.
 
         The status is 413 when only sizes are wrong, else 422.
         """
-        found: list[Mistake] = []
+        mistakes: list[Mistake] = []
         for index, task in enumerate(tasks):
             top: Path = ("submissions", index, "task")
             for error in self._validator.iter_errors(task):
-                found += self._told(error, top)
-            found += _bad_texts(task, top)
-        if found:
-            status = TooLarge.status if all(mistake.is_size for mistake in found) else Misuse.status
-            raise refused_fields(status, [(mistake.at, mistake.message) for mistake in found])
+                mistakes += self._iter_mistakes(error, top)
+            mistakes += _find_bad_texts(task, top)
+        if mistakes:
+            status = (
+                TooLarge.status if all(mistake.is_size for mistake in mistakes) else Misuse.status
+            )
+            raise make_field_refusal(
+                status, [(mistake.at, mistake.message) for mistake in mistakes]
+            )
 
-    def _told(self, error: jsonschema_rs.ValidationError, top: Path) -> Iterator[Mistake]:
+    def _iter_mistakes(self, error: jsonschema_rs.ValidationError, top: Path) -> Iterator[Mistake]:
         at = (*top, *error.instance_path)
         kind = error.kind
         if isinstance(kind, Kind.Required):
@@ -83,8 +87,8 @@ class KnownGrader:
         elif isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid):
             # Mistakes by the first alternative whose type fits, or by the first of all.
             depth = len(error.instance_path)
-            for one in min(kind.context, key=lambda branch: _is_of_another_type(branch, depth)):
-                yield from self._told(one, top)
+            for inner_error in min(kind.context, key=lambda branch: _has_other_type(branch, depth)):
+                yield from self._iter_mistakes(inner_error, top)
         elif isinstance(kind, Kind.Pattern) and kind.pattern == r"\S":
             yield Mistake(at, "Should be more than white space")
         elif isinstance(kind, Kind.MaxItems):
@@ -93,23 +97,23 @@ class KnownGrader:
             yield Mistake(at, error.message)
 
 
-def _is_of_another_type(branch: Sequence[jsonschema_rs.ValidationError], depth: int) -> bool:
+def _has_other_type(branch: Sequence[jsonschema_rs.ValidationError], depth: int) -> bool:
     """Return whether the value at `depth` does not have the type of an alternative."""
     return any(
-        isinstance(one.kind, Kind.Type) and len(one.instance_path) == depth for one in branch
+        isinstance(error.kind, Kind.Type) and len(error.instance_path) == depth for error in branch
     )
 
 
-def _bad_texts(value: Any, at: Path) -> Iterator[Mistake]:
+def _find_bad_texts(value: Any, at: Path) -> Iterator[Mistake]:
     if isinstance(value, str):
         try:
-            clean(value)
+            check_text(value)
         except ValueError as error:
             yield Mistake(at, str(error), is_size=str(error) == TOO_LONG)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            yield from _bad_texts(name, (*at, name))
-            yield from _bad_texts(inner, (*at, name))
+            yield from _find_bad_texts(name, (*at, name))
+            yield from _find_bad_texts(inner, (*at, name))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _bad_texts(inner, (*at, index))
+            yield from _find_bad_texts(inner, (*at, index))

@@ -35,56 +35,64 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._known_flags: set[str] = set()
 
-        def counter(name: str, about: str, *labels: str) -> Counter:
+        def make_counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(f"gradus_{name}", about, labels, registry=self.registry)
 
-        def gauge(name: str, about: str, *labels: str) -> Gauge:
+        def make_gauge(name: str, about: str, *labels: str) -> Gauge:
             return Gauge(f"gradus_{name}", about, labels, registry=self.registry)
 
-        def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        def make_histogram(
+            name: str, about: str, buckets: Sequence[float], *labels: str
+        ) -> Histogram:
             return Histogram(
                 f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry
             )
 
-        self._requests = counter(
+        self._requests = make_counter(
             "api_requests", "HTTP requests answered", "method", "route", "status"
         )
         about = "Seconds from request to last byte"
-        self._seconds = histogram("api_request_seconds", about, SECONDS, "method", "route")
-        self.connections = gauge("api_connections", "Open connections")
+        self._seconds = make_histogram("api_request_seconds", about, SECONDS, "method", "route")
+        self.connections = make_gauge("api_connections", "Open connections")
 
-        self._results = counter("api_results", "Results returned", "grader", "status")
-        self._cached = counter("api_cached_results", "Verdicts returned from the cache", "grader")
-        self._faults = counter("api_faults", "Faults returned", "grader", "kind")
-        self._stages = counter(
+        self._results = make_counter("api_results", "Results returned", "grader", "status")
+        self._cached = make_counter(
+            "api_cached_results", "Verdicts returned from the cache", "grader"
+        )
+        self._faults = make_counter("api_faults", "Faults returned", "grader", "kind")
+        self._stages = make_counter(
             "api_verdicts", "Verdicts returned, by the stage reached", "grader", "stage"
         )
-        self._rewards = histogram("api_reward", "Rewards returned", REWARDS, "grader")
-        self._flags = counter("api_flags", "Verdicts with a flag", "grader", "flag")
+        self._rewards = make_histogram("api_reward", "Rewards returned", REWARDS, "grader")
+        self._flags = make_counter("api_flags", "Verdicts with a flag", "grader", "flag")
         about = "Seconds of grading, without cached verdicts"
-        self._grading = histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
-        self._cpu = counter(
+        self._grading = make_histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
+        self._cpu = make_counter(
             "api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader"
         )
 
-        self._jobs = gauge("queue_jobs", "Jobs by state; buried: dead letters", "grader", "state")
-        self._depth = gauge("queue_depth", "Queued and running jobs", "grader")
-        self._waiting = gauge("api_waiting", "Jobs that this process waits for", "grader")
-        self._oldest = gauge(
+        self._jobs = make_gauge(
+            "queue_jobs", "Jobs by state; buried: dead letters", "grader", "state"
+        )
+        self._depth = make_gauge("queue_depth", "Queued and running jobs", "grader")
+        self._waiting = make_gauge("api_waiting", "Jobs that this process waits for", "grader")
+        self._oldest = make_gauge(
             "api_oldest_wait_seconds", "Seconds since the longest-waiting request arrived", "grader"
         )
-        self._stalled = gauge(
+        self._stalled = make_gauge(
             "api_stalled_seconds", "Seconds without a result while a job waits", "grader"
         )
-        self._workers = gauge("workers", "Live workers", "grader")
-        self._broker_up = gauge("broker_up", "1 if Redis answers, else 0")
-        self._memory_fill = gauge("broker_memory_fill", "Used share of the memory limit of Redis")
+        self._workers = make_gauge("workers", "Live workers", "grader")
+        self._broker_up = make_gauge("broker_up", "1 if Redis answers, else 0")
+        self._memory_fill = make_gauge(
+            "broker_memory_fill", "Used share of the memory limit of Redis"
+        )
 
-    def request(self, method: str, route: str, status: str, seconds: float) -> None:
+    def record_request(self, method: str, route: str, status: str, seconds: float) -> None:
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def result(self, grader: str, result: Graded | Faulted) -> None:
+    def record_result(self, grader: str, result: Graded | Faulted) -> None:
         self._results.labels(grader, result.status).inc()
         if isinstance(result, Faulted):
             self._faults.labels(grader, result.fault.kind.value).inc()
@@ -101,11 +109,11 @@ class Metrics:
             self._grading.labels(grader, result.stage.value).observe(result.wall_ms / 1000)
             self._cpu.labels(grader).inc(max(result.cpu_ms, 0) / 1000)
 
-    async def exposition(
+    async def render_exposition(
         self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]
     ) -> bytes:
-        """The text for Prometheus; the queue is asked while it is written. `waits`: of each known
-        grader."""
+        """Return the text for Prometheus; the queue is asked while it is written. `waits`: of each
+        known grader."""
         for grader, waiting in waits.items():
             # Start at zero: a series that first appears with its first fault has no rate before it.
             for status in ("graded", "faulted"):
@@ -118,17 +126,17 @@ class Metrics:
             self._oldest.labels(grader).set(waiting.oldest_s)
             self._stalled.labels(grader).set(waiting.stalled_s)
         try:
-            live = await registry.live()
+            live = await registry.list_live()
             for grader in waits:
-                queue_stats = await broker.queue_stats(grader)
-                self._depth.labels(grader).set(queue_stats.queued + queue_stats.running)
+                stats = await broker.get_queue_stats(grader)
+                self._depth.labels(grader).set(stats.queued + stats.running)
                 for state in ("queued", "running", "restarted"):
-                    self._jobs.labels(grader, state).set(getattr(queue_stats, state))
-                self._jobs.labels(grader, "buried").set(queue_stats.dead_letters)
+                    self._jobs.labels(grader, state).set(getattr(stats, state))
+                self._jobs.labels(grader, "buried").set(stats.dead_letters)
                 self._workers.labels(grader).set(
                     sum(info.workers for info in live if info.name == grader)
                 )
-            self._memory_fill.set(await broker.memory_fill())
+            self._memory_fill.set(await broker.get_memory_fill())
             self._broker_up.set(1)
         except QueueFault:
             self._broker_up.set(0)

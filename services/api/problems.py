@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from gradus.errors import Misuse, QueueFault
 from gradus.rest import Problem
-from gradus.validation import misuse_from_validation_error
+from gradus.validation import convert_validation_error
 from services.broker.jobs import RETRY_AFTER_S, QueueFull
 
 MAX_ERRORS = 20
@@ -49,36 +49,39 @@ class Refused(Misuse):
             self.headers["retry-after"] = str(max(math.ceil(retry_after_s), 1))
 
 
-def refused_fields(status: int, mistakes: Sequence[tuple[tuple[int | str, ...], str]]) -> Refused:
-    """The refusal of a request for `mistakes`, each the path of a field and what is wrong with
-    it."""
-    errors = [{"field": shown(path), "message": message} for path, message in mistakes[:MAX_ERRORS]]
+def make_field_refusal(
+    status: int, mistakes: Sequence[tuple[tuple[int | str, ...], str]]
+) -> Refused:
+    """Return the refusal of a request for `mistakes`, each the path of a field and what is wrong
+    with it."""
+    errors = [
+        {"field": format_path(path), "message": message} for path, message in mistakes[:MAX_ERRORS]
+    ]
     lines = [f"{error['field']}: {error['message']}" for error in errors]
     if len(mistakes) > MAX_ERRORS:
         lines.append(f"and {len(mistakes) - MAX_ERRORS} more")
     return Refused(status, "; ".join(lines), errors)
 
 
-def refused_model(error: ValidationError) -> Refused:
-    """The refusal of a body: 400 for what is no JSON, 413 when only sizes are wrong, else 422."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    status = (
-        400 if found[0]["type"] == "json_invalid" else misuse_from_validation_error(error).status
-    )
-    return refused_fields(
-        status, [(item["loc"], item["msg"].removeprefix("Value error, ")) for item in found]
+def make_model_refusal(error: ValidationError) -> Refused:
+    """Return the refusal of a body: 400 for what is no JSON, 413 when only sizes are wrong, else
+    422."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    status = 400 if errors[0]["type"] == "json_invalid" else convert_validation_error(error).status
+    return make_field_refusal(
+        status, [(item["loc"], item["msg"].removeprefix("Value error, ")) for item in errors]
     )
 
 
-def shown(path: tuple[int | str, ...]) -> str:
-    """The path of a field, with names cut and made printable: they are the caller's text."""
+def format_path(path: tuple[int | str, ...]) -> str:
+    """Return the path of a field, with names cut and made printable: they are the caller's text."""
     parts = [str(part) for part in path]
     cut = [part if len(part) <= MAX_NAME_CHARS else part[:MAX_NAME_CHARS] + "…" for part in parts]
     named = ".".join(cut) or "body"
     return "".join(char if char.isprintable() else "�" for char in named)
 
 
-def problem(
+def build_problem(
     status: int,
     detail: str,
     *,
@@ -95,9 +98,9 @@ def problem(
     )
 
 
-def unavailable(detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
-    """The response of a service that cannot answer now."""
-    return problem(503, detail, headers={"retry-after": str(retry_after_s)})
+def build_unavailable(detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
+    """Return the response of a service that cannot answer now."""
+    return build_problem(503, detail, headers={"retry-after": str(retry_after_s)})
 
 
 def install(app: FastAPI) -> None:
@@ -105,15 +108,15 @@ def install(app: FastAPI) -> None:
     unexpected ones."""
 
     @app.exception_handler(Misuse)
-    async def misuse(request: Request, error: Misuse) -> Response:
+    async def handle_misuse(request: Request, error: Misuse) -> Response:
         if isinstance(error, Refused):
-            return problem(
+            return build_problem(
                 error.answer_status, str(error), errors=error.errors, headers=error.headers
             )
-        return problem(error.status, str(error))
+        return build_problem(error.status, str(error))
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
+    async def handle_http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         if error.status_code == 405:
             # Starlette names the methods of the first route that has the path only.
@@ -122,16 +125,16 @@ def install(app: FastAPI) -> None:
                 if isinstance(route, APIRoute) and route.path == request.scope["route"].path:
                     allowed.update(route.methods or ())
             headers["Allow"] = ", ".join(sorted(allowed))
-        return problem(error.status_code, str(error.detail), headers=headers)
+        return build_problem(error.status_code, str(error.detail), headers=headers)
 
     @app.exception_handler(QueueFull)
-    async def full(request: Request, error: QueueFull) -> Response:
-        return problem(429, str(error), headers={"retry-after": str(RETRY_AFTER_S)})
+    async def handle_full_queue(request: Request, error: QueueFull) -> Response:
+        return build_problem(429, str(error), headers={"retry-after": str(RETRY_AFTER_S)})
 
     @app.exception_handler(QueueFault)
-    async def away(request: Request, error: QueueFault) -> Response:
-        return unavailable(error.message)
+    async def handle_queue_fault(request: Request, error: QueueFault) -> Response:
+        return build_unavailable(error.message)
 
     @app.exception_handler(ClientDisconnect)
-    async def left(request: Request, error: ClientDisconnect) -> Response:
+    async def handle_disconnect(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)  # only the log shows it

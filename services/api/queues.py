@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from services.api.api_keys import ApiKey
-from services.api.problems import Refused, refused_model
+from services.api.problems import Refused, make_model_refusal
 from services.api.request_body import read_body
 from services.api.routing import KeyedRoute, check_scope
 from services.api.state import Api
@@ -40,8 +40,8 @@ class Cancelling(BaseModel):
     run: str = ""
 
 
-async def _broker(request: Request, grader: str | None = None) -> Broker:
-    """The broker, for an operator. Raises Refused (403) for another key, UnknownGrader."""
+async def _get_broker(request: Request, grader: str | None = None) -> Broker:
+    """Return the broker, for an operator. Raises Refused (403) for another key, UnknownGrader."""
     api: Api = request.app.state.api
     key: ApiKey = request.state.key
     if not key.is_operator:
@@ -53,29 +53,29 @@ async def _broker(request: Request, grader: str | None = None) -> Broker:
     return api.broker
 
 
-async def _body(request: Request, model: type[Body]) -> Body:
+async def _read_body(request: Request, model: type[Body]) -> Body:
     api: Api = request.app.state.api
     body = await read_body(request, api.settings, api.in_flight)
     try:
         return model.model_validate_json(body.data)
     except ValidationError as error:
-        raise refused_model(error) from None
+        raise make_model_refusal(error) from None
 
 
 @router.get("")
-async def queues(request: Request) -> Response:
+async def list_queues(request: Request) -> Response:
     """By grader: live workers, slots, jobs by state, dead letters, state."""
-    broker = await _broker(request)
-    found = await queue_commands.counts(broker, request.app.state.api.registry.known)
-    may_use = request.state.key.may_use
-    return JSONResponse({"queues": {name: row for name, row in found.items() if may_use(name)}})
+    broker = await _get_broker(request)
+    rows = await queue_commands.count_jobs(broker, request.app.state.api.registry.known)
+    can_use = request.state.key.can_use
+    return JSONResponse({"queues": {name: row for name, row in rows.items() if can_use(name)}})
 
 
 @router.put("/{grader}")
-async def change(grader: str, request: Request) -> Response:
+async def set_state(grader: str, request: Request) -> Response:
     """Pause, drain or open a queue: `{"state": "paused"}`, `draining` or `open`."""
-    broker = await _broker(request, grader)
-    state = (await _body(request, Change)).state
+    broker = await _get_broker(request, grader)
+    state = (await _read_body(request, Change)).state
     await broker.set_queue_state(grader, state)
     return JSONResponse({"state": state})
 
@@ -83,7 +83,7 @@ async def change(grader: str, request: Request) -> Response:
 @router.get("/{grader}/jobs")
 async def jobs(grader: str, request: Request) -> Response:
     """Running and queued jobs, the first `MAX_JOBS` of each."""
-    found = await (await _broker(request, grader)).unfinished(grader, MAX_JOBS)
+    unfinished_jobs = await (await _get_broker(request, grader)).list_unfinished(grader, MAX_JOBS)
     return JSONResponse(
         {
             "jobs": [
@@ -93,7 +93,7 @@ async def jobs(grader: str, request: Request) -> Response:
                     "state": "running" if job.is_running else "queued",
                     "starts": job.starts,
                 }
-                for job in found
+                for job in unfinished_jobs
             ]
         }
     )
@@ -102,39 +102,39 @@ async def jobs(grader: str, request: Request) -> Response:
 @router.post("/{grader}/cancel")
 async def cancel(grader: str, request: Request) -> Response:
     """Cancel jobs, `{"jobs": ["..."]}`, or those that one run alone waits for, `{"run": "..."}`."""
-    broker = await _broker(request, grader)
-    asked = await _body(request, Cancelling)
+    broker = await _get_broker(request, grader)
+    body = await _read_body(request, Cancelling)
     return JSONResponse(
-        {"cancelled": await queue_commands.cancel(broker, grader, asked.jobs, asked.run)}
+        {"cancelled": await queue_commands.cancel(broker, grader, body.jobs, body.run)}
     )
 
 
 @router.get("/{grader}/dead-letters")
 async def dead_letters(grader: str, request: Request) -> Response:
-    found = await (await _broker(request, grader)).dead_letters(grader)
+    letters = await (await _get_broker(request, grader)).dead_letters(grader)
     return JSONResponse(
-        {"dead_letters": [{"job": letter.job.id, "history": letter.history} for letter in found]}
+        {"dead_letters": [{"job": letter.job.id, "history": letter.history} for letter in letters]}
     )
 
 
 @router.delete("/{grader}/dead-letters")
 async def purge(grader: str, request: Request) -> Response:
     return JSONResponse(
-        {"deleted": await queue_commands.purge(await _broker(request, grader), grader)}
+        {"deleted": await queue_commands.purge(await _get_broker(request, grader), grader)}
     )
 
 
 @router.get("/{grader}/dead-letters/{job}")
-async def dead_letter(grader: str, job: str, request: Request) -> Response:
+async def get_dead_letter(grader: str, job: str, request: Request) -> Response:
     """One dead letter with its payload: submission, task and rubric."""
-    letter = await queue_commands.dead_letter(await _broker(request, grader), grader, job)
+    letter = await queue_commands.get_dead_letter(await _get_broker(request, grader), grader, job)
     return JSONResponse(
-        {"job": job, "history": letter.history, "payload": _payload(letter.job.payload)}
+        {"job": job, "history": letter.history, "payload": _decode_payload(letter.job.payload)}
     )
 
 
-def _payload(text: str) -> Any:
-    """The payload as JSON; as text where it is none."""
+def _decode_payload(text: str) -> Any:
+    """Return the payload as JSON; as text where it is none."""
     try:
         return json.loads(text)
     except ValueError:
@@ -143,5 +143,5 @@ def _payload(text: str) -> Any:
 
 @router.post("/{grader}/dead-letters/{job}/requeue")
 async def requeue(grader: str, job: str, request: Request) -> Response:
-    await queue_commands.requeue(await _broker(request, grader), grader, job)
+    await queue_commands.requeue(await _get_broker(request, grader), grader, job)
     return JSONResponse({"requeued": 1})

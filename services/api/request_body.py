@@ -12,7 +12,7 @@ import jiter
 from fastapi import Request
 
 from gradus.errors import TooLarge
-from services.api.problems import Refused, refused_fields
+from services.api.problems import Refused, make_field_refusal
 from services.api.settings import ApiSettings
 from services.broker.jobs import RETRY_AFTER_S
 
@@ -31,7 +31,7 @@ class BytesInFlight:
         self._limit = limit
 
     def hold(self, n_bytes: int) -> None:
-        """Raises Refused (429) when the bound would be passed."""
+        """Raise Refused (429) when the bound would be passed."""
         if self.held + n_bytes > self._limit:
             message = f"requests of more than {self._limit} bytes are in flight; try again later"
             raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
@@ -56,7 +56,7 @@ class Body:
 
 
 async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInFlight) -> Body:
-    """The body of a JSON request. Raises a Misuse: 408, 413, 415, 429."""
+    """Return the body of a JSON request. Raises a Misuse: 408, 413, 415, 429."""
     if (
         request.headers.get("content-type", "").partition(";")[0].strip().lower()
         != "application/json"
@@ -65,11 +65,11 @@ async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInF
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refused(415, "send the request without Content-Encoding")
     limit = settings.max_body_bytes
-    told = request.headers.get("content-length", "")
+    content_length = request.headers.get("content-length", "")
     too_large = TooLarge(
         f"the body is larger than {limit} bytes; send the submissions in several requests"
     )
-    if told.isdecimal() and int(told) > limit:
+    if content_length.isdecimal() and int(content_length) > limit:
         raise too_large
     body = Body(in_flight)
     chunks = bytearray()
@@ -90,16 +90,15 @@ async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInF
     return body
 
 
-async def outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> T:
-    """`work(*args)`; for a large body in the one thread for that, where large bodies wait for each
-    other."""
+async def run_outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> T:
+    """Return `work(*args)`. Large bodies are parsed one at a time in a dedicated thread."""
     if n_bytes < LARGE_BYTES:
         return work(*args)
     return await asyncio.get_running_loop().run_in_executor(_PARSER, work, *args)
 
 
 def refuse_lax_json(data: bytes) -> None:
-    """Raises Refused (400) for duplicate names in an object, NaN and Infinity, which other parsers
+    """Raise Refused (400) for duplicate names in an object, NaN and Infinity, which other parsers
     read differently."""
     try:
         jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
@@ -110,4 +109,4 @@ def refuse_lax_json(data: bytes) -> None:
             if duplicate
             else "NaN and Infinity are no JSON numbers"
         )
-        raise refused_fields(400, [((), message)]) from None
+        raise make_field_refusal(400, [((), message)]) from None

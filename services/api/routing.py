@@ -40,10 +40,10 @@ class LeanRoute(APIRoute):
             return
         request = Request(scope, receive, send)
         check_host(request)
-        response = await self.answer(request, scope["path_params"])
+        response = await self.handle_request(request, scope["path_params"])
         await response(scope, receive, send)
 
-    async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
+    async def handle_request(self, request: Request, path_params: dict[str, str]) -> Response:
         response: Response = await self.endpoint(request=request, **path_params)
         return response
 
@@ -51,38 +51,38 @@ class LeanRoute(APIRoute):
 class KeyedRoute(LeanRoute):
     """Requires a known key, if keys are set, and notes it in `request.state.key`."""
 
-    async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
+    async def handle_request(self, request: Request, path_params: dict[str, str]) -> Response:
         api: Api = request.app.state.api
         request.state.key, request.state.log_fields = await authenticate(api, request.headers)
-        return await super().answer(request, path_params)
+        return await super().handle_request(request, path_params)
 
 
 async def authenticate(api: Api, headers: Headers) -> tuple[ApiKey, dict[str, str]]:
-    """The key of a request and its fields for the log. Raises Refused (401) for an unknown key, if
-    keys are set.
+    """Return the key of a request and its fields for the log. Raises Refused (401) for an unknown
+    key, if keys are set.
 
     The password of Basic authentication is a key too: clients of adapters send it for a URL
     `http://any:KEY@host`.
     """
-    keys = api.keys.current()
+    keys = api.keys.load_current()
     if not keys:
         return ANONYMOUS, {}
-    scheme, _, given = headers.get("authorization", "").partition(" ")
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(given.strip(), validate=True).decode().partition(":")[2]
+            secret = base64.b64decode(secret.strip(), validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
-            given = ""
-    found = find_key(keys, given.strip())
-    if scheme.lower() not in ("bearer", "basic") or found is None or found.has_expired:
+            secret = ""
+    key = find_key(keys, secret.strip())
+    if scheme.lower() not in ("bearer", "basic") or key is None or key.has_expired:
         await asyncio.sleep(REFUSAL_S)
-        why = "this API key has expired" if found else "send a known API key in the header"
+        why = "this API key has expired" if key else "send a known API key in the header"
         raise Refused(401, f"{why}: `Authorization: Bearer <key>`")
-    return found, {"key": found.name}
+    return key, {"key": key.name}
 
 
 def check_host(request: HTTPConnection) -> None:
-    """Raises Refused (403) for a name in `Host` under which this service is not reached."""
+    """Raise Refused (403) for a name in `Host` under which this service is not reached."""
     api: Api = request.app.state.api
     if api.allowed_hosts is not None:
         host = request.headers.get("host", "")
@@ -95,11 +95,11 @@ def check_host(request: HTTPConnection) -> None:
 
 
 def check_limits(api: Api, key: ApiKey, fair_share: FairShare, n_submissions: int) -> None:
-    """Raises Refused: 403 for an evaluation that the key may not ask for, 429 when its submissions
+    """Raise Refused: 403 for an evaluation that the key may not ask for, 429 when its submissions
     are used up."""
     if key.training_only and fair_share.priority is Priority.EVALUATION:
         raise Refused(403, "this API key may not use `Gradus-Priority: evaluation`")
-    if wait_s := api.quotas.wait_s(key, n_submissions):
+    if wait_s := api.quotas.take(key, n_submissions):
         message = (
             f"this API key may send {key.per_minute} submissions a minute; try again in"
             f" {wait_s:.0f} s"
@@ -108,7 +108,7 @@ def check_limits(api: Api, key: ApiKey, fair_share: FairShare, n_submissions: in
 
 
 def check_scope(key: ApiKey, grader: str) -> None:
-    """Raises Refused (403) unless `key` may use the grader."""
-    if not key.may_use(grader):
+    """Raise Refused (403) unless `key` may use the grader."""
+    if not key.can_use(grader):
         allowed = ", ".join(sorted(key.graders or ()))
         raise Refused(403, f"this API key may not use the grader {grader}; it may use: {allowed}")

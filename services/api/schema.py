@@ -72,16 +72,16 @@ FAULTED: dict[str, Any] = {
 JOB_ID = "ZQ4tZ6nqVxk3c1yUuG0a8h2sPjB7LwDf"
 
 
-def _shown(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+def _build_response(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
     return {"model": model, "content": {"application/json": {"example": example}}}
 
 
-RESULTS = _shown(GradeResponse, {"results": [GRADED, FAULTED]})
-ACCEPTED = _shown(Accepted, {"id": JOB_ID})
-STATUS = _shown(
+RESULTS = _build_response(GradeResponse, {"results": [GRADED, FAULTED]})
+ACCEPTED = _build_response(Accepted, {"id": JOB_ID})
+STATUS = _build_response(
     JobStatus, {"id": JOB_ID, "status": "running", "done": 1, "total": 2, "results": None}
 )
-CANCELLED = _shown(
+CANCELLED = _build_response(
     JobStatus,
     {
         "id": JOB_ID,
@@ -101,7 +101,7 @@ CANCELLED = _shown(
         ],
     },
 )
-GRADERS = _shown(
+GRADERS = _build_response(
     GraderList,
     {
         "graders": [
@@ -140,7 +140,7 @@ GRADE_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/json": {}}},
 }
 """What the body is depends on the graders that are known when the document is written."""
-DESCRIPTION = _shown(
+DESCRIPTION = _build_response(
     GraderDescription,
     {
         "name": "example",
@@ -178,7 +178,7 @@ EXPOSITION: dict[str, Any] = {
 }
 
 
-def _problem(status: int, title: str, detail: str, description: str) -> dict[str, Any]:
+def _build_problem(status: int, title: str, detail: str, description: str) -> dict[str, Any]:
     content = {
         "schema": {"$ref": REF.format(model=Problem.__name__)},
         "example": {"type": "about:blank", "title": title, "status": status, "detail": detail},
@@ -187,25 +187,25 @@ def _problem(status: int, title: str, detail: str, description: str) -> dict[str
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": _problem(
+    "4XX": _build_problem(
         422,
         HTTPStatus(422).phrase,
         "submissions.0.completion: Field required",
         "Misuse: the request cannot be answered; `detail` says how to ask.",
     ),
-    "429": _problem(
+    "429": _build_problem(
         429,
         "Too Many Requests",
         "the queue of grader 'example' is full; try again in 5 s",
         "The queue is full: come back after Retry-After.",
     ),
-    "500": _problem(
+    "500": _build_problem(
         500,
         "Internal Server Error",
         "the service failed on this request; its log says where",
         "A defect of the service; its log says where.",
     ),
-    "503": _problem(
+    "503": _build_problem(
         503,
         "Service Unavailable",
         "cannot reach Redis at redis://redis:6379/0",
@@ -216,12 +216,12 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def install(app: FastAPI, registry: GraderRegistry) -> None:
     """Serve the completed document, which grows with the graders that join."""
-    app.openapi = lambda: _document(  # type: ignore[method-assign]
-        app, [one.description for one in registry.known.values()]
+    app.openapi = lambda: _build_document(  # type: ignore[method-assign]
+        app, [known_grader.description for known_grader in registry.known.values()]
     )
 
 
-def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
+def _build_document(app: FastAPI, graders: list[GraderDescription]) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=ABOUT, routes=app.routes
     )
@@ -231,10 +231,12 @@ def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
     )
     components = document.setdefault("components", {})
     components["schemas"] = definitions["$defs"] | components.get("schemas", {})
-    requests = [_add_request(components["schemas"], one) for one in known]
+    requests = [_add_request(components["schemas"], grader) for grader in graders]
     body = {
         "schema": {"oneOf": [{"$ref": REF.format(model=request)} for request in requests]},
-        "examples": {one.name: {"value": {"submissions": [one.example]}} for one in known},
+        "examples": {
+            grader.name: {"value": {"submissions": [grader.example]}} for grader in graders
+        },
     }
     for path in document["paths"].values():
         for operation in path.values():
@@ -242,7 +244,10 @@ def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
                 operation["requestBody"]["content"]["application/json"] = body
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] == "path" and "pattern" in parameter["schema"]:
-                    parameter["schema"] = {"type": "string", "enum": [one.name for one in known]}
+                    parameter["schema"] = {
+                        "type": "string",
+                        "enum": [grader.name for grader in graders],
+                    }
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{}, {"key": []}]
     return document

@@ -17,7 +17,7 @@ from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_tim
 from services.api.settings import ApiSettings
 from services.api.state import Api
 from services.broker import Broker
-from services.http_server import is_loopback, listener, serve_on, url_of
+from services.http_server import format_url, is_loopback, open_listener, serve_on
 from services.open_files import raise_open_files
 
 RESERVED_FILES = 128
@@ -45,7 +45,7 @@ async def serve(
     max_connections = raise_open_files() - RESERVED_FILES
     app = create_app(broker, settings)
     api: Api = app.state.api
-    if api.allowed_hosts is None and is_loopback(host) and not api.keys.current():
+    if api.allowed_hosts is None and is_loopback(host) and not api.keys.load_current():
         # A page that a browser here loaded under another name could send requests (DNS rebinding).
         api.allowed_hosts = is_loopback
     protocol = partial(
@@ -62,19 +62,19 @@ async def serve(
         )
     served: ASGIApp = app
     with ExitStack() as sockets:
-        found = sockets.enter_context(listener(host, port))
-        listeners = [found]
+        main_socket = sockets.enter_context(open_listener(host, port))
+        listeners = [main_socket]
         graders = {}
         for grader, root_port in settings.nemo_gym_ports:
-            root = sockets.enter_context(listener(host, root_port))
+            root = sockets.enter_context(open_listener(host, root_port))
             listeners.append(root)
             graders[root.getsockname()[1]] = grader
         if graders:
-            from services.api.adapters.nemo_gym import at_roots
+            from services.api.adapters.nemo_gym import serve_at_roots
 
-            served = at_roots(app, graders)
-        for one in listeners:
-            set_send_timeout(one, settings.send_timeout_s)
+            served = serve_at_roots(app, graders)
+        for sock in listeners:
+            set_send_timeout(sock, settings.send_timeout_s)
         config = uvicorn.Config(
             served,
             http=cast(type[asyncio.Protocol], protocol),
@@ -89,12 +89,12 @@ async def serve(
             lifespan="on",
         )
         if on_ready is not None:
-            on_ready(url_of(found))
+            on_ready(format_url(main_socket))
         await serve_on(config, listeners, stop)
 
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:
-    """Raises Misuse for a service without keys that other machines could reach."""
+    """Raise Misuse for a service without keys that other machines could reach."""
     if settings.read_keys() or settings.allow_anonymous or is_loopback(host):
         return
     raise Misuse(

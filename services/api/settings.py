@@ -108,18 +108,18 @@ class ApiSettings(BaseSettings):
     def _check_names(cls, values: Any) -> Any:
         # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would
         # be used in silence.
-        known = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
+        variables = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
         for name in os.environ:
-            if name.upper().startswith(PREFIX) and name.upper() not in known | OF_CLIENTS:
-                close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
+            if name.upper().startswith(PREFIX) and name.upper() not in variables | OF_CLIENTS:
+                close = difflib.get_close_matches(name.upper(), sorted(variables), n=1)
                 hint = (
                     f"; did you mean {close[0]}?"
                     if close
-                    else f"; there are: {', '.join(sorted(known))}"
+                    else f"; there are: {', '.join(sorted(variables))}"
                 )
                 raise ValueError(f"the environment variable {name} is no setting{hint}")
         return values
 
     def read_keys(self) -> list[ApiKey]:
-        """The keys that these settings name. Raises Misuse for one that cannot be used."""
+        """Return the keys that these settings name. Raises Misuse for one that cannot be used."""
         return read_keys(self.keys, self.keys_file)

@@ -12,7 +12,7 @@ from services.api.metrics import Metrics
 from services.api.request_body import BytesInFlight
 from services.api.settings import ApiSettings
 from services.broker import Broker
-from services.broker.signing import secrets_in
+from services.broker.signing import read_secrets
 from services.tracing import spans
 
 
@@ -31,6 +31,6 @@ class Api:
         self.in_flight = BytesInFlight(settings.max_bytes_in_flight)
         self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)
         self.dispatcher = GradingDispatcher(
-            broker, self.registry, self.metrics, secrets_in(settings.grader_secrets_file)
+            broker, self.registry, self.metrics, read_secrets(settings.grader_secrets_file)
         )
         self.jobs = Jobs(broker, self.dispatcher)

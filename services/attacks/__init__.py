@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradus.errors import Misuse
-from services.graders.base import installed
+from services.graders.base import find_installed_graders
 
 if TYPE_CHECKING:
     from services.attacks.code import CodeCorpus
@@ -29,9 +29,9 @@ class Line(NamedTuple):
 
 
 def corpus_folder(grader: str) -> Path:
-    """The folder of hostile answers for a grader. Raises Misuse when there is none."""
+    """Return the folder of hostile answers for a grader. Raises Misuse when there is none."""
     folders = [Path(__file__).parents[2] / "tests" / "attack" / grader]
-    if point := installed().get(grader):
+    if point := find_installed_graders().get(grader):
         package = find_spec(point.module.rpartition(".")[0])
         folders += [
             Path(place) / "attacks"
@@ -44,8 +44,8 @@ def corpus_folder(grader: str) -> Path:
 
 
 def load_corpus(grader: str) -> CodeCorpus | StoryCorpus:
-    """A folder with `corpus.yaml` holds attacks on one task, any other one attacks on the shipped
-    story tasks.
+    """Return a folder with `corpus.yaml` holds attacks on one task, any other one attacks on the
+    shipped story tasks.
 
     Raises Misuse when there is no corpus, and for a file that cannot be read.
     """

@@ -75,16 +75,16 @@ class Attack:
     flags: frozenset[str] = frozenset()
     wall_s: float | None = None
 
-    def submission(self, completion: str | None = None, **task: Any) -> Submission:
-        """This attack, or another completion, with further fields of the task."""
+    def build_submission(self, completion: str | None = None, **task: Any) -> Submission:
+        """Return this attack, or another completion, with further fields of the task."""
         text = fill_placeholders(self.source) if completion is None else completion
         kind: type[Submission] = SUBMISSIONS.get(self.corpus.grader, RawSubmission)
         return kind.model_validate(
             {"id": self.name, "completion": text, "task": {**self.task, **task}}
         )
 
-    def got_through(self, result: Graded | Faulted) -> str | None:
-        """What the attack achieved that it must not; None when it was held. A fault is an
+    def find_breach(self, result: Graded | Faulted) -> str | None:
+        """Return what the attack achieved that it must not; None when it was held. A fault is an
         achievement."""
         about = self.corpus.about
         if isinstance(result, Faulted):
@@ -111,7 +111,7 @@ class CodeCorpus:
 
     @classmethod
     def read(cls, grader: str, folder: Path | None = None) -> CodeCorpus:
-        """Raises Misuse when there is no corpus, and for a file that cannot be read."""
+        """Raise Misuse when there is no corpus, and for a file that cannot be read."""
         folder = folder or corpus_folder(grader)
         try:
             about = _Corpus.model_validate(yaml.safe_load((folder / FILE).read_text()))
@@ -120,7 +120,7 @@ class CodeCorpus:
         except ValidationError as error:
             raise Misuse(f"{folder / FILE}: {explain(error)}") from None
         corpus = cls(grader, about, {})
-        entries = {f"{folder / FILE}: {said.get('name')}": said for said in about.attacks}
+        entries = {f"{folder / FILE}: {entry.get('name')}": entry for entry in about.attacks}
         if about.files:
             line = re.compile(
                 rf"^(?://)?\s*({'|'.join((*_KEYS, *about.fields))}):\s*(.*?)\s*$", re.MULTILINE
@@ -128,37 +128,39 @@ class CodeCorpus:
             for path in sorted(folder.glob(f"*{about.files.suffix}")):
                 source = path.read_text()
                 head = re.compile(about.files.comment, re.DOTALL).match(source)
-                said = dict(line.findall(head[1])) if head else {}
-                entries[str(path)] = {"name": path.stem, "completion": source, **said}
-        for where, said in entries.items():
-            if not {"name", "completion", "must not"} <= said.keys():
+                entry = dict(line.findall(head[1])) if head else {}
+                entries[str(path)] = {"name": path.stem, "completion": source, **entry}
+        for place, entry in entries.items():
+            if not {"name", "completion", "must not"} <= entry.keys():
                 raise Misuse(
-                    f"{where}: gives no name or completion, or does not say what must not happen"
+                    f"{place}: gives no name or completion, or does not say what must not happen"
                     " (`must not`)"
                 )
-            corpus.attacks[said["name"]] = corpus.attack(said)
+            corpus.attacks[entry["name"]] = corpus.attack(entry)
         return corpus
 
-    def attack(self, said: Mapping[str, Any]) -> Attack:
-        """The attack of which an entry, or the head of a file, says so much."""
+    def attack(self, entry: Mapping[str, Any]) -> Attack:
+        """Return the attack of which an entry, or the head of a file, says so much."""
         task = {
-            key: _PARSERS[kind](said[key]) for key, kind in self.about.fields.items() if key in said
+            key: _PARSERS[kind](entry[key])
+            for key, kind in self.about.fields.items()
+            if key in entry
         }
         return Attack(
             corpus=self,
-            name=said["name"],
-            source=said["completion"],
+            name=entry["name"],
+            source=entry["completion"],
             task=self.about.task | task,
             suite=(
-                self.about.suite_around.replace("@CASES@", said["suite"])
-                if "suite" in said
+                self.about.suite_around.replace("@CASES@", entry["suite"])
+                if "suite" in entry
                 else self.about.suite
             ),
-            must_not=said["must not"],
-            earned=int(said.get("earned", 0)),
-            stages=frozenset(said.get("stage", "tests").split()),
-            flags=frozenset(said.get("flags", "").split()),
-            wall_s=float(said["wall_s"]) if "wall_s" in said else None,
+            must_not=entry["must not"],
+            earned=int(entry.get("earned", 0)),
+            stages=frozenset(entry.get("stage", "tests").split()),
+            flags=frozenset(entry.get("flags", "").split()),
+            wall_s=float(entry["wall_s"]) if "wall_s" in entry else None,
         )
 
     @property
@@ -166,18 +168,18 @@ class CodeCorpus:
         """The right answer, as if it were an attack."""
         return Attack(self, "honest", self.about.right, self.about.task, self.about.suite)
 
-    def submissions(self) -> list[Submission]:
-        return [one.submission() for one in self.attacks.values()]
+    def build_submissions(self) -> list[Submission]:
+        return [attack.build_submission() for attack in self.attacks.values()]
 
-    def lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
-        for one, result in zip(self.attacks.values(), results, strict=True):
-            problem = one.got_through(result)
-            seen = (
+    def render_lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
+        for attack, result in zip(self.attacks.values(), results, strict=True):
+            problem = attack.find_breach(result)
+            verdict = (
                 f"{result.stage:8} {result.reward:.2f}"
                 if isinstance(result, Graded)
                 else "fault        "
             )
-            text = f"{seen}  {one.name:32} must not {one.must_not}"
+            text = f"{verdict}  {attack.name:32} must not {attack.must_not}"
             yield Line("THROUGH", text, f"got {problem}") if problem else Line("held", text, None)
 
 
@@ -192,5 +194,5 @@ def fill_placeholders(source: str, things: Mapping[str, object] | None = None) -
     for name, value in (things or usual).items():
         source = source.replace(f"@{name}@", str(value))
     return _TIMES.sub(
-        lambda found: "".join(found[2].replace("#", str(n)) for n in range(int(found[1]))), source
+        lambda match: "".join(match[2].replace("#", str(n)) for n in range(int(match[1]))), source
     )

@@ -66,7 +66,9 @@ class Sprint:
     """Stories, one line each."""
     attacks: tuple[StoryAttack, ...] = ()
 
-    def submission(self, completion: str, submission_id: str = "one") -> TaskSubmission[StoryTask]:
+    def build_submission(
+        self, completion: str, submission_id: str = "one"
+    ) -> TaskSubmission[StoryTask]:
         return StorySubmission(id=submission_id, completion=completion, task=self.task)
 
 
@@ -89,21 +91,21 @@ class Outcome:
         return self.reward < self.half
 
 
-def halves(stories: Sequence[str]) -> tuple[str, str]:
-    """The two answers in which half of the stories are missing; of an odd number the smaller half
-    stays in each."""
-    kept = len(stories) // 2 * 2
-    return "\n".join(stories[0:kept:2]), "\n".join(stories[1:kept:2])
+def split_halves(stories: Sequence[str]) -> tuple[str, str]:
+    """Return the two answers in which half of the stories are missing; of an odd number the smaller
+    half stays in each."""
+    even_count = len(stories) // 2 * 2
+    return "\n".join(stories[0:even_count:2]), "\n".join(stories[1:even_count:2])
 
 
-def story_rows() -> dict[str, dict[str, Any]]:
-    """The shipped story tasks, by id."""
+def read_story_rows() -> dict[str, dict[str, Any]]:
+    """Return the shipped story tasks, by id."""
     rows = read_rows(configs() / "tasks" / "story.jsonl")
-    return {str(row.values["id"]): dict(row.checked().values) for row in rows}
+    return {str(row.values["id"]): dict(row.require_valid().values) for row in rows}
 
 
-def sprint_of(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = ()) -> Sprint:
-    """A sprint from a row of the shipped tasks."""
+def build_sprint(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = ()) -> Sprint:
+    """Return a sprint from a row of the shipped tasks."""
     task = StoryTask.model_validate(
         {name: row[name] for name in StoryTask.model_fields if name in row}
     )
@@ -111,36 +113,39 @@ def sprint_of(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = (
 
 
 def load_sprints() -> tuple[Sprint, ...]:
-    """The corpus, in the order of its files' names."""
-    rows = story_rows()
+    """Return the corpus, in the order of its files' names."""
+    rows = read_story_rows()
     sprints = []
     for path in sorted(corpus_folder("story").glob("*.yaml")):
         if path.name != EXCEPTIONS:
             file = yaml.safe_load(path.read_text())
             tried = tuple(map(StoryAttack.model_validate, file["attacks"]))
-            sprints.append(sprint_of(path.stem, rows[file["task"]], tried))
+            sprints.append(build_sprint(path.stem, rows[file["task"]], tried))
     return tuple(sprints)
 
 
 def load_exceptions() -> dict[tuple[str, str], KnownException]:
-    """The known exceptions, by file and class."""
-    found = yaml.safe_load((corpus_folder("story") / EXCEPTIONS).read_text())
-    known = map(KnownException.model_validate, found)
-    return {(one.file, one.kind): one for one in known}
+    """Return the known exceptions, by file and class."""
+    entries = yaml.safe_load((corpus_folder("story") / EXCEPTIONS).read_text())
+    exceptions = map(KnownException.model_validate, entries)
+    return {(exception.file, exception.kind): exception for exception in exceptions}
 
 
-def submissions_of(sprints: Iterable[Sprint]) -> Iterator[Submission]:
-    """What to grade: for each sprint its two halves, then its attacks."""
+def iter_submissions(sprints: Iterable[Sprint]) -> Iterator[Submission]:
+    """Yield what to grade: for each sprint its two halves, then its attacks."""
     for sprint in sprints:
-        texts = [*halves(sprint.honest), *(attack.text for attack in sprint.attacks)]
+        texts = [*split_halves(sprint.honest), *(attack.text for attack in sprint.attacks)]
         yield from (
-            sprint.submission(text, f"{sprint.name}.{number}") for number, text in enumerate(texts)
+            sprint.build_submission(text, f"{sprint.name}.{number}")
+            for number, text in enumerate(texts)
         )
 
 
-def outcomes(sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]) -> Iterator[Outcome]:
-    """One outcome per attack, from the results of `submissions_of` in their order. Raises Misuse
-    for a faulted half."""
+def compute_outcomes(
+    sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]
+) -> Iterator[Outcome]:
+    """Yield one outcome per attack, from the results of `iter_submissions` in their order. Raises
+    Misuse for a faulted half."""
     waiting = iter(results)
     for sprint in sprints:
         both = [next(waiting), next(waiting)]
@@ -152,19 +157,22 @@ def outcomes(sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]) -> 
             yield Outcome(sprint, attack, next(waiting), half)
 
 
-def verdict_on(
+def check_outcome(
     outcome: Outcome, exceptions: dict[tuple[str, str], KnownException]
 ) -> tuple[str, str | None]:
     """`held`, `known` or `THROUGH`, and what is wrong, if anything; an exception must still be
     one."""
-    known = exceptions.get((outcome.sprint.name, outcome.attack.kind))
+    exception = exceptions.get((outcome.sprint.name, outcome.attack.kind))
     if outcome.is_held:
-        return "held", STALE if known and outcome.reward < outcome.half - FIGURE_TOLERANCE else None
+        return (
+            "held",
+            STALE if exception and outcome.reward < outcome.half - FIGURE_TOLERANCE else None,
+        )
     if isinstance(outcome.result, Faulted):
         return "THROUGH", f"a fault in place of a verdict: {outcome.result.fault.message}"
-    if known is None:
+    if exception is None:
         return "THROUGH", f"earns {outcome.reward:.2f}, half of an honest answer {outcome.half:.2f}"
-    off = max(abs(known.reward - outcome.reward), abs(known.half - outcome.half))
+    off = max(abs(exception.reward - outcome.reward), abs(exception.half - outcome.half))
     earned = f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}"
     return "known", f"{earned}, which is not what is listed" if off > FIGURE_TOLERANCE else None
 
@@ -176,13 +184,15 @@ class StoryCorpus:
         self._sprints = load_sprints()
         self._exceptions = load_exceptions()
 
-    def submissions(self) -> list[Submission]:
-        return list(submissions_of(self._sprints))
+    def build_submissions(self) -> list[Submission]:
+        return list(iter_submissions(self._sprints))
 
-    def lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
-        for one in outcomes(self._sprints, results):
-            word, problem = verdict_on(one, self._exceptions)
-            place = f"{one.sprint.name}: {one.attack.kind}"
+    def render_lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
+        for outcome in compute_outcomes(self._sprints, results):
+            word, problem = check_outcome(outcome, self._exceptions)
+            place = f"{outcome.sprint.name}: {outcome.attack.kind}"
             yield Line(
-                word, f"{one.reward:.2f}  {place:60} must earn less than {one.half:.2f}", problem
+                word,
+                f"{outcome.reward:.2f}  {place:60} must earn less than {outcome.half:.2f}",
+                problem,
             )

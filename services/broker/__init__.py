@@ -162,10 +162,10 @@ class Broker(Protocol):
         """
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """The stored results, by job id. An unfinished job has none, nor one whose result's time to
-        live is over."""
+        """Return the stored results, by job id. An unfinished job has none, nor one whose result's
+        time to live is over."""
 
-    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
+    async def save_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         """Store a text under `key`, in a name space of its own: the jobs of a request, a
         description.
 
@@ -173,7 +173,7 @@ class Broker(Protocol):
         """
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
-        """The texts of `put_note`, by key; none after its time to live."""
+        """Return the texts of `save_note`, by key; none after its time to live."""
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         """Withdraw one `submit` of each of these unfinished jobs; a queued job without any left is
@@ -183,9 +183,9 @@ class Broker(Protocol):
         is not restarted.
         """
 
-    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
-        """Up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the order of
-        their turns."""
+    async def list_unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+        """Return up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the
+        order of their turns."""
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
         """End unfinished jobs for all clients: each gets the result `signing.CANCELLED`. Returns
@@ -227,25 +227,25 @@ class Broker(Protocol):
         """Register a live worker and its grader for `ttl_s`. ttl_s = 0 removes it."""
 
     async def graders(self) -> list[GraderInfo]:
-        """The graders of live workers, one entry per grader revision, with `workers` and `slots`
-        summarize_workers."""
+        """Return the graders of live workers, one entry per grader revision, with `workers` and
+        `slots` summarize_workers."""
 
     async def depth(self, grader: str) -> int:
-        """Jobs queued or running."""
+        """Return jobs queued or running."""
 
-    async def queue_stats(self, grader: str) -> QueueStats: ...
+    async def get_queue_stats(self, grader: str) -> QueueStats: ...
 
-    async def memory_fill(self) -> float:
-        """The used share of the memory that the store may use, at most a few seconds old; 0 without
-        a limit."""
+    async def get_memory_fill(self) -> float:
+        """Return the used share of the memory that the store may use, at most a few seconds old; 0
+        without a limit."""
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
-        """The newest `max_dead_letters` dead letters, oldest first."""
+        """Return the newest `max_dead_letters` dead letters, oldest first."""
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
         """Forget the dead letters of these jobs."""
 
-    async def queue_state(self, grader: str) -> QueueState: ...
+    async def get_queue_state(self, grader: str) -> QueueState: ...
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None: ...
 

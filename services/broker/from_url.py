@@ -17,17 +17,17 @@ def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
     its password off command lines. Raises Misuse for any other URL, for a file that cannot be used,
     and when redis-py is not installed.
     """
-    where = ""
+    prefix = ""
     if url.startswith("file:"):
         file = Path(url.removeprefix("file:"))
-        where = f"{file}: "
+        prefix = f"{file}: "
         url = read_secret_file(file, "the file with the broker URL").strip()
         if len(url.split()) != 1:
             raise Misuse(f"{file}: the file must contain one broker URL")
     scheme = urlsplit(url).scheme
     if scheme not in ("redis", "rediss", "redis+sentinel"):
         raise Misuse(
-            f"{where}a broker URL starts with redis://, rediss:// or redis+sentinel://, "
+            f"{prefix}a broker URL starts with redis://, rediss:// or redis+sentinel://, "
             f"not with {scheme or 'nothing'}:"
         )
     try:

@@ -54,7 +54,7 @@ class _Entry:
     job: Job
     priority: Priority
     virtual_time: int = 0
-    wishes: int = 1
+    waiters: int = 1
     """Submits that have not been cancelled."""
     runs: set[str] = field(default_factory=set)
     """Runs of these submits."""
@@ -66,10 +66,10 @@ class _Entry:
     @property
     def place(self) -> tuple[bool, int, str]:
         """Sort key of a queued job: evaluation first, then virtual time, then id."""
-        return *_rank(self.priority, self.virtual_time), self.job.id
+        return *_get_rank(self.priority, self.virtual_time), self.job.id
 
 
-def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
+def _get_rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
     return priority is not Priority.EVALUATION, virtual_time
 
 
@@ -90,44 +90,44 @@ class _FairQueue:
     _now: dict[Priority, int] = field(default_factory=dict)
     _last: dict[FairShare, int] = field(default_factory=dict)
 
-    def next_virtual_time(self, fair_share: FairShare) -> int:
+    def compute_virtual_time(self, fair_share: FairShare) -> int:
         return max(self._now.get(fair_share.priority, 0), self._last.get(fair_share, 0)) + 1
 
     def join(self, entry: _Entry, fair_share: FairShare) -> None:
         entry.priority = fair_share.priority
-        entry.virtual_time = self.next_virtual_time(fair_share)
+        entry.virtual_time = self.compute_virtual_time(fair_share)
         if len(self._last) > MAX_FAIR_SHARES:
             self._last = {
-                one: time
-                for one, time in self._last.items()
-                if time > self._now.get(one.priority, 0)
+                share: time
+                for share, time in self._last.items()
+                if time > self._now.get(share.priority, 0)
             }
         self._last[fair_share] = entry.virtual_time
-        self.put(entry)
+        self.add(entry)
 
-    def put(self, entry: _Entry) -> None:
+    def add(self, entry: _Entry) -> None:
         insort(self.jobs, entry, key=attrgetter("place"))
 
     def remove(self, entry: _Entry) -> None:
         del self.jobs[bisect_left(self.jobs, entry.place, key=attrgetter("place"))]
 
-    def put_off(self, entry: _Entry) -> None:
+    def postpone(self, entry: _Entry) -> None:
         entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
-        self.put(entry)
+        self.add(entry)
 
     def move_up(self, entry: _Entry, fair_share: FairShare) -> None:
         """Give a queued job the fair share's next virtual time if that is earlier than its own."""
-        if _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]:
+        if _get_rank(fair_share.priority, self.compute_virtual_time(fair_share)) < entry.place[:2]:
             self.remove(entry)
             self.join(entry, fair_share)
 
-    def backlog(self, fair_share: FairShare) -> int:
-        """Jobs of this fair share that are queued, and those that it cancelled since the queue was
-        last empty."""
+    def count_backlog(self, fair_share: FairShare) -> int:
+        """Return jobs of this fair share that are queued, and those that it cancelled since the
+        queue was last empty."""
         return max(0, self._last.get(fair_share, 0) - self._now.get(fair_share.priority, 0))
 
     def take(self, limit: int) -> list[_Entry]:
-        """The next jobs: evaluation first; where it would be all, training gets its part."""
+        """Return the next jobs: evaluation first; where it would be all, training gets its part."""
         n_evaluation = bisect_left(self.jobs, (True, 0, ""), key=attrgetter("place"))
         n_training = limit - min(limit, n_evaluation)
         if 0 < limit <= n_evaluation and limit < len(self.jobs):
@@ -159,7 +159,7 @@ class _Queue:
     def __len__(self) -> int:
         return len(self.queued.jobs) + len(self.running)
 
-    async def rest(self, until: float) -> None:
+    async def wait_for_change(self, until: float) -> None:
         """Wait for a change, at most until then."""
         self.changed.clear()
         with suppress(TimeoutError):
@@ -171,27 +171,27 @@ class _Expiring(Generic[T]):
     """Values by key, each for its time to live."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[T, float]] = {}
+        self._items: dict[str, tuple[T, float]] = {}
 
-    def put(self, key: str, value: T, ttl_s: float) -> None:
+    def add(self, key: str, value: T, ttl_s: float) -> None:
         self.drop(key)
-        self._kept[key] = (value, time.monotonic() + ttl_s)
-        while self._kept:
-            oldest = next(iter(self._kept))
-            if len(self._kept) <= MAX_KEPT and self.find([oldest]):
+        self._items[key] = (value, time.monotonic() + ttl_s)
+        while self._items:
+            oldest = next(iter(self._items))
+            if len(self._items) <= MAX_KEPT and self.find([oldest]):
                 break
-            del self._kept[oldest]
+            del self._items[oldest]
 
     def find(self, keys: Iterable[str]) -> dict[str, T]:
         now = time.monotonic()
-        found = {key: self._kept[key] for key in keys if key in self._kept}
-        return {key: value for key, (value, until) in found.items() if until > now}
+        items = {key: self._items[key] for key in keys if key in self._items}
+        return {key: value for key, (value, until) in items.items() if until > now}
 
-    def all(self) -> dict[str, T]:
-        return self.find(list(self._kept))
+    def get_all(self) -> dict[str, T]:
+        return self.find(list(self._items))
 
     def drop(self, key: str) -> None:
-        self._kept.pop(key, None)
+        self._items.pop(key, None)
 
 
 class MemoryBroker:
@@ -219,26 +219,28 @@ class MemoryBroker:
     ) -> dict[str, str]:
         if not jobs:
             return {}
-        known = self._results.find(job.id for job in jobs)
-        answered = {job_id: result for job_id, (result, is_cached) in known.items() if is_cached}
-        wanted = {job.id: job for job in jobs if job.id not in answered}
-        new = [job for job in wanted.values() if job.id not in self._entries]
+        stored_results = self._results.find(job.id for job in jobs)
+        answered = {
+            job_id: result for job_id, (result, is_cached) in stored_results.items() if is_cached
+        }
+        unanswered = {job.id: job for job in jobs if job.id not in answered}
+        new = [job for job in unanswered.values() if job.id not in self._entries]
         grader = jobs[0].grader
         queue = self._queues[grader]
         bound = self._settings.max_depth
         depth = len(queue) + len(new)
         may_pass = (
-            queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART
+            queue.queued.count_backlog(fair_share) + len(new) <= bound // RESERVED_PART
             and depth <= 2 * bound
         )
         if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
             raise QueueFull(grader)
         if not queue.queued.jobs:
             queue.queued = _FairQueue()  # virtual times start anew
-        for job_id in wanted:
+        for job_id in unanswered:
             self._results.drop(job_id)  # a fault, of an earlier try or because it was revoked
-        for entry in [self._entries[job_id] for job_id in wanted if job_id in self._entries]:
-            entry.wishes += 1
+        for entry in [self._entries[job_id] for job_id in unanswered if job_id in self._entries]:
+            entry.waiters += 1
             entry.runs.add(fair_share.run)
             if not entry.token:
                 queue.queued.move_up(entry, fair_share)
@@ -259,9 +261,9 @@ class MemoryBroker:
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         return {job_id: result for job_id, (result, _) in self._results.find(job_ids).items()}
 
-    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
+    async def save_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         if replace or not self._notes.find([key]):
-            self._notes.put(key, text, ttl_s)
+            self._notes.add(key, text, ttl_s)
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
         return self._notes.find(keys)
@@ -272,35 +274,39 @@ class MemoryBroker:
             entry = self._entries.get(job_id)
             if entry is None:
                 continue
-            entry.wishes = max(0, entry.wishes - 1)
-            if not entry.wishes:
+            entry.waiters = max(0, entry.waiters - 1)
+            if not entry.waiters:
                 entry.runs.clear()
-            if not entry.wishes and not entry.token:
+            if not entry.waiters and not entry.token:
                 queue.queued.remove(entry)
                 del self._entries[job_id]
 
-    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+    async def list_unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
         queue = self._queues[grader]
         return [
-            UnfinishedJob(one.job.id, tuple(sorted(one.runs)), bool(one.token), one.starts)
-            for one in [*list(queue.running.values())[:limit], *queue.queued.jobs[:limit]]
+            UnfinishedJob(entry.job.id, tuple(sorted(entry.runs)), bool(entry.token), entry.starts)
+            for entry in [*list(queue.running.values())[:limit], *queue.queued.jobs[:limit]]
         ]
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        known = [self._entries[job_id] for job_id in job_ids if job_id in self._entries]
-        wanted = [one for one in known if one.wishes and one.job.grader == grader]
-        found = [one for one in wanted if not run or one.runs == {run}]
-        for entry in found:
-            self._results.put(entry.job.id, (CANCELLED, False), self._settings.uncached_ttl_s)
+        entries = [self._entries[job_id] for job_id in job_ids if job_id in self._entries]
+        active = [
+            candidate
+            for candidate in entries
+            if candidate.waiters and candidate.job.grader == grader
+        ]
+        matches = [candidate for candidate in active if not run or candidate.runs == {run}]
+        for entry in matches:
+            self._results.add(entry.job.id, (CANCELLED, False), self._settings.uncached_ttl_s)
             self._waiters.deliver(entry.job.id, CANCELLED)
-            entry.wishes = 1
+            entry.waiters = 1
             await self.cancel(grader, [entry.job.id])
-        return len(found)
+        return len(matches)
 
     async def depth(self, grader: str) -> int:
         return len(self._queues[grader])
 
-    async def queue_stats(self, grader: str) -> QueueStats:
+    async def get_queue_stats(self, grader: str) -> QueueStats:
         queue = self._queues[grader]
         return QueueStats(
             queued=len(queue.queued.jobs),
@@ -309,7 +315,7 @@ class MemoryBroker:
             dead_letters=len(queue.dead_letters),
         )
 
-    async def memory_fill(self) -> float:
+    async def get_memory_fill(self) -> float:
         return 0.0
 
     # ------------------------------------------------------------------------------------ consumer
@@ -321,7 +327,7 @@ class MemoryBroker:
             taken = [] if queue.state is QueueState.PAUSED else queue.queued.take(limit)
             if taken or time.monotonic() >= until:
                 return [self._start(queue, entry, worker) for entry in taken]
-            await queue.rest(until)
+            await queue.wait_for_change(until)
 
     def _start(self, queue: _Queue, entry: _Entry, worker: str) -> Claim:
         entry.starts += 1
@@ -329,49 +335,49 @@ class MemoryBroker:
         queue.running[entry.job.id] = entry
         return Claim(entry.job, entry.token, entry.starts)
 
-    def _held(self, claim: Claim) -> _Entry | None:
-        """The job of the claim; None where it is finished or was released."""
+    def _find_entry(self, claim: Claim) -> _Entry | None:
+        """Return the job of the claim; None where it is finished or was released."""
         entry = self._entries.get(claim.job.id)
         return entry if entry is not None and entry.token == claim.token else None
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
-        held = [(claim, self._held(claim)) for claim in claims]
-        return [claim for claim, entry in held if entry is not None and not entry.wishes]
+        leases = [(claim, self._find_entry(claim)) for claim in claims]
+        return [claim for claim, entry in leases if entry is not None and not entry.waiters]
 
     async def finish(
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
     ) -> bool:
         job = claim.job
         queue = self._queues[job.grader]
-        entry = self._held(claim)
+        entry = self._find_entry(claim)
         if entry is None:
             return False
         del queue.running[job.id], self._entries[job.id]
         if dead_letter:
             queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
         ttl_s = self._settings.result_ttl_s if cache else self._settings.uncached_ttl_s
-        self._results.put(job.id, (result, cache), ttl_s)
+        self._results.add(job.id, (result, cache), ttl_s)
         self._waiters.deliver(job.id, result)
         return True
 
     async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         queue = self._queues[claim.job.grader]
-        entry = self._held(claim)
+        entry = self._find_entry(claim)
         if entry is None:
             return
         del queue.running[claim.job.id]
         queue.changed.set()
-        if not entry.wishes:
+        if not entry.waiters:
             del self._entries[claim.job.id]
             return
         worker = entry.token.partition(" ")[2]
-        how = "put it off" if put_off else "gave it back"
-        entry.history.append(f"{time.time():.3f} {worker} {how}")
+        action = "put it off" if put_off else "gave it back"
+        entry.history.append(f"{time.time():.3f} {worker} {action}")
         entry.token = ""
         if put_off:
-            queue.queued.put_off(entry)
+            queue.queued.postpone(entry)
         else:
-            queue.queued.put(entry)
+            queue.queued.add(entry)
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         return list(self._queues[grader].dead_letters)
@@ -379,11 +385,11 @@ class MemoryBroker:
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
         letters = self._queues[grader].dead_letters
         unwanted = set(job_ids)
-        kept = [letter for letter in letters if letter.job.id not in unwanted]
+        remaining = [letter for letter in letters if letter.job.id not in unwanted]
         letters.clear()
-        letters.extend(kept)
+        letters.extend(remaining)
 
-    async def queue_state(self, grader: str) -> QueueState:
+    async def get_queue_state(self, grader: str) -> QueueState:
         return self._queues[grader].state
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
@@ -392,10 +398,10 @@ class MemoryBroker:
         queue.changed.set()
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        self._workers.put(worker, info, ttl_s)
+        self._workers.add(worker, info, ttl_s)
 
     async def graders(self) -> list[GraderInfo]:
-        return summarize_workers(self._workers.all().items())
+        return summarize_workers(self._workers.get_all().items())
 
     async def close(self) -> None:
         self._waiters.fail("the broker was closed while a client waited")

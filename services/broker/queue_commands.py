@@ -24,20 +24,20 @@ class UnknownDeadLetter(Misuse):
     status: ClassVar[int] = 404
 
 
-async def counts(broker: Broker, graders: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """By grader, those with a live worker included: live workers, their slots, jobs by state, state
-    of the queue."""
+async def count_jobs(broker: Broker, graders: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return by grader, those with a live worker included: live workers, their slots, jobs by
+    state, state of the queue."""
     live = await broker.graders()
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name in sorted({*graders, *(info.name for info in live)}):
-        own = [info for info in live if info.name == name]
+        infos = [info for info in live if info.name == name]
         workers = {
-            "workers": sum(info.workers for info in own),
-            "slots": sum(info.slots for info in own),
+            "workers": sum(info.workers for info in infos),
+            "slots": sum(info.slots for info in infos),
         }
-        stats = asdict(await broker.queue_stats(name))
-        found[name] = workers | stats | {"state": (await broker.queue_state(name)).value}
-    return found
+        stats = asdict(await broker.get_queue_stats(name))
+        rows[name] = workers | stats | {"state": (await broker.get_queue_state(name)).value}
+    return rows
 
 
 async def cancel(broker: Broker, grader: str, jobs: Sequence[str], run: str) -> int:
@@ -49,12 +49,12 @@ async def cancel(broker: Broker, grader: str, jobs: Sequence[str], run: str) -> 
             " both"
         )
     return await broker.revoke(
-        grader, jobs or [job.id for job in await broker.unfinished(grader)], run
+        grader, jobs or [job.id for job in await broker.list_unfinished(grader)], run
     )
 
 
-async def dead_letter(broker: Broker, grader: str, job: str) -> DeadLetter:
-    """Raises UnknownDeadLetter."""
+async def get_dead_letter(broker: Broker, grader: str, job: str) -> DeadLetter:
+    """Raise UnknownDeadLetter."""
     for letter in await broker.dead_letters(grader):
         if letter.job.id == job:
             return letter
@@ -69,7 +69,7 @@ async def requeue(broker: Broker, grader: str, job: str) -> None:
 
     Raises Misuse for a letter that is not there or cannot be read, and QueueFull.
     """
-    letter = await dead_letter(broker, grader, job)
+    letter = await get_dead_letter(broker, grader, job)
     try:
         payload = JobPayload.model_validate_json(letter.job.payload)
     except ValidationError:

@@ -12,14 +12,14 @@ import hmac
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradus.contract import faulted
+from gradus.contract import build_faulted
 from gradus.errors import FaultKind, Misuse
 from services.secret_file import read_secret_file
 
 MIN_CHARS = 32
 """Shortest secret, in characters."""
 
-CANCELLED = faulted(
+CANCELLED = build_faulted(
     "-", FaultKind.QUEUE, "cancelled by an operator", retryable=False
 ).model_dump_json()
 """The result of a job that an operator cancelled: a fault, which needs no signature."""
@@ -28,8 +28,8 @@ Secrets = Mapping[str, bytes]
 """The secrets by the name of their grader."""
 
 
-def secrets_in(file: Path | None) -> Secrets | None:
-    """The secrets in `file`; None without a file. Raises Misuse, which repeats no secret."""
+def read_secrets(file: Path | None) -> Secrets | None:
+    """Return the secrets in `file`; None without a file. Raises Misuse, which repeats no secret."""
     if file is None:
         return None
     text = read_secret_file(file, "the file with the secrets of graders")
@@ -41,13 +41,13 @@ def secrets_in(file: Path | None) -> Secrets | None:
     return {name: secret.encode() for name, secret in lines}
 
 
-def signed(result: str, job_id: str, secret: bytes) -> str:
-    return f"{_signature(result, job_id, secret)} {result}"
+def sign_result(result: str, job_id: str, secret: bytes) -> str:
+    return f"{_compute_signature(result, job_id, secret)} {result}"
 
 
-def verified(text: str, job_id: str, secrets: Secrets | None) -> str | None:
-    """The result in `text`; None where `secrets` are in use and it has no signature of the job's
-    grader.
+def verify_result(text: str, job_id: str, secrets: Secrets | None) -> str | None:
+    """Return the result in `text`; None where `secrets` are in use and it has no signature of the
+    job's grader.
 
     A forged `CANCELLED` gives what a forged line gives anyway: a fault.
     """
@@ -56,11 +56,11 @@ def verified(text: str, job_id: str, secrets: Secrets | None) -> str | None:
         return result
     secret = secrets.get(job_id.partition(":")[0])
     if secret is None or not hmac.compare_digest(
-        signature.encode(), _signature(result, job_id, secret).encode()
+        signature.encode(), _compute_signature(result, job_id, secret).encode()
     ):
         return None
     return result
 
 
-def _signature(result: str, job_id: str, secret: bytes) -> str:
+def _compute_signature(result: str, job_id: str, secret: bytes) -> str:
     return hmac.digest(secret, f"{job_id} {result}".encode(), "sha256").hex()

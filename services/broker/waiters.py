@@ -14,7 +14,7 @@ class ResultWaiters:
     def __init__(self) -> None:
         self._by_job: dict[str, list[asyncio.Queue[tuple[str, str] | QueueFault | None]]] = {}
 
-    def jobs(self) -> set[str]:
+    def list_job_ids(self) -> set[str]:
         return set(self._by_job)
 
     async def wait(
@@ -43,10 +43,10 @@ class ResultWaiters:
                 yield answer
         finally:
             for job_id in missing:
-                if others := [
+                if other_inboxes := [
                     other for other in self._by_job.pop(job_id, ()) if other is not inbox
                 ]:
-                    self._by_job[job_id] = others
+                    self._by_job[job_id] = other_inboxes
 
     def deliver(self, job_id: str, result: str) -> None:
         """Ends the waits for this job: a second result goes nowhere."""

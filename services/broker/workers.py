@@ -24,7 +24,7 @@ LEAVE_S = 1.0
 
 
 @asynccontextmanager
-async def registered(
+async def register_worker(
     broker: Broker, worker: str, info: GraderInfo, description: GraderDescription
 ) -> AsyncIterator[None]:
     """Register a worker and describe its grader while the block runs; remove the worker at its
@@ -35,7 +35,7 @@ async def registered(
             pause_s = HEARTBEAT_TTL_S / 3
             try:
                 await broker.heartbeat(worker, info, HEARTBEAT_TTL_S)
-                await broker.put_note(
+                await broker.save_note(
                     f"grader:{info.grader}", description.model_dump_json(), 2 * HEARTBEAT_TTL_S
                 )
             except QueueFault as fault:
@@ -54,21 +54,24 @@ async def registered(
 
 
 def summarize_workers(registrations: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
-    """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up,
-    sorted by revision."""
+    """Return one entry per grader revision out of (worker, info) pairs, `workers` and `slots` added
+    up, sorted by revision."""
     summary: dict[str, GraderInfo] = {}
     for _, info in sorted(registrations, key=lambda pair: (pair[1].grader, pair[0])):
-        if known := summary.get(info.grader):
+        if previous := summary.get(info.grader):
             info = info.model_copy(
-                update={"workers": known.workers + info.workers, "slots": known.slots + info.slots}
+                update={
+                    "workers": previous.workers + info.workers,
+                    "slots": previous.slots + info.slots,
+                }
             )
         summary[info.grader] = info
     return list(summary.values())
 
 
-async def recall_description(broker: Broker, grader: str) -> GraderDescription | None:
-    """The description of name@revision; None where none is kept, or one that this release cannot
-    read.
+async def find_description(broker: Broker, grader: str) -> GraderDescription | None:
+    """Return the description of name@revision; None where none is kept, or one that this release
+    cannot read.
 
     Raises QueueFault.
     """

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gradus.console import log_line
-from gradus.wings import loaded_from
+from gradus.wings import load_entry_points
 
 
 def dashboard(
@@ -44,47 +44,52 @@ def dashboard(
     gradus dashboard --api http://127.0.0.1:8000 --api-key-file operator.key
     """  # noqa: E501
     from services.dashboard.app import serve
-    from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
-    from services.dashboard.queues import queues_of
-    from services.event_loop import run, stopped_by_signals
+    from services.dashboard.auth import (
+        OPEN_VARIABLE,
+        TOKEN_VARIABLE,
+        read_token_file,
+        validate_token,
+    )
+    from services.dashboard.queues import create_queues
+    from services.event_loop import run, stop_on_signals
     from services.json_logging import log_json_lines
 
-    queues = queues_of(api, api_key_file)
+    queues = create_queues(api, api_key_file)
     token = None
     if token_file is not None:
-        token = token_of_file(token_file)
-    elif given := os.environ.get(TOKEN_VARIABLE):
-        token = checked_token(given, TOKEN_VARIABLE)
+        token = read_token_file(token_file)
+    elif token_text := os.environ.get(TOKEN_VARIABLE):
+        token = validate_token(token_text, TOKEN_VARIABLE)
     if not runs.is_dir():
         log_line(f"gradus: {runs} is not there yet; runs are shown as they appear")
 
-    def ready(url: str) -> None:
+    def announce_ready(url: str) -> None:
         log_line(f"gradus: the dashboard is at {url}")
         log_json_lines()
 
     async def serve_page() -> None:
-        with stopped_by_signals() as stop:
+        with stop_on_signals() as stop:
             await serve(
                 runs,
                 host,
                 port,
                 token=token,
-                compare=_installed_compare,
+                compare=_compare_evaluations,
                 queues=queues,
                 allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
                 stop=stop,
-                on_ready=ready,
+                on_ready=announce_ready,
             )
 
     run(serve_page())
 
 
-def _installed_compare(before: Path, after: Path) -> Sequence[dict[str, Any]]:
+def _compare_evaluations(before: Path, after: Path) -> Sequence[dict[str, Any]]:
     """Comparisons by the installed wing for them; empty without it or without the packages that it
     needs."""
     try:
-        found = loaded_from("gradus.comparisons")
+        comparers = load_entry_points("gradus.comparisons")
     except ImportError as error:
         log_line(f"gradus: evaluations are shown without a comparison: {error}")
         return []
-    return found[0](before, after) if found else []
+    return comparers[0](before, after) if comparers else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, log_line, with_progress
+from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, log_line, show_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -52,47 +52,47 @@ def grade(
     from gradus.descriptions import grader_named
 
     name = grader_named(grader) if url is None else grader
-    asked = _submissions(name, submissions)
-    results = _graded(name, asked, url, deadline_s, api_key, slots, rubric, config)
+    batch = _read_submissions(name, submissions)
+    results = _grade_submissions(name, batch, url, deadline_s, api_key, slots, rubric, config)
     faults = 0
-    for result in with_progress(results, len(asked), "grading", quiet):
+    for result in show_progress(results, len(batch), "grading", quiet):
         print(result.model_dump_json(), flush=True)
         faults += result.status == "faulted"
     if faults:
         log_line(
-            f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`"
+            f"gradus: {faults} of {len(batch)} submissions could not be judged; see their `fault`"
         )
         raise typer.Exit(EXIT_FAULT)
 
 
-def _submissions(name: GraderName, path: str) -> list[Submission]:
-    """The submissions of a file. Raises Misuse naming file and line for the first that cannot be
-    used."""
+def _read_submissions(name: GraderName, path: str) -> list[Submission]:
+    """Return the submissions of a file. Raises Misuse naming file and line for the first that
+    cannot be used."""
     from pydantic import ValidationError
 
-    from gradus.contract import submission_class
+    from gradus.contract import get_submission_class
     from gradus.row_reader import read_rows
     from gradus.validation import explain
 
-    found: list[Submission] = []
-    seen: dict[str, str] = {}
+    submissions: list[Submission] = []
+    places: dict[str, str] = {}
     for row in read_rows(path):
         try:
-            submission = submission_class(name).model_validate(dict(row.checked().values))
+            submission = get_submission_class(name).model_validate(dict(row.require_valid().values))
         except ValidationError as error:
             raise Misuse(f"{row.where}: {explain(error)}") from None
-        if submission.id in seen:
+        if submission.id in places:
             raise Misuse(
-                f"{row.where}: id: {submission.id!r} occurs twice, first at {seen[submission.id]}"
+                f"{row.where}: id: {submission.id!r} occurs twice, first at {places[submission.id]}"
             )
-        seen[submission.id] = row.where
-        found.append(submission)
-    return found
+        places[submission.id] = row.where
+        submissions.append(submission)
+    return submissions
 
 
-def _graded(
+def _grade_submissions(
     name: GraderName,
-    asked: list[Submission],
+    submissions: list[Submission],
     url: str | None,
     deadline_s: float,
     api_key: str | None,
@@ -100,12 +100,12 @@ def _graded(
     rubric: str | None = None,
     config: Path | None = None,
 ) -> Iterable[Graded | Faulted]:
-    """Results in order, of this machine as they become known, or of the service at `url` all at
-    once."""
+    """Return results in order, of this machine as they become known, or of the service at `url` all
+    at once."""
     if url is None:
         from services.local_grading import open_local
 
-        return open_local(name, config, slots).grade(asked, rubric) if asked else ()
+        return open_local(name, config, slots).grade(submissions, rubric) if submissions else ()
     import asyncio
 
     from gradus.client import RewardClient
@@ -114,7 +114,7 @@ def _graded(
         # a person waits: report an unreachable service soon, not at the deadline
         async with RewardClient(url, api_key=api_key, attempts=10) as client:
             return await client.grade(
-                await client.known(name), asked, rubric=rubric, deadline_s=deadline_s
+                await client.known(name), submissions, rubric=rubric, deadline_s=deadline_s
             )
 
     return asyncio.run(run())
@@ -142,17 +142,17 @@ def attack(
 
     name = grader_named(grader)
     corpus = load_corpus(name)
-    asked = corpus.submissions()
-    results = _graded(name, asked, url, deadline_s, api_key, slots)
+    submissions = corpus.build_submissions()
+    results = _grade_submissions(name, submissions, url, deadline_s, api_key, slots)
     counts = dict.fromkeys(corpus.words, 0)
     wrong = 0
-    for one in corpus.lines(with_progress(results, len(asked), "attacking", quiet)):
-        counts[one.word] += 1
-        print(f"{one.word:7} {one.text}")
-        if one.problem is not None:
+    for line in corpus.render_lines(show_progress(results, len(submissions), "attacking", quiet)):
+        counts[line.word] += 1
+        print(f"{line.word:7} {line.text}")
+        if line.problem is not None:
             wrong += 1
-            print(f"        {one.problem}")
-    known = f", {counts['known']} are known to pay" if "known" in counts else ""
-    print(f"{counts['held']} of {sum(counts.values())} attacks held{known}")
+            print(f"        {line.problem}")
+    known_note = f", {counts['known']} are known to pay" if "known" in counts else ""
+    print(f"{counts['held']} of {sum(counts.values())} attacks held{known_note}")
     if wrong:
         raise typer.Exit(1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradus.interactive import MenuItem, Question
-from services.graders.base import installed
+from services.graders.base import find_installed_graders
 
-GRADERS = tuple(installed())
+GRADERS = tuple(find_installed_graders())
 OFFERS = (
     MenuItem(
         20,

@@ -25,8 +25,8 @@ queue_app.add_typer(letters_app, name="dead-letters")
 JobId = Annotated[str, typer.Argument(help="Id of the job, as `list` prints it", metavar="JOB")]
 
 
-def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
-    """What `act` returns for the broker at `redis`. Raises Misuse without a URL."""
+def run_on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
+    """Return what `act` returns for the broker at `redis`. Raises Misuse without a URL."""
     from services.broker import QueueFull
     from services.broker.from_url import open_broker
 
@@ -52,9 +52,9 @@ def show(redis: Redis = None) -> None:
     """Show each grader's queue: live workers, slots, queued and running jobs, dead letters,
     state."""
     from gradus.tasks import TASKS
-    from services.broker.queue_commands import counts
+    from services.broker.queue_commands import count_jobs
 
-    rows = on_broker(redis, lambda broker: counts(broker, TASKS))
+    rows = run_on_broker(redis, lambda broker: count_jobs(broker, TASKS))
     columns = list(next(iter(rows.values())))
     print(f"{'grader':<16}" + "".join(f"{column:>14}" for column in columns))
     for name, row in rows.items():
@@ -64,7 +64,7 @@ def show(redis: Redis = None) -> None:
 def _set_state(grader: str, redis: str | None, state: str) -> None:
     from services.broker import QueueState
 
-    on_broker(redis, lambda broker: broker.set_queue_state(grader, QueueState(state)))
+    run_on_broker(redis, lambda broker: broker.set_queue_state(grader, QueueState(state)))
     log_line(f"gradus: the queue of {grader} is {state}")
 
 
@@ -93,7 +93,7 @@ def list_jobs(
     limit: Annotated[int, typer.Option(min=1, help="Most jobs of each state")] = 50,
 ) -> None:
     """List running and queued jobs of GRADER: id, state, starts, runs that wait for it."""
-    jobs = on_broker(redis, lambda broker: broker.unfinished(grader, limit))
+    jobs = run_on_broker(redis, lambda broker: broker.list_unfinished(grader, limit))
     for job in jobs:
         print(job.id, "running" if job.is_running else "queued", job.starts, ", ".join(job.runs))
 
@@ -112,26 +112,24 @@ def cancel(
 ) -> None:
     """Cancel unfinished jobs of GRADER. Their clients get a fault that is not retryable; boxes that
     run are killed."""
-    from services.broker.queue_commands import cancel as end
+    from services.broker.queue_commands import cancel as cancel_jobs
 
-    log_line(
-        f"gradus: {on_broker(redis, lambda broker: end(broker, grader, jobs or [], run or ''))}"
-        " jobs cancelled"
-    )
+    count = run_on_broker(redis, lambda broker: cancel_jobs(broker, grader, jobs or [], run or ""))
+    log_line(f"gradus: {count} jobs cancelled")
 
 
 @queue_app.command()
 def functions() -> None:
     """Print the scripts of this release as a library for `FUNCTION LOAD REPLACE`."""
-    from services.broker.streams.scripts import library
+    from services.broker.streams.scripts import build_library
 
-    print(library(), end="")
+    print(build_library(), end="")
 
 
 @letters_app.command("list")
 def list_letters(grader: Grader, redis: Redis = None) -> None:
     """List the dead letters of GRADER, oldest first: job and end of its last start but one."""
-    letters = on_broker(redis, lambda broker: broker.dead_letters(grader))
+    letters = run_on_broker(redis, lambda broker: broker.dead_letters(grader))
     for letter in letters:
         print(letter.job.id, letter.history[-1] if letter.history else "")
 
@@ -139,9 +137,9 @@ def list_letters(grader: Grader, redis: Redis = None) -> None:
 @letters_app.command("show")
 def show_letter(grader: Grader, job: JobId, redis: Redis = None) -> None:
     """Print one dead letter as JSON: the submission, its rubric, and how its starts ended."""
-    from services.broker.queue_commands import dead_letter
+    from services.broker.queue_commands import get_dead_letter
 
-    letter = on_broker(redis, lambda broker: dead_letter(broker, grader, job))
+    letter = run_on_broker(redis, lambda broker: get_dead_letter(broker, grader, job))
     print(json.dumps({"job": job, "history": letter.history, "payload": letter.job.payload}))
 
 
@@ -149,9 +147,9 @@ def show_letter(grader: Grader, job: JobId, redis: Redis = None) -> None:
 def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
     """Queue a dead letter again, for an hour. Its verdict is cached for clients that send the
     submission again."""
-    from services.broker.queue_commands import requeue as again
+    from services.broker.queue_commands import requeue as requeue_letter
 
-    on_broker(redis, lambda broker: again(broker, grader, job))
+    run_on_broker(redis, lambda broker: requeue_letter(broker, grader, job))
     log_line(f"gradus: {job} is queued again")
 
 
@@ -159,8 +157,9 @@ def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
 def purge(grader: Grader, redis: Redis = None) -> None:
     """Delete all dead letters of GRADER."""
 
-    from services.broker.queue_commands import purge as delete
+    from services.broker.queue_commands import purge as purge_letters
 
     log_line(
-        f"gradus: {on_broker(redis, lambda broker: delete(broker, grader))} dead letters deleted"
+        f"gradus: {run_on_broker(redis, lambda broker: purge_letters(broker, grader))} dead letters"
+        " deleted"
     )

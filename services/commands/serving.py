@@ -71,23 +71,27 @@ def serve(
     """
     from pydantic import ValidationError
 
-    from gradus.validation import misuse_from_validation_error
+    from gradus.validation import convert_validation_error
     from services.api.settings import ApiSettings
     from services.broker import BrokerSettings
     from services.broker.from_url import open_broker
-    from services.event_loop import run, stopped_by_signals
+    from services.event_loop import run, stop_on_signals
     from services.json_logging import log_json_lines
     from services.open_files import raise_open_files
 
     raise_open_files()  # before a grader starts
     terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
-    given: dict[str, Any] = {"adapters": adapters, "tasks": tasks, "nemo_gym_ports": nemo_gym_port}
+    options: dict[str, Any] = {
+        "adapters": adapters,
+        "tasks": tasks,
+        "nemo_gym_ports": nemo_gym_port,
+    }
     try:
-        settings = ApiSettings(**{name: value for name, value in given.items() if value})
+        settings = ApiSettings(**{name: value for name, value in options.items() if value})
     except ValidationError as error:
-        raise misuse_from_validation_error(error) from None
+        raise convert_validation_error(error) from None
 
-    def ready(url: str) -> None:
+    def announce_ready(url: str) -> None:
         log_line(f"gradus: serving on {url}")
         log_json_lines()
 
@@ -97,9 +101,9 @@ def serve(
         async def serve_queue() -> None:
             broker = open_broker(redis, terms)
             try:
-                with stopped_by_signals() as stop:
+                with stop_on_signals() as stop:
                     await serve_api(
-                        broker, host, port, settings=settings, stop=stop, on_ready=ready
+                        broker, host, port, settings=settings, stop=stop, on_ready=announce_ready
                     )
             finally:
                 await broker.close()
@@ -111,29 +115,29 @@ def serve(
 
     names = None if graders is None else graders.replace(",", " ").split()
     loaded = _load_available_graders() if names is None else [load(name) for name in names]
-    run(serve_embedded(loaded, host, port, settings, terms, slots=slots, on_ready=ready))
+    run(serve_embedded(loaded, host, port, settings, terms, slots=slots, on_ready=announce_ready))
 
 
 def _load_available_graders() -> list[LoadedGrader]:
-    """All graders whose toolchain is installed; logs what the others lack. Raises Fault if there is
-    none.
+    """Return all graders whose toolchain is installed; logs what the others lack. Raises Fault if
+    there is none.
 
     Graders that need a model which no configuration names are skipped without a message.
     """
-    from services.graders.base import ModelNotConfigured, installed, load
+    from services.graders.base import ModelNotConfigured, find_installed_graders, load
 
-    found, lacking = [], []
-    for name in installed():
+    graders, lacking = [], []
+    for name in find_installed_graders():
         try:
-            found.append(load(name))
+            graders.append(load(name))
         except ModelNotConfigured:
             continue
         except Fault as fault:
             lacking.append(fault)
             log_line(f"gradus: serving without {name}: {fault.message}")
-    if not found:
+    if not graders:
         raise lacking[0]
-    return found
+    return graders
 
 
 def vllm(
@@ -166,7 +170,7 @@ def vllm(
     """
     from services.generation.serve import VllmServerOptions, serve
 
-    wish = VllmServerOptions(
+    options = VllmServerOptions(
         model=model,
         host=host,
         port=port,
@@ -176,7 +180,7 @@ def vllm(
         exposed=exposed,
         extra=tuple(context.args),
     )
-    serve(wish, log_line)
+    serve(options, log_line)
 
 
 def worker(
@@ -239,9 +243,9 @@ def worker(
 
     from services.broker import BrokerSettings
     from services.broker.from_url import open_broker
-    from services.broker.signing import secrets_in
-    from services.event_loop import run, stopped_by_signals
-    from services.graders.base import default_slots, load
+    from services.broker.signing import read_secrets
+    from services.event_loop import run, stop_on_signals
+    from services.graders.base import get_default_slots, load
     from services.json_logging import log_json_lines
     from services.open_files import raise_open_files
     from services.sandbox.container_hardening import require_container_hardening
@@ -251,7 +255,7 @@ def worker(
 
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
-    secrets = secrets_in(secrets_file)
+    secrets = read_secrets(secrets_file)
     if secrets is not None and grader not in secrets:
         raise Misuse(f"{secrets_file} has no secret of the grader {grader}")
     raise_open_files()
@@ -259,7 +263,7 @@ def worker(
     require_container_hardening()
 
     async def serve_jobs() -> None:
-        with stopped_by_signals() as stop:
+        with stop_on_signals() as stop:
             terms = BrokerSettings(
                 lease_s=lease,
                 result_ttl_s=result_ttl,
@@ -277,7 +281,7 @@ def worker(
                 )
             try:
                 loaded = load(grader, config=config)
-                number = slots or default_slots(loaded)
+                number = slots or get_default_slots(loaded)
                 secret = secrets[loaded.info().name] if secrets else None
                 await Worker(
                     loaded,
@@ -298,7 +302,7 @@ def worker(
 
 
 @keys_app.command("new")
-def new_key(
+def create_key(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of the key in the service's log")
     ],
@@ -336,10 +340,10 @@ def new_key(
     GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
     GRADUS_API_KEY=gradus_... gradus grade story --url http://... submissions.jsonl
     """
-    from services.api.api_keys import new_key as made
+    from services.api.api_keys import create_key as make_key
 
     limits = f"expires={expires} " * bool(expires) + f"per_minute={per_minute} " * bool(per_minute)
     limits += "priority=training " * training_only + "role=operator" * operator
-    secret, key = made(name, graders.replace(",", " ").split(), limits)
+    secret, key = make_key(name, graders.replace(",", " ").split(), limits)
     print(key.line())
     log_line(f"gradus: the key of {name}, shown only now: {secret}")

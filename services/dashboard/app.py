@@ -28,18 +28,24 @@ from services.dashboard.auth import (
     ENTER,
     AuthMiddleware,
     TokenVerifier,
-    problem,
     refuse_open_page,
+    render_problem,
 )
-from services.dashboard.document import escaped_json, live_page, page_file, script, style
-from services.dashboard.prometheus import exposition
-from services.dashboard.queues import METHODS, Queues, bounded_body
-from services.dashboard.report import Compare, changes_of
+from services.dashboard.document import (
+    build_script,
+    build_style,
+    encode_json,
+    read_page_file,
+    render_live_page,
+)
+from services.dashboard.prometheus import render_metrics
+from services.dashboard.queues import METHODS, Queues, read_bounded_body
+from services.dashboard.report import Compare, build_changes
 from services.dashboard.run import FollowedRun
 from services.dashboard.runs import Runs
-from services.dashboard.samples import samples_of
-from services.dashboard.views import detail_of, group_of, summary_of
-from services.http_server import is_loopback, listener, serve_on, url_of
+from services.dashboard.samples import select_samples
+from services.dashboard.views import build_detail, build_group, build_summary
+from services.http_server import format_url, is_loopback, open_listener, serve_on
 
 WRONG_TOKEN_S = 0.5
 """Seconds before the response to a wrong token."""
@@ -66,7 +72,7 @@ async def serve(
     """
     refuse_open_page(host, token, allow_anonymous=allow_anonymous)
     watch = Runs(runs)
-    found = listener(host, port)
+    server_socket = open_listener(host, port)
     config = uvicorn.Config(
         create_app(watch, token, compare, queues, only_this_machine=is_loopback(host)),
         ws="none",
@@ -78,8 +84,8 @@ async def serve(
         lifespan="on",
     )
     if on_ready is not None:
-        on_ready(url_of(found))
-    await serve_on(config, [found], stop)
+        on_ready(format_url(server_socket))
+    await serve_on(config, [server_socket], stop)
 
 
 def create_app(
@@ -90,49 +96,50 @@ def create_app(
     *,
     only_this_machine: bool = True,
 ) -> Starlette:
-    """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
+    """Yield the page over what `watch` sees. `only_this_machine`: it listens on the loopback
+    address."""
     verifier = TokenVerifier(token)
     dashboard = _Dashboard(watch, verifier, compare, has_queues=queues is not None)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with watch.looking():
+        async with watch.poll_in_background():
             yield
 
-    async def refused(request: Request, error: Exception) -> Response:
+    async def handle_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return problem(error.status_code, error.detail)
+        return render_problem(error.status_code, error.detail)
 
     fixed = {
-        "/": HTMLResponse(live_page()),
-        "/style.css": Response(style(), media_type="text/css"),
-        "/page.js": Response(script(), media_type="text/javascript"),
+        "/": HTMLResponse(render_live_page()),
+        "/style.css": Response(build_style(), media_type="text/css"),
+        "/page.js": Response(build_script(), media_type="text/javascript"),
         "/healthz": JSONResponse({"status": "ok"}),
     }
     routes = [
         *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
         Route(ENTER, dashboard.enter, methods=["GET", "POST"]),
-        Route("/api/runs", dashboard.runs),
-        Route("/api/run", dashboard.run),
-        Route("/api/group", dashboard.group),
-        Route("/api/samples", dashboard.samples),
-        Route("/api/changes", dashboard.changes),
-        Route("/metrics", dashboard.metrics),
+        Route("/api/runs", dashboard.get_runs),
+        Route("/api/run", dashboard.get_run),
+        Route("/api/group", dashboard.get_group),
+        Route("/api/samples", dashboard.get_samples),
+        Route("/api/changes", dashboard.get_changes),
+        Route("/metrics", dashboard.get_metrics),
     ]
     if queues is not None:
-        routes.append(Route("/api/queues{path:path}", queues.answer, methods=METHODS))
+        routes.append(Route("/api/queues{path:path}", queues.handle_request, methods=METHODS))
     entrance = Middleware(AuthMiddleware, verifier=verifier, only_this_machine=only_this_machine)
     return Starlette(
         routes=routes,
         middleware=[entrance],
         lifespan=lifespan,
-        exception_handlers={HTTPException: refused},
+        exception_handlers={HTTPException: handle_http_error},
     )
 
 
 class _AsciiJson(JSONResponse):
     def render(self, content: Any) -> bytes:
-        return escaped_json(content).encode()
+        return encode_json(content).encode()
 
 
 class _Dashboard:
@@ -152,7 +159,7 @@ class _Dashboard:
         if self.verifier.is_open:
             trouble = "No token is asked for here."
         elif request.method == "POST":
-            if self.verifier.fits(await _token_in(request)):
+            if self.verifier.is_valid_token(await _read_token(request)):
                 response = RedirectResponse("/", 303)
                 response.set_cookie(
                     COOKIE,
@@ -165,13 +172,13 @@ class _Dashboard:
             await asyncio.sleep(WRONG_TOKEN_S)
             trouble = "That is not the token."
             status = 401
-        return HTMLResponse(page_file("enter.html").replace("{{ trouble }}", trouble), status)
+        return HTMLResponse(read_page_file("enter.html").replace("{{ trouble }}", trouble), status)
 
-    async def runs(self, request: Request) -> Response:
+    async def get_runs(self, request: Request) -> Response:
         """Return the runs that changed since a version of the list, and the ids of all."""
-        since = _whole_number(request, "since") or 0
+        since = _parse_whole_number(request, "since") or 0
         now = time.time()
-        runs = self.watch.all()
+        runs = self.watch.list_runs()
         return _AsciiJson(
             {
                 "now": now,
@@ -180,54 +187,56 @@ class _Dashboard:
                 "left_out": self.watch.left_out,
                 "has_queues": self.has_queues,
                 "ids": [run.id for run in runs],
-                "runs": [summary_of(run, now) for run in runs if run.version > since],
+                "runs": [build_summary(run, now) for run in runs if run.version > since],
             }
         )
 
-    async def run(self, request: Request) -> Response:
-        return _AsciiJson(detail_of(self._run_in(request), time.time()))
+    async def get_run(self, request: Request) -> Response:
+        return _AsciiJson(build_detail(self._require_run(request), time.time()))
 
-    async def samples(self, request: Request) -> Response:
-        run = self._run_in(request)
-        return _AsciiJson(samples_of(run.confined, run.evaluations.before_and_after()))
+    async def get_samples(self, request: Request) -> Response:
+        run = self._require_run(request)
+        return _AsciiJson(select_samples(run.confined, run.evaluations.select_before_and_after()))
 
-    async def changes(self, request: Request) -> Response:
+    async def get_changes(self, request: Request) -> Response:
         sides = []
-        for run in (self._run_in(request, "before"), self._run_in(request, "after")):
-            measured = run.evaluations.in_order()
+        for run in (self._require_run(request, "before"), self._require_run(request, "after")):
+            measured = run.evaluations.list_by_step()
             if not measured:
                 raise HTTPException(404, "there is nothing measured to compare")
             sides.append(replace(measured[-1], name=run.id))
         async with self.comparing:
             return _AsciiJson(
-                await asyncio.to_thread(changes_of, self.watch.confined, sides, self.compare)
+                await asyncio.to_thread(build_changes, self.watch.confined, sides, self.compare)
             )
 
-    async def group(self, request: Request) -> Response:
-        run = self._run_in(request)
-        number = _whole_number(request, "number")
-        step = _whole_number(request, "step")
+    async def get_group(self, request: Request) -> Response:
+        run = self._require_run(request)
+        number = _parse_whole_number(request, "number")
+        step = _parse_whole_number(request, "step")
         if step is not None:
-            group = run.groups.at_step(step)
+            group = run.groups.find_at_step(step)
         elif number is not None:
             group = run.groups.get(number)
         else:
-            group = run.groups.newest()
+            group = run.groups.get_newest()
         if group is None:
             raise HTTPException(404, "there is no such group of completions")
-        return _AsciiJson(group_of(self.watch.confined, run, group))
+        return _AsciiJson(build_group(self.watch.confined, run, group))
 
-    def _run_in(self, request: Request, name: str = "id") -> FollowedRun:
+    def _require_run(self, request: Request, name: str = "id") -> FollowedRun:
         run = self.watch.get(request.query_params.get(name, ""))
         if run is None:
             raise HTTPException(404, "there is no such run")
         return run
 
-    async def metrics(self, request: Request) -> Response:
-        return Response(exposition(self.watch.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
+    async def get_metrics(self, request: Request) -> Response:
+        return Response(
+            render_metrics(self.watch.list_runs(), time.time()), media_type=CONTENT_TYPE_LATEST
+        )
 
 
-def _whole_number(request: Request, name: str) -> int | None:
+def _parse_whole_number(request: Request, name: str) -> int | None:
     """Return a parameter of the address. Raises HTTPException (422) for what is no number."""
     text = request.query_params.get(name)
     if text is None:
@@ -237,10 +246,10 @@ def _whole_number(request: Request, name: str) -> int | None:
     return int(text)
 
 
-async def _token_in(request: Request) -> str:
+async def _read_token(request: Request) -> str:
     """Return the token of the form; empty for a form that is too long or has none."""
     try:
-        form = parse_qs((await bounded_body(request)).decode("utf-8"), max_num_fields=4)
+        form = parse_qs((await read_bounded_body(request)).decode("utf-8"), max_num_fields=4)
     except (ValueError, HTTPException):
         return ""
     return form.get("token", [""])[0].strip()

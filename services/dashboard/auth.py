@@ -44,28 +44,28 @@ HEADERS = {
 }
 
 
-def checked_token(text: str, where: str) -> str:
-    """The token that a file or a variable holds. Raises Misuse that names `where` and repeats
-    nothing of it."""
+def validate_token(text: str, source: str) -> str:
+    """Return the token that a file or a variable holds. Raises Misuse that names `source` and
+    repeats nothing of it."""
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise Misuse(f"{where}: a token is printable ASCII without spaces")
+        raise Misuse(f"{source}: a token is printable ASCII without spaces")
     if len(token) < LEAST_TOKEN_CHARS:
         raise Misuse(
-            f"{where}: a token has at least {LEAST_TOKEN_CHARS} characters; "
+            f"{source}: a token has at least {LEAST_TOKEN_CHARS} characters; "
             "python3 -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
         )
     return token
 
 
-def token_of_file(path: Path, option: str = "--token-file") -> str:
-    """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make
-    the page public."""
-    return checked_token(read_secret_file(path, option), f"{option} {path}")
+def read_token_file(path: Path, option: str = "--token-file") -> str:
+    """Raise Misuse for a file that cannot be read or holds no token: a wrong file must not make the
+    page public."""
+    return validate_token(read_secret_file(path, option), f"{option} {path}")
 
 
 def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> None:
-    """Raises Misuse for a page without a token that others than this machine could reach."""
+    """Raise Misuse for a page without a token that others than this machine could reach."""
     if token or allow_anonymous or is_loopback(host):
         return
     raise Misuse(
@@ -90,15 +90,15 @@ class TokenVerifier:
     def is_open(self) -> bool:
         return self._token is None
 
-    def fits(self, token: str) -> bool:
+    def is_valid_token(self, token: str) -> bool:
         return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())
 
-    def admits(self, headers: Headers) -> bool:
-        """A bearer token or the cookie of one who entered."""
+    def is_authorized(self, headers: Headers) -> bool:
+        """Return whether the request has a valid bearer token or session cookie."""
         if self.is_open:
             return True
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.fits(given.strip()):
+        scheme, _, credential = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.is_valid_token(credential.strip()):
             return True
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
@@ -125,30 +125,30 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
             await send(message)
 
-        answer = self._refusal(scope)
-        await (answer or self._app)(scope, receive, with_headers)
+        answer = self._check_access(scope)
+        await (answer or self._app)(scope, receive, send_with_headers)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _check_access(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         path = scope["path"]
         host = headers.get("host", "")
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self._checks_host and not is_loopback(name):
-            return problem(
+            return render_problem(
                 403, "this address is only for this machine; ask for 127.0.0.1 or localhost"
             )
-        if path in OPEN_PATHS or self._verifier.admits(headers):
+        if path in OPEN_PATHS or self._verifier.is_authorized(headers):
             return None
         if path == "/" and scope["method"] in ("GET", "HEAD"):
             return RedirectResponse(ENTER, 303)
-        refusal = problem(
+        refusal = render_problem(
             401,
             "send the token in the header `Authorization: Bearer <token>`, or enter it at /enter",
         )
@@ -156,7 +156,7 @@ class AuthMiddleware:
         return refusal
 
 
-def problem(status: int, detail: str) -> Response:
-    """A refusal as `application/problem+json` (RFC 9457)."""
+def render_problem(status: int, detail: str) -> Response:
+    """Return a refusal as `application/problem+json` (RFC 9457)."""
     body = {"type": "about:blank", "title": "Refused", "status": status, "detail": detail}
     return JSONResponse(body, status, media_type="application/problem+json")

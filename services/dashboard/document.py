@@ -21,62 +21,60 @@ SCRIPTS = (
 )
 
 
-def page_file(name: str) -> str:
+def read_page_file(name: str) -> str:
     """Read one of the page's files."""
     return FILES.joinpath(name).read_text(encoding="utf-8")
 
 
-def script() -> str:
+def build_script() -> str:
     """Return the library and all scripts as one."""
-    own = "".join(page_file(f"{name}.js") for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{page_file("uPlot.iife.min.js")}{own}}})();\n'
+    page_scripts = "".join(read_page_file(f"{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{read_page_file("uPlot.iife.min.js")}{page_scripts}}})();\n'
 
 
-def style() -> str:
+def build_style() -> str:
     """Return the library's styles and the page's."""
-    return page_file("uPlot.min.css") + page_file("page.css")
+    return read_page_file("uPlot.min.css") + read_page_file("page.css")
 
 
-def live_page() -> str:
+def render_live_page() -> str:
     """Return the HTML document of the server, which loads styles and script."""
     head = '<link rel="stylesheet" href="/style.css">\n<script defer src="/page.js"></script>'
-    return _filled(title="Gradus", policy="", head=head, body="")
+    return _render_page(title="Gradus", policy="", head=head, body="")
 
 
-def standalone_page(title: str, data: Mapping[str, Any]) -> str:
+def render_standalone_page(title: str, data: Mapping[str, Any]) -> str:
     """Return a file that needs nothing else: `data` are answers by path, and `start` and `made`.
 
     A content security policy lets no other script run and nothing load. Data is JSON that no HTML
     parser ends.
     """
-    own_style = style()
-    own_script = script()
+    own_style = build_style()
+    own_script = build_script()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{_digest(own_script)}'; style-src"
-        f" 'sha256-{_digest(own_style)}'; img-src data:; base-uri 'none'; form-action 'none';"
-        " require-trusted-types-for 'script'"
+        f"default-src 'none'; script-src 'sha256-{_compute_digest(own_script)}'; style-src"
+        f" 'sha256-{_compute_digest(own_style)}'; img-src data:; base-uri 'none'; form-action"
+        " 'none'; require-trusted-types-for 'script'"
     )
-    text = (
-        escaped_json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    )
+    text = encode_json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     body = (
         f'<script type="application/json" id="data">{text}</script>\n<script>{own_script}</script>'
     )
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    return _filled(
+    return _render_page(
         title=html.escape(title), policy=meta, head=f"<style>{own_style}</style>", body=body
     )
 
 
-def escaped_json(content: Any) -> str:
+def encode_json(content: Any) -> str:
     """Return JSON in which half a surrogate pair, which a torn log can hold, is an escape and no
     error."""
     return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-def _filled(**parts: str) -> str:
-    return re.sub(r"\{\{ (\w+) \}\}", lambda found: parts[found[1]], page_file("index.html"))
+def _render_page(**parts: str) -> str:
+    return re.sub(r"\{\{ (\w+) \}\}", lambda match: parts[match[1]], read_page_file("index.html"))
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -32,7 +32,8 @@ class ConfinedDirectory:
         self.root = Path(os.path.abspath(root))
 
     def open(self, path: Path) -> BinaryIO | None:
-        """The regular file at `path`; None where there is none and where a link leads out."""
+        """Return the regular file at `path`; None where there is none and where a link leads
+        out."""
         try:
             target = path.resolve(strict=True)
             # Without O_NONBLOCK opening a pipe without a writer would block.
@@ -53,26 +54,27 @@ class ConfinedDirectory:
             return None
         return os.fdopen(descriptor, "rb")
 
-    def read(self, path: Path, most: int) -> bytes | None:
-        """The whole file; None where `open` has none, and for more than `most` bytes."""
+    def read(self, path: Path, max_bytes: int) -> bytes | None:
+        """Return the whole file; None where `open` has none, and for more than `max_bytes`
+        bytes."""
         file = self.open(path)
         if file is None:
             return None
         with file:
-            data = file.read(most + 1)
-        return data if len(data) <= most else None
+            data = file.read(max_bytes + 1)
+        return data if len(data) <= max_bytes else None
 
-    def read_end(self, path: Path, most: int) -> bytes:
-        """The last `most` bytes of the file; empty where `open` has none."""
+    def read_end(self, path: Path, max_bytes: int) -> bytes:
+        """Return the last `max_bytes` bytes of the file; empty where `open` has none."""
         file = self.open(path)
         if file is None:
             return b""
         with file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-            return file.read(most)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
+            return file.read(max_bytes)
 
 
-def identity_of(path: Path) -> Identity | None:
+def read_identity(path: Path) -> Identity | None:
     """Return what changes when a file is written to or replaced; None where there is none."""
     try:
         status = os.stat(path)
@@ -90,12 +92,12 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TailUpdate:
-    """What one call of `JsonlTail.look` found."""
+    """What one call of `JsonlTail.read_changes` found."""
 
     from_start: bool = False
     """What earlier looks brought is no longer in the file."""
     lines: list[Line] = field(default_factory=list)
-    more: bool = False
+    has_more: bool = False
     """There is more to read at once."""
 
     def __bool__(self) -> bool:
@@ -108,30 +110,30 @@ class JsonlTail:
     def __init__(self, confined: ConfinedDirectory, path: Path) -> None:
         self.path = path
         self._confined = confined
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.unreadable = 0
         self.changed_at = 0.0
         """When it was last written to, by its own date; 0 while it is not there."""
         self._offset = 0
         self._inode: int | None = None
-        self._seen: Identity | None = None
+        self._identity: Identity | None = None
 
-    def look(self) -> TailUpdate:
+    def read_changes(self) -> TailUpdate:
         """Return what is new since the last look, at most a chunk of it."""
-        seen = identity_of(self.path)
-        if seen == self._seen:
+        identity = read_identity(self.path)
+        if identity == self._identity:
             return TailUpdate()
-        file = None if seen is None else self._confined.open(self.path)
-        if seen is None or file is None:
+        file = None if identity is None else self._confined.open(self.path)
+        if identity is None or file is None:
             was_there = self._inode is not None
-            self._forget()
+            self._reset()
             return TailUpdate(from_start=was_there)
-        inode, size, written_ns = seen
+        inode, size, written_ns = identity
         is_another = self._inode not in (None, inode) or size < self._offset
         if is_another:
-            self._forget()
+            self._reset()
         self._inode = inode
         self.changed_at = written_ns / 1e9
         before = self._offset
@@ -142,19 +144,19 @@ class JsonlTail:
                 line = file.readline(MAX_LINE_BYTES)
                 if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                     break
-                record = parsed(line)
+                record = parse_object(line)
                 if record is not None:
                     lines.append(Line(self._offset, self._offset + len(line), record))
                 elif line.strip():
                     self.unreadable += 1
                 self._offset += len(line)
-        more = before < self._offset < size
-        self._seen = None if more else seen
-        return TailUpdate(is_another, lines, more)
+        has_more = before < self._offset < size
+        self._identity = None if has_more else identity
+        return TailUpdate(is_another, lines, has_more)
 
 
-def parsed(text: bytes) -> Json | None:
-    """The JSON object in `text`; None for anything else, however deep, long or broken."""
+def parse_object(text: bytes) -> Json | None:
+    """Return the JSON object in `text`; None for anything else, however deep, long or broken."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

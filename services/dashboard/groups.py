@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.files import ConfinedDirectory, Json, Line, parsed
-from services.dashboard.series import Binned, finite, step_in
+from services.dashboard.files import ConfinedDirectory, Json, Line, parse_object
+from services.dashboard.series import Binned, read_step, to_finite
 
 MAX_GROUPS = 20_000
 """Older ones are forgotten; they stay in the file."""
@@ -47,35 +47,35 @@ class Faults:
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, str], Json] = {}
 
-    def add(self, record: Json, where: str, step: int | None = None) -> None:
+    def add(self, record: Json, place: str, step: int | None = None) -> None:
         """Count a record that has no verdict."""
         fault = record.get("fault") or record.get("error")
         fault = fault if isinstance(fault, Mapping) else {}
         message = str(fault.get("message") or "it has neither a reward nor a fault")[:2000]
         kind = str(fault.get("kind") or "unknown")[:100]
-        key = where, kind, re.sub(r"'[^']*'|[0-9]+", "…", message)
+        key = place, kind, re.sub(r"'[^']*'|[0-9]+", "…", message)
         if key not in self._sums and len(self._sums) >= MAX_NAMES:
             return
-        first = {"where": where, "kind": kind, "message": message, "count": 0, "first_step": step}
+        first = {"where": place, "kind": kind, "message": message, "count": 0, "first_step": step}
         sums = self._sums.setdefault(key, first)
         sums["count"] += 1
         sums["last_step"] = step
 
-    def most_frequent(self, most: int = 40) -> list[Json]:
-        return sorted(self._sums.values(), key=lambda sums: -sums["count"])[:most]
+    def list_most_frequent(self, limit: int = 40) -> list[Json]:
+        return sorted(self._sums.values(), key=lambda sums: -sums["count"])[:limit]
 
 
 def is_verdict(record: Json) -> bool:
-    """Whether it has a reward and no fault."""
-    return record.get("fault") is None and finite(record.get("reward")) is not None
+    """Return whether it has a reward and no fault."""
+    return record.get("fault") is None and to_finite(record.get("reward")) is not None
 
 
-def texts_in(given: Any, most: int = 24) -> list[str]:
+def read_texts(value: Any, limit: int = 24) -> list[str]:
     """Return the items of what should be a list, as texts: flags."""
-    return [str(one)[:100] for one in given[:most]] if isinstance(given, list) else []
+    return [str(item)[:100] for item in value[:limit]] if isinstance(value, list) else []
 
 
-def outcome_of(record: Json) -> str:
+def describe_outcome(record: Json) -> str:
     """Return `passed`, the stage at which it stopped, or `faulted`."""
     if not is_verdict(record):
         return FAULTED
@@ -107,23 +107,23 @@ class Groups:
     def add(self, line: Line) -> None:
         """Take a line in; one without a step is passed over."""
         record = line.record
-        step = step_in(record)
+        step = read_step(record)
         if step is None:
             return
         self.completions += 1
-        self._group_of(step, record).places.append((line.start, line.end))
-        self.outcomes.add(step, {outcome_of(record): 1.0})
+        self._ensure_group(step, record).places.append((line.start, line.end))
+        self.outcomes.add(step, {describe_outcome(record): 1.0})
         if not is_verdict(record):
             self.faulted += 1
             self.faults.add(record, "training", step)
             return
         self.passed += record.get("passed") is True
-        _count(self.flags, texts_in(record.get("flags")))
-        _count(self.graders, texts_in([record["grader"]] if record.get("grader") else []))
+        _count(self.flags, read_texts(record.get("flags")))
+        _count(self.graders, read_texts([record["grader"]] if record.get("grader") else []))
 
-    def _group_of(self, step: int, record: Json) -> Group:
+    def _ensure_group(self, step: int, record: Json) -> Group:
         prompt_id = str(record.get("prompt_id"))[:MAX_ID_CHARS]
-        sample = finite(record.get("sample")) or 0.0
+        sample = to_finite(record.get("sample")) or 0.0
         key = (step, prompt_id, int(sample // self.group_size) if self.group_size else 0)
         if key not in self._open:
             if any(other[0] != step for other in self._open):
@@ -141,10 +141,10 @@ class Groups:
     def get(self, number: int) -> Group | None:
         return next((group for group in self._groups if group.number == number), None)
 
-    def newest(self) -> Group | None:
+    def get_newest(self) -> Group | None:
         return self.get(self._next - 1)
 
-    def at_step(self, step: int) -> Group | None:
+    def find_at_step(self, step: int) -> Group | None:
         """Return the first group of that step, or of the first step after it."""
         return next((group for group in self._groups if group.step >= step), None)
 
@@ -155,17 +155,17 @@ def _count(counts: Counter[str], names: Iterable[str]) -> None:
             counts[name] += 1
 
 
-def records_of(confined: ConfinedDirectory, path: Path, group: Group) -> list[Json]:
+def read_records(confined: ConfinedDirectory, path: Path, group: Group) -> list[Json]:
     """Read the lines of a group as they stand in the file now; lines that are no longer there are
     left out."""
     file = confined.open(path)
     if file is None:
         return []
-    found = []
+    records = []
     with file:
         for start, end in group.places[:MAX_SAMPLES]:
             file.seek(start)
-            record = parsed(file.read(end - start))
-            if record is not None and step_in(record) == group.step:
-                found.append(record)
-    return found
+            record = parse_object(file.read(end - start))
+            if record is not None and read_step(record) == group.step:
+                records.append(record)
+    return records

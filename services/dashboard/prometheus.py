@@ -36,7 +36,7 @@ MEANINGS = {
 """Metric without `gradus_train_` -> its description."""
 
 
-def exposition(runs: Iterable[FollowedRun], now: float) -> bytes:
+def render_metrics(runs: Iterable[FollowedRun], now: float) -> bytes:
     """Return the text for Prometheus."""
     registry = CollectorRegistry()
     registry.register(_Values(list(runs), now))
@@ -51,9 +51,9 @@ class _Values(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         metrics: dict[str, GaugeMetricFamily] = {}
         for run in self._runs:
-            for name, value, labels in _samples_of(run, self._now):
+            for name, value, labels in _iter_samples(run, self._now):
                 if value is not None:
-                    made = GaugeMetricFamily(
+                    family = GaugeMetricFamily(
                         f"gradus_train_{name}", MEANINGS[name], labels=("run", *labels)
                     )
                     # Names of files that are not UTF-8 would make the whole response unreadable.
@@ -61,31 +61,33 @@ class _Values(Collector):
                         text.encode("utf-8", "replace").decode()
                         for text in (run.id, *labels.values())
                     ]
-                    metrics.setdefault(name, made).add_metric(texts, value)
+                    metrics.setdefault(name, family).add_metric(texts, value)
         return metrics.values()
 
 
-def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, float | None, dict[str, str]]]:
+def _iter_samples(
+    run: FollowedRun, now: float
+) -> Iterator[tuple[str, float | None, dict[str, str]]]:
     """Yield metric, value (None is unknown), and labels beside `run`."""
-    state, _ = run.state(now)
+    state, _ = run.get_state(now)
     newest = run.metrics.newest
-    for one in State:
-        yield "state", float(one is state), {"state": one.value}
+    for member in State:
+        yield "state", float(member is state), {"state": member.value}
     yield "step", run.metrics.step, {}
     yield "max_steps", run.max_steps, {}
     yield "last_logged_timestamp_seconds", run.changed_at or None, {}
     places = {"newest": newest, "latest": run.metrics.latest, "warm_start": run.warm_start.latest}
-    for place, found in places.items():
+    for place, logged in places.items():
         for name, (key, _) in METRICS[place].items():
-            yield name, found.get(key), {}
+            yield name, logged.get(key), {}
     for name, (label, _, key, values) in METRICS["labelled"].items():
         for value in values:
             yield name, newest.get(key.format(value)), {label: value}
     for name, (label, prefix, _) in METRICS["families"].items():
-        known = [key for key in run.metrics.binned.names if key.startswith(prefix)]
-        for key in known[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
+        keys = [key for key in run.metrics.binned.names if key.startswith(prefix)]
+        for key in keys[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
             yield name, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
-    for evaluation in run.evaluations.in_order()[-1:]:
+    for evaluation in run.evaluations.list_by_step()[-1:]:
         step = evaluation.step if evaluation.step is not None else run.metrics.step
         yield "held_out_step", step, {}
         for figures in evaluation.figures:

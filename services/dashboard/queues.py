@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gradus.errors import Misuse
-from services.dashboard.auth import token_of_file
+from services.dashboard.auth import read_token_file
 
 PATH = re.compile(
     r"(/[a-z][a-z0-9_]{0,31}(/jobs|/cancel|/dead-letters(/[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,127}(/requeue)?)?)?)?"
@@ -31,28 +31,28 @@ class Queues:
         self._url = f"{url.rstrip('/')}/v1/queues"
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
 
-    async def answer(self, request: Request) -> Response:
+    async def handle_request(self, request: Request) -> Response:
         path = request.path_params["path"]
         if not PATH.fullmatch(path):
             raise HTTPException(404, "there is no such queue, job or dead letter")
         if request.method != "GET":
             refuse_foreign_page(request)
-        body = await bounded_body(request)
+        body = await read_bounded_body(request)
         try:
             async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=self._headers) as client:
-                found = await client.request(request.method, f"{self._url}{path}", content=body)
+                response = await client.request(request.method, f"{self._url}{path}", content=body)
         except (httpx.HTTPError, OSError) as error:
             raise HTTPException(502, f"the API does not answer: {type(error).__name__}") from None
-        if found.status_code in (401, 403):  # the page takes a 401 for its own
+        if response.status_code in (401, 403):  # the page takes a 401 for its own
             raise HTTPException(
                 502, "the API refuses the dashboard's key: its line needs `role=operator`"
             )
         return Response(
-            found.content, found.status_code, media_type=found.headers.get("content-type")
+            response.content, response.status_code, media_type=response.headers.get("content-type")
         )
 
 
-async def bounded_body(request: Request) -> bytes:
+async def read_bounded_body(request: Request) -> bytes:
     """Read the body. Raises HTTPException (413) for more than MAX_BODY_BYTES."""
     body = b""
     async for chunk in request.stream():
@@ -63,14 +63,14 @@ async def bounded_body(request: Request) -> bytes:
 
 
 def refuse_foreign_page(request: Request) -> None:
-    """Raises HTTPException (403) for a request that a page from elsewhere made; browsers name its
+    """Raise HTTPException (403) for a request that a page from elsewhere made; browsers name its
     origin."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise HTTPException(403, "this request comes from a page of another origin")
 
 
-def queues_of(api: str | None, key_file: Path | None) -> Queues | None:
+def create_queues(api: str | None, key_file: Path | None) -> Queues | None:
     """None without an API. Raises Misuse for one without a key, and for a file that cannot be
     used."""
     if api is None:
@@ -79,4 +79,4 @@ def queues_of(api: str | None, key_file: Path | None) -> Queues | None:
         raise Misuse(
             "--api needs --api-key-file, a file with an API key whose line has `role=operator`"
         )
-    return Queues(api, token_of_file(key_file, "--api-key-file"))
+    return Queues(api, read_token_file(key_file, "--api-key-file"))

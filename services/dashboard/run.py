@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from gradus.folder_lock import is_abandoned
-from services.dashboard.evaluations import MAX_CHARS, Evaluations, bounded
+from services.dashboard.evaluations import MAX_CHARS, Evaluations, bound_value
 from services.dashboard.files import (
     ConfinedDirectory,
     Identity,
     Json,
     JsonlTail,
-    identity_of,
-    parsed,
+    parse_object,
+    read_identity,
 )
 from services.dashboard.groups import Groups
-from services.dashboard.series import StepLog, finite
+from services.dashboard.series import StepLog, to_finite
 
 CONFIG, ENVIRONMENT, LOG = "config.resolved.json", "environment.json", "training.log"
 FOLLOWED = ("metrics.jsonl", "sft_metrics.jsonl", "completions.jsonl")
@@ -89,41 +89,45 @@ class FollowedRun:
         self._small: dict[str, Identity] = {}
         """Those of SMALL_FILES that are there."""
 
-    def look(self) -> tuple[bool, bool]:
+    def read_changes(self) -> tuple[bool, bool]:
         """Read on, at most a chunk of each file; whether anything changed, and whether there is
         more to read."""
-        small = self._look_at_small_files()
-        updates = [file.look() for file in self._followed]
+        small = self._read_small_files()
+        updates = [file.read_changes() for file in self._followed]
         logs: tuple[StepLog | Groups, ...] = (self.metrics, self.warm_start, self.groups)
         for log, update in zip(logs, updates, strict=True):
             if update.from_start:
                 log.clear()
             for line in update.lines:
                 log.add(line)
-        evaluations = self.evaluations.look()
-        return any((small, evaluations, *updates)), any(update.more for update in updates)
+        evaluations = self.evaluations.read_changes()
+        return any((small, evaluations, *updates)), any(update.has_more for update in updates)
 
-    def _look_at_small_files(self) -> bool:
+    def _read_small_files(self) -> bool:
         """Read them all if one is new, changed or gone; returns whether that is so."""
-        identities = {name: identity_of(self.path / name) for name in SMALL_FILES}
-        seen = {name: identity for name, identity in identities.items() if identity is not None}
-        if seen == self._small:
+        identities = {name: read_identity(self.path / name) for name in SMALL_FILES}
+        small_files = {
+            name: identity for name, identity in identities.items() if identity is not None
+        }
+        if small_files == self._small:
             return False
-        self._small = seen
-        self.config = self._json(CONFIG)
+        self._small = small_files
+        self.config = self._read_json(CONFIG)
         self.groups.group_size = self.group_size
-        self.environment = bounded(self._json(ENVIRONMENT))
-        self.plan = bounded(self._json(PLAN))
-        found = bounded(self._json(COMPARISONS)).get("comparisons")
-        found = found if isinstance(found, list) else []
-        self.comparisons = [one for one in found if isinstance(one, dict)]
+        self.environment = bound_value(self._read_json(ENVIRONMENT))
+        self.plan = bound_value(self._read_json(PLAN))
+        comparisons = bound_value(self._read_json(COMPARISONS)).get("comparisons")
+        comparisons = comparisons if isinstance(comparisons, list) else []
+        self.comparisons = [
+            comparison for comparison in comparisons if isinstance(comparison, dict)
+        ]
         log = self.confined.read_end(self.path / LOG, LOG_BYTES).decode("utf-8", "replace")
         self.log_lines = [line for line in log.split("\n") if line.strip()][-LOG_LINES:]
         return True
 
-    def _json(self, name: str) -> Json:
+    def _read_json(self, name: str) -> Json:
         data = self.confined.read(self.path / name, MAX_CONFIG_BYTES)
-        return (parsed(data) if data else None) or {}
+        return (parse_object(data) if data else None) or {}
 
     @property
     def is_evaluation(self) -> bool:
@@ -131,24 +135,24 @@ class FollowedRun:
         is_run = self.config or self.log_lines or self.metrics.step is not None
         return not is_run and bool(self._small.keys() & {PLAN, *FIGURES})
 
-    def _written_at(self, *names: str) -> float:
+    def _get_last_write_time(self, *names: str) -> float:
         """Unix time of the newest of these small files; 0 while there is none."""
-        found = [self._small[name][2] for name in names if name in self._small]
-        return max(found, default=0) / 1e9
+        dates_ns = [self._small[name][2] for name in names if name in self._small]
+        return max(dates_ns, default=0) / 1e9
 
     @property
     def changed_at(self) -> float:
         """When it last wrote anything, by the clock of the file system; 0 if it never did."""
-        small = self._written_at("training.log", "final", *FIGURES)
+        small = self._get_last_write_time("training.log", "final", *FIGURES)
         return max(small, *(file.changed_at for file in self._followed))
 
     @property
     def group_size(self) -> int | None:
-        return self._positive_option("num_generations", 100_000)
+        return self._get_positive_option("num_generations", 100_000)
 
     @property
     def max_steps(self) -> int | None:
-        return self._positive_option("max_steps", 10**12)
+        return self._get_positive_option("max_steps", 10**12)
 
     @property
     def stage(self) -> str:
@@ -159,48 +163,52 @@ class FollowedRun:
     def grader(self) -> str:
         """The grader of the evaluation, else that of the rewards."""
         if self.is_evaluation:
-            return str(self._evaluated("grader") or "")[:40]
+            return str(self._get_evaluation_value("grader") or "")[:40]
         judged = next(iter(self.groups.graders), "").partition("@")[0]
-        return str(self._setting("reward", "grader") or judged)[:40]
+        return str(self._get_setting("reward", "grader") or judged)[:40]
 
     @property
     def model(self) -> str:
         """The model that was measured in an evaluation, else the one that is trained."""
-        given = self._evaluated("model") if self.is_evaluation else self._setting("model", "name")
-        return str(given or "")[:200]
+        name = (
+            self._get_evaluation_value("model")
+            if self.is_evaluation
+            else self._get_setting("model", "name")
+        )
+        return str(name or "")[:200]
 
-    def _evaluated(self, name: str) -> Any:
-        found = self.evaluations.in_order()
-        return (found[-1].given if found else self.plan).get(name)
+    def _get_evaluation_value(self, name: str) -> Any:
+        evaluations = self.evaluations.list_by_step()
+        return (evaluations[-1].content if evaluations else self.plan).get(name)
 
-    def _positive_option(self, name: str, most: int) -> int | None:
-        """An option of the stage; those of a reward model are not in `reward`, which is about
-        grading."""
+    def _get_positive_option(self, name: str, maximum: int) -> int | None:
+        """Return an option of the stage; those of a reward model are not in `reward`, which is
+        about grading."""
         for section in (self.stage, f"{self.stage}_model"):
-            value = finite(self._setting(section, name))
-            if value is not None and 1 <= value <= most:
+            value = to_finite(self._get_setting(section, name))
+            if value is not None and 1 <= value <= maximum:
                 return int(value)
         return None
 
-    def _setting(self, *names: str) -> Any:
+    def _get_setting(self, *names: str) -> Any:
         value: Any = self.config
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
-    def state(self, now: float) -> tuple[State, str]:
-        """The state, and why in words. `now` is Unix time."""
-        if self.is_evaluation and self._written_at(*FIGURES):
+    def get_state(self, now: float) -> tuple[State, str]:
+        """Return the state, and why in words. `now` is Unix time."""
+        if self.is_evaluation and self._get_last_write_time(*FIGURES):
             return State.FINISHED, "all its figures are there"
         last = self.log_lines[-1] if self.log_lines else ""
         metrics, _, completions = self._followed
-        final_at = self._written_at("final")
+        final_at = self._get_last_write_time("final")
         if final_at and final_at >= max(metrics.changed_at, completions.changed_at) - 1:
             return State.FINISHED, "the final model is saved"
         for line in reversed(self.log_lines[-3:]):
-            found = re.search(r" (stopped|refused|crashed): (.*)", line)
-            if found:
-                return State(found[1]), found[2][:300]
+            match = re.search(r" (stopped|refused|crashed): (.*)", line)
+            if match:
+                return State(match[1]), match[2][:300]
         if " stopped " in last or "Start again with the same config" in last:
             return State.STOPPED, last[:300]
         if not self.changed_at:
@@ -219,42 +227,46 @@ class FollowedRun:
         return State.RUNNING, ""
 
     def _is_abandoned(self) -> bool:
-        """Whether the process that wrote here is known to have ended."""
+        """Return whether the process that wrote here is known to have ended."""
         for file in (self.confined.open(self.path / name) for name in LOCKS):
             if file is not None:
                 with file:
                     return is_abandoned(file)
         return False
 
-    def missing(self) -> list[str]:
-        """Name what is not there or cannot be read, in sentences."""
-        measured = bool(self.evaluations.before_and_after())
-        wanted = {"results.json": measured}
+    def list_missing(self) -> list[str]:
+        """Return name what is not there or cannot be read, in sentences."""
+        measured = bool(self.evaluations.select_before_and_after())
+        presence = {"results.json": measured}
         if not self.is_evaluation:
             is_logged = self.metrics.step is not None or self.warm_start.step is not None
-            wanted = {CONFIG: bool(self.config), "metrics.jsonl": is_logged}
+            presence = {CONFIG: bool(self.config), "metrics.jsonl": is_logged}
             if self.stage not in UNGRADED:
-                wanted |= {"completions.jsonl": self.groups.completions > 0, "eval/": measured}
-        found = [f"{name} is not there, or holds nothing." for name in wanted if not wanted[name]]
+                presence |= {"completions.jsonl": self.groups.completions > 0, "eval/": measured}
+        sentences = [
+            f"{name} is not there, or holds nothing." for name in presence if not presence[name]
+        ]
         for file in self._followed:
             if file.unreadable:
-                found.append(f"{file.path.name}: {file.unreadable} of its lines could not be read.")
+                sentences.append(
+                    f"{file.path.name}: {file.unreadable} of its lines could not be read."
+                )
         broken = self.evaluations.unreadable
-        return found + [f"{name}: it could not be read and is left out." for name in broken]
+        return sentences + [f"{name}: it could not be read and is left out." for name in broken]
 
-    def settings(self) -> list[tuple[str, str]]:
+    def list_settings(self) -> list[tuple[str, str]]:
         """Return the resolved configuration, flat: dotted names and values, without what URLs say
         of users."""
-        found = []
-        for name, value in islice(_flat("", bounded(self.config)), MAX_SETTINGS):
+        rows = []
+        for name, value in islice(_flatten("", bound_value(self.config)), MAX_SETTINGS):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found.append((name[:200], USER_IN_URL.sub("…@", text)[:MAX_CHARS]))
-        return found
+            rows.append((name[:200], USER_IN_URL.sub("…@", text)[:MAX_CHARS]))
+        return rows
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
         for key, part in value.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), part)
+            yield from _flatten(f"{name}.{key}" if name else str(key), part)
     elif name:
         yield name, value

@@ -36,36 +36,36 @@ class Runs:
         self._states: dict[str, State] = {}
         self._searched_at = -SEARCH_EVERY_S
 
-    def all(self) -> list[FollowedRun]:
+    def list_runs(self) -> list[FollowedRun]:
         """Return the runs in the order of their names."""
         return [self._runs[name] for name in sorted(self._runs)]
 
     def get(self, run_id: str) -> FollowedRun | None:
         return self._runs.get(run_id)
 
-    async def look(self) -> bool:
+    async def read_changes(self) -> bool:
         """Read on in every run, at most a chunk of each of its files; whether there is more to read
         at once."""
         if time.monotonic() - self._searched_at >= SEARCH_EVERY_S:
-            self._search()
-        more = False
-        for run in self.all():
-            is_changed, has_more = run.look()
-            more |= has_more
-            state, _ = run.state(time.time())
+            self._find_runs()
+        can_read_on = False
+        for run in self.list_runs():
+            is_changed, has_more = run.read_changes()
+            can_read_on |= has_more
+            state, _ = run.get_state(time.time())
             # A run stalls by doing nothing: its state changes though its folder does not.
             if is_changed or self._states.get(run.id) != state:
                 self._states[run.id] = state
                 self.version += 1
                 run.version = self.version
             await asyncio.sleep(0)
-        return more
+        return can_read_on
 
     @asynccontextmanager
-    async def looking(self) -> AsyncIterator[None]:
+    async def poll_in_background(self) -> AsyncIterator[None]:
         """Look at everything again and again inside the block; it begins when every run was looked
         at once."""
-        await self.look()
+        await self.read_changes()
         task = asyncio.create_task(self._poll())
         try:
             yield
@@ -76,20 +76,22 @@ class Runs:
     async def _poll(self) -> None:
         while True:
             # A long history is read without a pause.
-            if not await self.look():
+            if not await self.read_changes():
                 await asyncio.sleep(LOOK_EVERY_S)
 
-    def _search(self) -> None:
-        found = dict(islice(_run_folders(self.confined.root), MAX_RUNS + 1))
-        self.left_out = len(found) > MAX_RUNS
-        known = self._runs
+    def _find_runs(self) -> None:
+        folders = dict(islice(_iter_run_folders(self.confined.root), MAX_RUNS + 1))
+        self.left_out = len(folders) > MAX_RUNS
+        previous_runs = self._runs
         self._runs = {}
-        for run_id, path in islice(found.items(), MAX_RUNS):
-            self._runs[run_id] = known.get(run_id) or FollowedRun(self.confined, path, run_id)
+        for run_id, path in islice(folders.items(), MAX_RUNS):
+            self._runs[run_id] = previous_runs.get(run_id) or FollowedRun(
+                self.confined, path, run_id
+            )
         self._searched_at = time.monotonic()
 
 
-def _run_folders(root: Path) -> Iterator[tuple[str, Path]]:
+def _iter_run_folders(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield ids and paths, in order of names. Links to folders are not followed: what lies inside
     is found without them."""
     for path, names, files in islice(os.walk(root), MAX_FOLDERS):

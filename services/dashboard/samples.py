@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from services.dashboard.evaluations import MODES, Evaluation
-from services.dashboard.files import ConfinedDirectory, Json, parsed
-from services.dashboard.groups import Faults, is_verdict, texts_in
-from services.dashboard.series import finite, numbers_in
+from services.dashboard.files import ConfinedDirectory, Json, parse_object
+from services.dashboard.groups import Faults, is_verdict, read_texts
+from services.dashboard.series import read_numbers, to_finite
 
 MAX_PROMPT_CHARS = 1200
 MAX_COMPLETION_CHARS, MAX_COMPLETION_LINES = 2000, 40
@@ -33,41 +33,47 @@ SINGLE = (("Did not pass", (False,), 24), ("Passed", (True,), 8))
 """Title, whether each side's completion passes, and the most tasks that are shown."""
 
 
-def text_of(given: Any) -> str:
+def render_text(value: Any) -> str:
     """Return a prompt or completion as one text; of a conversation, each message after its role."""
-    if isinstance(given, list):
-        turns = [one for one in given[:MAX_TURNS] if isinstance(one, Mapping)]
-        return "\n\n".join(f"[{one.get('role')}]\n{one.get('content')}" for one in turns)
-    return given if isinstance(given, str) else ""
+    if isinstance(value, list):
+        turns = [message for message in value[:MAX_TURNS] if isinstance(message, Mapping)]
+        return "\n\n".join(
+            f"[{message.get('role')}]\n{message.get('content')}" for message in turns
+        )
+    return value if isinstance(value, str) else ""
 
 
 def cut(text: str, chars: int, lines: int | None = None) -> tuple[str, int]:
     """Return the beginning, and how many characters were left out."""
-    kept = "\n".join(text[:chars].split("\n")[:lines])
-    return kept, len(text) - len(kept)
+    beginning = "\n".join(text[:chars].split("\n")[:lines])
+    return beginning, len(text) - len(beginning)
 
 
-def sample_of(
+def build_sample(
     record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None = MAX_COMPLETION_LINES
 ) -> Json:
     """Return one completion with its verdict."""
-    completion, left_out = cut(text_of(record.get("completion")), chars, lines)
-    given = record.get("diagnostics")
-    diagnostics = [_diagnostic(one) for one in given] if isinstance(given, list) else []
-    tests = {name: int(value) for name, value in numbers_in(record.get("tests")).items()}
+    completion, left_out = cut(render_text(record.get("completion")), chars, lines)
+    raw_diagnostics = record.get("diagnostics")
+    diagnostics = (
+        [_build_diagnostic(diagnostic) for diagnostic in raw_diagnostics]
+        if isinstance(raw_diagnostics, list)
+        else []
+    )
+    tests = {name: int(value) for name, value in read_numbers(record.get("tests")).items()}
     fault = record.get("fault")
     if isinstance(fault, Mapping):
         fault = {name: str(fault.get(name))[:MAX_DIAGNOSTIC_CHARS] for name in ("kind", "message")}
     return {
         "completion": completion,
         "left_out": left_out,
-        "reward": finite(record.get("reward")),
-        "advantage": finite(record.get("advantage")),
+        "reward": to_finite(record.get("reward")),
+        "advantage": to_finite(record.get("advantage")),
         "passed": record.get("passed") is True,
         "stage": str(record.get("stage") or "")[:40],
-        "components": numbers_in(record.get("components")),
+        "components": read_numbers(record.get("components")),
         "tests": tests if {"passed", "total"} <= tests.keys() else None,
-        "flags": texts_in(record.get("flags")),
+        "flags": read_texts(record.get("flags")),
         "diagnostics": diagnostics[:MAX_DIAGNOSTICS],
         "more_diagnostics": max(0, len(diagnostics) - MAX_DIAGNOSTICS),
         "fault": fault if isinstance(fault, dict) else None,
@@ -76,17 +82,17 @@ def sample_of(
     }
 
 
-def _diagnostic(given: Any) -> Json:
-    one = given if isinstance(given, Mapping) else {}
-    line = finite(one.get("line"))
+def _build_diagnostic(value: Any) -> Json:
+    diagnostic = value if isinstance(value, Mapping) else {}
+    line = to_finite(diagnostic.get("line"))
     return {
-        "stage": str(one.get("stage"))[:40],
+        "stage": str(diagnostic.get("stage"))[:40],
         "line": None if line is None else int(line),
-        "message": str(one.get("message"))[:MAX_DIAGNOSTIC_CHARS],
+        "message": str(diagnostic.get("message"))[:MAX_DIAGNOSTIC_CHARS],
     }
 
 
-def samples_of(
+def select_samples(
     confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: Sequence[str] = MODES[::-1]
 ) -> Json:
     """Choose examples of one evaluation, or of the same tasks in two, in the first of the modes
@@ -94,39 +100,44 @@ def samples_of(
     faults = Faults()
     if not sides:
         return {"groups": [], "faults": []}
-    records = [list(_records(confined, one, faults)) for one in sides]
+    records = [list(_iter_records(confined, evaluation, faults)) for evaluation in sides]
     chosen: list[dict[str, Json]] = []
     for mode in modes:
         pairs = zip(records, sides, strict=True)
-        chosen = [_middle(given, mode, one.given["stages"]) for given, one in pairs]
+        chosen = [
+            _select_middle(side_records, mode, evaluation.content["stages"])
+            for side_records, evaluation in pairs
+        ]
         if all(chosen):
             break
-    names = [one.name for one in sides]
+    names = [evaluation.name for evaluation in sides]
     by_passes: dict[tuple[bool, ...], list[str]] = {}
     for task in chosen[0]:
         if all(task in side for side in chosen):
             passes = tuple(side[task].get("passed") is True for side in chosen)
             by_passes.setdefault(passes, []).append(task)
     groups: list[Json] = []
-    for title, wanted, most in PAIRED if len(sides) == 2 else SINGLE:
-        tasks = by_passes.get(wanted, [])
+    for title, pass_pattern, max_cards in PAIRED if len(sides) == 2 else SINGLE:
+        tasks = by_passes.get(pass_pattern, [])
         cards = []
-        for task in tasks[:: math.ceil(len(tasks) / most) or 1]:
-            cards.append(_card(task, names, [side[task] for side in chosen]))
+        for task in tasks[:: math.ceil(len(tasks) / max_cards) or 1]:
+            cards.append(_build_card(task, names, [side[task] for side in chosen]))
         if cards:
             groups.append({"title": title, "tasks": len(tasks), "cards": cards})
-    return {"groups": groups, "faults": faults.most_frequent()}
+    return {"groups": groups, "faults": faults.list_most_frequent()}
 
 
-def _card(task: str, names: Sequence[str], records: Sequence[Json]) -> Json:
-    prompt, left_out = cut(text_of(records[-1].get("prompt")), MAX_PROMPT_CHARS, 24)
+def _build_card(task: str, names: Sequence[str], records: Sequence[Json]) -> Json:
+    prompt, left_out = cut(render_text(records[-1].get("prompt")), MAX_PROMPT_CHARS, 24)
     sides = [
-        {"name": name, **sample_of(record)} for name, record in zip(names, records, strict=True)
+        {"name": name, **build_sample(record)} for name, record in zip(names, records, strict=True)
     ]
     return {"task": task, "prompt": prompt, "prompt_left_out": left_out, "sides": sides}
 
 
-def _records(confined: ConfinedDirectory, evaluation: Evaluation, faults: Faults) -> Iterator[Json]:
+def _iter_records(
+    confined: ConfinedDirectory, evaluation: Evaluation, faults: Faults
+) -> Iterator[Json]:
     """Yield the verdicts on first answers; what has none, in later turns too, is counted as
     faults."""
     for path in (evaluation.completions, evaluation.completions.with_name("turns.jsonl")):
@@ -135,14 +146,14 @@ def _records(confined: ConfinedDirectory, evaluation: Evaluation, faults: Faults
             continue
         with file:
             while file.tell() < MAX_FILE_BYTES and (line := file.readline()):
-                record = parsed(line)
+                record = parse_object(line)
                 if record is not None and not is_verdict(record):
                     faults.add(record, f"evaluation “{evaluation.name}”")
                 elif record is not None and path == evaluation.completions:
                     yield record
 
 
-def _middle(records: Sequence[Json], mode: str, stages: Sequence[str]) -> dict[str, Json]:
+def _select_middle(records: Sequence[Json], mode: str, stages: Sequence[str]) -> dict[str, Json]:
     """Return the middle completion of each task, the lower of two; `passed` comes after all
     stages."""
     by_task: dict[str, list[Json]] = {}
@@ -151,10 +162,13 @@ def _middle(records: Sequence[Json], mode: str, stages: Sequence[str]) -> dict[s
             by_task.setdefault(str(record.get("prompt_id") or "")[:200], []).append(record)
     ranks = {stage: n for n, stage in enumerate(stages)}
 
-    def key(record: Json) -> tuple[int, float]:
+    def compute_rank(record: Json) -> tuple[int, float]:
         rank = ranks.get(str(record.get("stage")), -1)
         if record.get("passed") is True:
             rank = len(stages)
-        return rank, finite(record.get("reward")) or 0.0
+        return rank, to_finite(record.get("reward")) or 0.0
 
-    return {task: sorted(found, key=key)[(len(found) - 1) // 2] for task, found in by_task.items()}
+    return {
+        task: sorted(task_records, key=compute_rank)[(len(task_records) - 1) // 2]
+        for task, task_records in by_task.items()
+    }

@@ -19,7 +19,7 @@ MAX_NAME_CHARS = 100
 MAX_STEP = 10**12
 
 
-def finite(value: Any) -> float | None:
+def to_finite(value: Any) -> float | None:
     """Return the value as a float if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -30,19 +30,19 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) and abs(number) < 1e300 else None
 
 
-def numbers_in(given: Any, most: int = 24) -> dict[str, float]:
+def read_numbers(mapping: Any, limit: int = 24) -> dict[str, float]:
     """Return the finite numbers of what should be an object, such as components of a reward."""
-    found = {}
-    for name, value in list(given.items())[:most] if isinstance(given, Mapping) else ():
-        number = finite(value)
+    numbers = {}
+    for name, value in list(mapping.items())[:limit] if isinstance(mapping, Mapping) else ():
+        number = to_finite(value)
         if number is not None:
-            found[str(name)[:MAX_NAME_CHARS]] = number
-    return found
+            numbers[str(name)[:MAX_NAME_CHARS]] = number
+    return numbers
 
 
-def step_in(record: Mapping[str, Any]) -> int | None:
+def read_step(record: Mapping[str, Any]) -> int | None:
     """Return the step that a record is of; None where it names none that could be one."""
-    step = finite(record.get("step"))
+    step = to_finite(record.get("step"))
     return int(step) if step is not None and 0 <= step <= MAX_STEP else None
 
 
@@ -54,9 +54,9 @@ class _Bin:
     """Sum and count by name."""
 
     def add(self, name: str, total: float, count: float) -> None:
-        found = self.sums.setdefault(name, [0.0, 0.0])
-        found[0] += total
-        found[1] += count
+        sum_and_count = self.sums.setdefault(name, [0.0, 0.0])
+        sum_and_count[0] += total
+        sum_and_count[1] += count
 
 
 class Binned:
@@ -70,43 +70,50 @@ class Binned:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add one value of each name at a step."""
-        found = self._bins.setdefault(step // self.width, _Bin(step))
-        found.step = max(found.step, step)
+        step_bin = self._bins.setdefault(step // self.width, _Bin(step))
+        step_bin.step = max(step_bin.step, step)
         for name, value in values.items():
             if len(self.names) < MAX_NAMES:
                 self.names[name] = None
             if name in self.names:
-                found.add(name, value, 1)
+                step_bin.add(name, value, 1)
         while len(self._bins) > MAX_BINS:
             self._widen()
 
     def _widen(self) -> None:
         self.width *= 2
         wider: dict[int, _Bin] = {}
-        for one in self._bins.values():
-            into = wider.setdefault(one.step // self.width, _Bin(one.step))
-            into.step = max(into.step, one.step)
-            for name, (total, count) in one.sums.items():
+        for step_bin in self._bins.values():
+            into = wider.setdefault(step_bin.step // self.width, _Bin(step_bin.step))
+            into.step = max(into.step, step_bin.step)
+            for name, (total, count) in step_bin.sums.items():
                 into.add(name, total, count)
         self._bins = wider
 
-    def forget_from(self, step: int) -> None:
+    def drop_from(self, step: int) -> None:
         """Drop what is known of this step and later ones, which are done again."""
-        self._bins = {index: one for index, one in self._bins.items() if one.step < step}
+        self._bins = {
+            index: step_bin for index, step_bin in self._bins.items() if step_bin.step < step
+        }
 
-    def steps(self) -> list[int]:
-        return [one.step for one in self._ordered()]
+    def list_steps(self) -> list[int]:
+        return [step_bin.step for step_bin in self._list_bins()]
 
-    def means(self, name: str) -> list[float | None]:
-        """Return the means by bin, in the order of `steps`."""
-        sums = [one.sums.get(name) for one in self._ordered()]
-        return [found[0] / found[1] if found else None for found in sums]
+    def compute_means(self, name: str) -> list[float | None]:
+        """Return the means by bin, in the order of `list_steps`."""
+        sums = [step_bin.sums.get(name) for step_bin in self._list_bins()]
+        return [
+            sum_and_count[0] / sum_and_count[1] if sum_and_count else None for sum_and_count in sums
+        ]
 
-    def totals(self, name: str) -> list[float]:
-        """Return the sums by bin, in the order of `steps`."""
-        return [one.sums[name][0] if name in one.sums else 0.0 for one in self._ordered()]
+    def compute_totals(self, name: str) -> list[float]:
+        """Return the sums by bin, in the order of `list_steps`."""
+        return [
+            step_bin.sums[name][0] if name in step_bin.sums else 0.0
+            for step_bin in self._list_bins()
+        ]
 
-    def _ordered(self) -> list[_Bin]:
+    def _list_bins(self) -> list[_Bin]:
         return [self._bins[index] for index in sorted(self._bins)]
 
 
@@ -128,17 +135,17 @@ class StepLog:
     def add(self, line: Line) -> None:
         """Take a line in. One without a step is passed over."""
         record = line.record
-        step = step_in(record)
+        step = read_step(record)
         if step is None:
             return
         if self.step is not None and step < self.step:
-            self.binned.forget_from(step)
-        values = numbers_in(record, MAX_NAMES + 1)
+            self.binned.drop_from(step)
+        values = read_numbers(record, MAX_NAMES + 1)
         values.pop("step", None)
         self.binned.add(step, values)
-        kept = {name: value for name, value in values.items() if name in self.binned.names}
+        accepted = {name: value for name, value in values.items() if name in self.binned.names}
         if step != self.step:
             self.newest = {}
         self.step = step
-        self.newest.update(kept)
-        self.latest.update(kept)
+        self.newest.update(accepted)
+        self.latest.update(accepted)

@@ -42,7 +42,7 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
-        self.model.load_weights(_tensors(update_info.path))
+        self.model.load_weights(_iter_tensors(update_info.path))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         # vLLM's own method waits for an accelerator afterwards, which fails where there is none
@@ -71,8 +71,8 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
         """Nothing to tear down."""
 
 
-def _tensors(file: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """One after the other and off the device, which has no room for a second copy of all."""
+def _iter_tensors(file: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield one after the other and off the device, which has no room for a second copy of all."""
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118, it is no mapping
             yield name, opened.get_tensor(name)

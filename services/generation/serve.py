@@ -52,7 +52,7 @@ class VllmServerOptions:
     """Options for vLLM itself, last."""
 
 
-def serve(options: VllmServerOptions, say: Callable[[str], None]) -> NoReturn:
+def serve(options: VllmServerOptions, report: Callable[[str], None]) -> NoReturn:
     """Put vLLM in the place of this process. Raises Misuse where it would be unfit."""
     _refuse_unusable(options)
     import torch
@@ -61,17 +61,17 @@ def serve(options: VllmServerOptions, say: Callable[[str], None]) -> NoReturn:
     device = options.device
     if device == "auto":
         device = "cuda" if cards else "cpu"
-    if device == "cuda" and _shares_card(cards):
-        say(
+    if device == "cuda" and _is_card_shared(cards):
+        report(
             "gradus: this machine has one card, which a trainer needs too: vLLM takes"
             f" {SHARED_CARD:.0%} of its memory (--gpu-memory-utilization takes more)"
         )
-    os.execve(sys.executable, command_of(options, device, cards), environment_of())
+    os.execve(sys.executable, build_command(options, device, cards), build_environment())
 
 
-def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[str]:
-    """How vLLM is started. Its module and not its script: the script looks for a package that its
-    CPU build lacks."""
+def build_command(options: VllmServerOptions, device: str, cards: int = 0) -> list[str]:
+    """Return how vLLM is started. Its module and not its script: the script looks for a package
+    that its CPU build lacks."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
@@ -87,28 +87,28 @@ def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[
         command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
-    elif _shares_card(cards):
+    elif _is_card_shared(cards):
         command += ["--gpu-memory-utilization", str(SHARED_CARD)]
     return [*command, *options.extra]
 
 
-def environment_of() -> dict[str, str]:
+def build_environment() -> dict[str, str]:
     return {**_QUIET, **os.environ, **_DEVELOPMENT}
 
 
-def _shares_card(cards: int) -> bool:
-    """Whether the trainer needs the card as well: it is the only one that this process sees, and
-    not one that a person gave the server alone (CUDA_VISIBLE_DEVICES)."""
+def _is_card_shared(cards: int) -> bool:
+    """Return whether the trainer needs the card as well: it is the only one that this process sees,
+    and not one that a person gave the server alone (CUDA_VISIBLE_DEVICES)."""
     return cards == 1 and "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 def _refuse_unusable(options: VllmServerOptions) -> None:
-    for name, value, known in (
+    for name, value, allowed in (
         ("--device", options.device, DEVICES),
         ("--sync", options.sync, BACKENDS),
     ):
-        if value not in known:
-            raise Misuse(f"{name} {value}: it is one of {', '.join(known)}")
+        if value not in allowed:
+            raise Misuse(f"{name} {value}: it is one of {', '.join(allowed)}")
     if importlib.util.find_spec("vllm") is None:
         raise Misuse(
             "this environment has no vLLM. Use one of its own: `make vllm` makes .venv-vllm for a"

@@ -129,10 +129,11 @@ class Sandbox(Protocol):
         ...
 
     def open(self, command: Command) -> PersistentBox:
-        """A persistent box around `command`. Raises SandboxFault when it does not become ready."""
+        """Return a persistent box around `command`. Raises SandboxFault when it does not become
+        ready."""
         ...
 
-    def unfiltered(self) -> Sandbox:
-        """These boxes without the seccomp filter, so that the probe can test the layers below
-        it."""
+    def create_unfiltered(self) -> Sandbox:
+        """Return these boxes without the seccomp filter, so that the probe can test the layers
+        below it."""
         ...

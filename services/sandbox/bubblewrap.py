@@ -28,9 +28,9 @@ from services.sandbox import Command, ExitReason, Limits, Outcome
 from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.cgroup import CgroupManager
 from services.sandbox.persistent_box import PersistentBox
-from services.sandbox.pid1 import kill_orphans, pid_of_init
+from services.sandbox.pid1 import kill_orphans, read_init_pid
 from services.sandbox.pipes import Pipe
-from services.sandbox.seccomp import allow_all, filter_program
+from services.sandbox.seccomp import build_filter_program, build_permissive_filter
 
 _FIRST_UID = 1 << 28
 """As root, every box has a user of its own: process limits count per user, over all boxes of this
@@ -61,10 +61,10 @@ class _Capture:
     limit: int
     kill_at: int
     data: bytearray
-    seen: int = 0
+    total_bytes: int = 0
 
     def add(self, chunk: bytes) -> None:
-        self.seen += len(chunk)
+        self.total_bytes += len(chunk)
         self.data += chunk[: max(0, self.limit - len(self.data))]
 
 
@@ -76,11 +76,11 @@ class Bubblewrap:
     def __init__(self, *, filtered: bool = True) -> None:
         self.privileged = os.geteuid() == 0
         needed = _TOOLS + (("setpriv",) if self.privileged else ())
-        found = {
+        paths = {
             tool: shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin")
             for tool in needed
         }
-        missing = [tool for tool, path in found.items() if path is None]
+        missing = [tool for tool, path in paths.items() if path is None]
         if missing:
             raise SandboxFault(
                 f"the sandbox needs {', '.join(missing)}: install the packages bubblewrap,"
@@ -88,12 +88,12 @@ class Bubblewrap:
                 " mount)",
                 retryable=False,
             )
-        self._tools = {tool: path for tool, path in found.items() if path is not None}
+        self._tools = {tool: path for tool, path in paths.items() if path is not None}
         self._groups = CgroupManager()
         # --die-with-parent means the parent *thread*: persistent boxes are children of one that
         # lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
-        self._filter = filter_program() if filtered else allow_all()
+        self._filter = build_filter_program() if filtered else build_permissive_filter()
         # What Python opens is closed in children, but what this process itself inherited is not,
         # until now.
         for name in os.listdir("/proc/self/fd"):
@@ -106,45 +106,46 @@ class Bubblewrap:
 
     def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
-            stdin = stack.enter_context(_sealed_file(command.stdin))
+            stdin = stack.enter_context(_open_sealed_file(command.stdin))
             files = [
-                stack.enter_context(_sealed_file(data)) for data in _contents(command).values()
+                stack.enter_context(_open_sealed_file(data))
+                for data in _collect_contents(command).values()
             ]
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
-            seccomp = stack.enter_context(_sealed_file(self._filter))
+            seccomp = stack.enter_context(_open_sealed_file(self._filter))
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]
             group = stack.enter_context(
-                self._groups.box(command.limits.memory_mb, command.limits.processes)
+                self._groups.open_group(command.limits.memory_mb, command.limits.processes)
             )
             started = time.monotonic()
-            pid = _spawn(self._start(command), targets)
+            pid = _spawn(self._build_start_argv(command), targets)
             group.add(pid)
             for pipe in pipes:
                 pipe.close(pipe.write)
             watch = _Watch(command.limits, pid, status.read, started)
-            return watch.until_end(out.read, err.read, report.read)
+            return watch.wait_for_end(out.read, err.read, report.read)
 
     def open(self, command: Command) -> PersistentBox:
         with ExitStack() as stack:
             group = stack.enter_context(
-                self._groups.box(command.limits.memory_mb, command.limits.processes)
+                self._groups.open_group(command.limits.memory_mb, command.limits.processes)
             )
 
             def spawn(targets: Sequence[int]) -> int:
-                with _sealed_file(self._filter) as seccomp:
+                with _open_sealed_file(self._filter) as seccomp:
                     pid = self._parent.submit(
-                        _spawn, self._start(command), [*targets, seccomp]
+                        _spawn, self._build_start_argv(command), [*targets, seccomp]
                     ).result()
                 group.add(pid)
                 return pid
 
             return PersistentBox(spawn, command.limits, stack.pop_all().close)
 
-    def unfiltered(self) -> Bubblewrap:
+    def create_unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)
 
-    def _start(self, command: Command) -> list[str]:
-        argv = self._argv(command)
+    def _build_start_argv(self, command: Command) -> list[str]:
+        argv = self._build_bwrap_argv(command)
         limits = command.limits
         if not limits.scratch_mb or limits.scratch_files is None:
             return argv
@@ -154,7 +155,7 @@ class Bubblewrap:
             *([] if self.privileged else ["--user", "--map-root-user"]),
         ]
         # the folder itself is one, too
-        how = (
+        mount_options = (
             f"mode=1777,nosuid,nodev,size={limits.scratch_mb}m,nr_inodes={limits.scratch_files + 1}"
         )
         return [
@@ -164,11 +165,11 @@ class Bubblewrap:
             "-c",
             _WITH_SCRATCH,
             self._tools["mount"],
-            how,
+            mount_options,
             *argv,
         ]
 
-    def _argv(self, command: Command) -> list[str]:
+    def _build_bwrap_argv(self, command: Command) -> list[str]:
         argv = [
             self._tools["bwrap"],
             "--die-with-parent",
@@ -190,7 +191,7 @@ class Bubblewrap:
             argv += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
         else:  # containers refuse sethostname to those without CAP_SYS_ADMIN outside the box
             argv += ["--hostname", "box"]
-        argv += _root_file_system(command)
+        argv += _build_root_options(command)
         if self.privileged:
             argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         argv += ["--chdir", "/tmp", "--"]
@@ -206,10 +207,10 @@ class Bubblewrap:
                 "--no-new-privs",
             ]
             argv += ["--bounding-set=-all", "--inh-caps=-all"]
-        return argv + [self._tools["prlimit"], *_rlimits(command.limits), "--", *command.argv]
+        return argv + [self._tools["prlimit"], *_build_rlimits(command.limits), "--", *command.argv]
 
 
-def _root_file_system(command: Command) -> list[str]:
+def _build_root_options(command: Command) -> list[str]:
     argv = [
         "--dir",
         "/dev",
@@ -228,10 +229,10 @@ def _root_file_system(command: Command) -> list[str]:
     for source, target in {**{path: path for path in command.binds}, **command.mounts}.items():
         # bubblewrap would give parents the mode they have outside, and a 0700 home would lock the
         # box out
-        for parent in _parents(target):
+        for parent in _list_parents(target):
             argv += ["--dir", parent]
         argv += ["--ro-bind-try", source, target]
-    for index, path in enumerate(_contents(command)):
+    for index, path in enumerate(_collect_contents(command)):
         mode = "0111" if path in command.programs else "0444"
         argv += ["--perms", mode, "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
     if not command.limits.scratch_mb:
@@ -251,17 +252,17 @@ def _root_file_system(command: Command) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _parents(path: str) -> tuple[str, ...]:
-    """The folders that `path` is in, outermost first, without the root."""
+def _list_parents(path: str) -> tuple[str, ...]:
+    """Return the folders that `path` is in, outermost first, without the root."""
     return tuple(map(str, reversed(Path(path).parents[:-1])))
 
 
-def _contents(command: Command) -> dict[str, bytes]:
-    """What the box gets through descriptors, in their order."""
+def _collect_contents(command: Command) -> dict[str, bytes]:
+    """Return what the box gets through descriptors, in their order."""
     return {**command.files, **command.programs}
 
 
-def _rlimits(limits: Limits) -> list[str]:
+def _build_rlimits(limits: Limits) -> list[str]:
     mega = 1 << 20
     return [
         f"--cpu={limits.cpu_s or 'unlimited'}",
@@ -277,7 +278,7 @@ def _rlimits(limits: Limits) -> list[str]:
 
 
 @contextmanager
-def _sealed_file(data: bytes) -> Iterator[int]:
+def _open_sealed_file(data: bytes) -> Iterator[int]:
     """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs
     is on disk."""
     fd = os.memfd_create("gradus", os.MFD_CLOEXEC)
@@ -325,9 +326,9 @@ class _Activity:
     """Time in which threads were ready to run and had no CPU."""
 
     @classmethod
-    def of(cls, init: int) -> _Activity:
-        """All threads that there are of PID 1 of a box and its descendants. Raises OSError and
-        ValueError."""
+    def measure(cls, init: int) -> _Activity:
+        """Return all threads that there are of PID 1 of a box and its descendants. Raises OSError
+        and ValueError."""
         ran = waited = 0
         processes = [init]
         for process in processes:
@@ -336,15 +337,15 @@ class _Activity:
                     place = Path(f"/proc/{process}/task/{thread}")
                     words = (place / "schedstat").read_text().split()
                     ran, waited = ran + int(words[0]), waited + int(words[1])
-                    processes += _children(place)
+                    processes += _iter_children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
         return cls(ran / 1e9, waited / 1e9)
 
 
-def _children(thread: Path) -> Iterator[int]:
-    """Processes that a thread has started; `thread` is its folder in /proc. Raises OSError when it
-    has ended."""
+def _iter_children(thread: Path) -> Iterator[int]:
+    """Yield processes that a thread has started; `thread` is its folder in /proc. Raises OSError
+    when it has ended."""
     if _KERNEL_LISTS_CHILDREN:
         yield from map(int, (thread / "children").read_text().split())
     elif thread.name == thread.parts[2]:  # all children of a process, once for all of its threads
@@ -370,7 +371,7 @@ class _Watch:
         """When a thread of the box was last seen to make progress."""
         self._last: _Activity | None = None
 
-    def until_end(self, out_fd: int, err_fd: int, report_fd: int) -> Outcome:
+    def wait_for_end(self, out_fd: int, err_fd: int, report_fd: int) -> Outcome:
         output = self.limits.output_kb << 10
         report = self.limits.report_kb << 10
         captures = {
@@ -387,17 +388,17 @@ class _Watch:
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        if exit_reason is ExitReason.EXITED and code == _KILLED and self._used_up(cpu_s, 0.5):
+        if exit_reason is ExitReason.EXITED and code == _KILLED and self._has_used_up(cpu_s, 0.5):
             # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well
             # before the exact time, which rusage knows, has come to the limit.
             exit_reason = ExitReason.CPU_LIMIT
-        elif exit_reason is ExitReason.WALL_IDLE and self._used_up(cpu_s, 0.9):
+        elif exit_reason is ExitReason.WALL_IDLE and self._has_used_up(cpu_s, 0.9):
             exit_reason = ExitReason.CPU_LIMIT  # the limit is per process; together they used it up
         wall_s = time.monotonic() - self.started
         data = [bytes(capture.data) for capture in captures.values()]
         return Outcome(exit_reason, code if code >= 0 else 128 - code, cpu_s, wall_s, *data)
 
-    def _used_up(self, cpu_s: float, share: float) -> bool:
+    def _has_used_up(self, cpu_s: float, share: float) -> bool:
         return self.limits.cpu_s is not None and cpu_s >= share * self.limits.cpu_s
 
     def _read(self, open_fds: dict[int, _Capture]) -> ExitReason:
@@ -418,7 +419,7 @@ class _Watch:
                 wait_s = left_s if self.limits.idle_s is None else min(left_s, _SAMPLE_S)
                 events = poll.poll(max(0, math.ceil(wait_s * 1000)))
                 if not events and left_s <= 0:
-                    return self._kill(self._why_late())
+                    return self._kill(self._get_timeout_reason())
                 if (
                     self.limits.idle_s is not None
                     and not events
@@ -434,7 +435,7 @@ class _Watch:
                     else:
                         poll.unregister(fd)
                         waiting.discard(fd)
-                    if chunk and open_fds[fd].seen > open_fds[fd].kill_at:
+                    if chunk and open_fds[fd].total_bytes > open_fds[fd].kill_at:
                         return self._kill(ExitReason.OUTPUT_LIMIT)
             return ExitReason.EXITED
         finally:
@@ -451,10 +452,11 @@ class _Watch:
         return why
 
     def _is_idle(self, idle_s: float) -> bool:
-        """No thread of the box has made progress for `idle_s`, and none waited for a CPU."""
+        """Return whether no thread of the box has made progress for `idle_s`, and none waited for a
+        CPU."""
         now = time.monotonic()
         try:
-            activity = _Activity.of(self._init_pid or 0)
+            activity = _Activity.measure(self._init_pid or 0)
         except (OSError, ValueError, IndexError):
             self._progress = now  # unknown: no box yet, or none any more
             return False
@@ -468,11 +470,11 @@ class _Watch:
             self._progress = now
         return now - self._progress >= idle_s
 
-    def _why_late(self) -> ExitReason:
-        """Idle or starved, by the time that the box's threads waited for a CPU; starved when that
-        is unknown."""
+    def _get_timeout_reason(self) -> ExitReason:
+        """Return idle or starved, by the time that the box's threads waited for a CPU; starved when
+        that is unknown."""
         try:
-            waited_s = _Activity.of(self._init_pid or 0).waited_s
+            waited_s = _Activity.measure(self._init_pid or 0).waited_s
         except (OSError, ValueError, IndexError):
             return ExitReason.WALL_STARVED
         return (
@@ -484,5 +486,5 @@ class _Watch:
     @property
     def _init_pid(self) -> int | None:
         if self._init is None:
-            self._init = pid_of_init(self.status_fd)
+            self._init = read_init_pid(self.status_fd)
         return self._init

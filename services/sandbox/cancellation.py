@@ -47,7 +47,7 @@ is_brief = _IS_BRIEF.get
 
 
 @contextmanager
-def attempting(token: CancelToken | None, *, brief: bool) -> Iterator[None]:
+def enter_attempt(token: CancelToken | None, *, brief: bool) -> Iterator[None]:
     """`token` cancels what this thread does in the block; if it is `brief`, what takes long may
     raise NeedsTime."""
     token_before = _TOKEN.set(token)

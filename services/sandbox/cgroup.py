@@ -27,10 +27,10 @@ class CgroupManager:
     """Makes one control group per box, where this process may."""
 
     def __init__(self, root: Path = _ROOT) -> None:
-        self._parents = _v2_parent(root) or _v1_parents(root)
+        self._parents = _find_v2_parent(root) or _find_v1_parents(root)
 
     @contextmanager
-    def box(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
+    def open_group(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
         """A group with these limits, removed at the end of the block. Where none can be made it
         does nothing."""
         name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
@@ -67,7 +67,7 @@ class Cgroup:
                 os.rmdir(folder)
 
 
-def _own_paths() -> dict[str, str]:
+def _read_own_paths() -> dict[str, str]:
     """Controller -> path of our own group; the empty name is v2."""
     paths = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -77,21 +77,21 @@ def _own_paths() -> dict[str, str]:
     return paths
 
 
-def _v2_parent(root: Path) -> list[Path]:
+def _find_v2_parent(root: Path) -> list[Path]:
     """Our own group, if its children get the memory and pids controllers and we may make some."""
     with suppress(OSError):
-        own = root / _own_paths().get("", "/").lstrip("/")
-        given = (own / "cgroup.subtree_control").read_text().split()
-        if {"memory", "pids"} <= set(given) and os.access(own, os.W_OK):
-            return [own]
+        own_group = root / _read_own_paths().get("", "/").lstrip("/")
+        controllers = (own_group / "cgroup.subtree_control").read_text().split()
+        if {"memory", "pids"} <= set(controllers) and os.access(own_group, os.W_OK):
+            return [own_group]
     return []
 
 
-def _v1_parents(root: Path) -> list[Path]:
-    found = []
+def _find_v1_parents(root: Path) -> list[Path]:
+    parents = []
     with suppress(OSError):
-        for controller, path in _own_paths().items():
+        for controller, path in _read_own_paths().items():
             folder = root / controller / path.lstrip("/")
             if controller in ("memory", "pids") and os.access(folder, os.W_OK):
-                found.append(folder)
-    return found
+                parents.append(folder)
+    return parents

@@ -212,11 +212,14 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     usually means.
     """
     marker = secrets.token_hex(12)
-    with _canary(marker) as canary, closing(socket.create_server(("127.0.0.1", 0))) as server:
+    with (
+        _create_canary(marker) as canary,
+        closing(socket.create_server(("127.0.0.1", 0))) as server,
+    ):
         port = server.getsockname()[1]
 
         def attack(sandbox: Sandbox, chosen: Iterable[str], limits: Limits) -> dict[str, str]:
-            known = [
+            arguments = [
                 canary,
                 port,
                 marker,
@@ -226,30 +229,35 @@ def probe(sandbox: Sandbox) -> list[Finding]:
                 limits.scratch_files,
             ]
             outcome = sandbox.run(
-                _python(_ATTACKS, json.dumps([[*chosen], *known]), marker, limits=limits)
+                _build_python_command(
+                    _ATTACKS, json.dumps([[*chosen], *arguments]), marker, limits=limits
+                )
             )
-            return _answer(outcome, marker)
+            return _parse_answer(outcome, marker)
 
         # The filter stops much of what the layers below must stop by themselves: they are tried
         # without it.
-        found = attack(sandbox.unfiltered(), _BELOW, _LIMITS)
-        found |= attack(sandbox.unfiltered(), {"write"}, replace(_LIMITS, scratch_mb=0))
-        found |= attack(sandbox, (), _LIMITS)
-    findings = [Finding(name, got) for name, got in found.items()]
-    findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
+        breaches = attack(sandbox.create_unfiltered(), _BELOW, _LIMITS)
+        breaches |= attack(sandbox.create_unfiltered(), {"write"}, replace(_LIMITS, scratch_mb=0))
+        breaches |= attack(sandbox, (), _LIMITS)
+    findings = [Finding(name, got) for name, got in breaches.items()]
+    findings += [Finding("survivors", f"process {pid}") for pid in _find_processes(marker)]
     patient = replace(_LIMITS, cpu_s=1, wall_s=60.0)  # on a busy machine a second of CPU is a while
-    spun, flooded = sandbox.run(_python(_SPIN, limits=patient)), sandbox.run(_python(_FLOOD))
-    for name, outcome, wanted in (
+    spun, flooded = (
+        sandbox.run(_build_python_command(_SPIN, limits=patient)),
+        sandbox.run(_build_python_command(_FLOOD)),
+    )
+    for name, outcome, expected_reason in (
         ("cpu", spun, ExitReason.CPU_LIMIT),
         ("output", flooded, ExitReason.OUTPUT_LIMIT),
     ):
-        if outcome.exit_reason is not wanted:
+        if outcome.exit_reason is not expected_reason:
             findings.append(Finding(name, f"{outcome.exit_reason}, exit code {outcome.exit_code}"))
     return findings
 
 
 def refuse_unless_safe(sandbox: Sandbox) -> None:
-    """Raises SandboxFault, naming each missing setting, if any attack of the probe got through."""
+    """Raise SandboxFault, naming each missing setting, if any attack of the probe got through."""
     findings = probe(sandbox)
     if findings:
         lines = "\n".join(f"  - {finding}" for finding in findings)
@@ -258,8 +266,10 @@ def refuse_unless_safe(sandbox: Sandbox) -> None:
         )
 
 
-def _python(script: str, question: str = "", *argv: str, limits: Limits = _LIMITS) -> Command:
-    """A command that runs `script` in the interpreter that runs us, wherever that lives."""
+def _build_python_command(
+    script: str, question: str = "", *argv: str, limits: Limits = _LIMITS
+) -> Command:
+    """Return a command that runs `script` in the interpreter that runs us, wherever that lives."""
     executable = os.path.realpath(sys.executable)
     binds = (
         "/usr",
@@ -274,30 +284,31 @@ def _python(script: str, question: str = "", *argv: str, limits: Limits = _LIMIT
     )
 
 
-def _answer(outcome: Outcome, marker: str) -> dict[str, str]:
+def _parse_answer(outcome: Outcome, marker: str) -> dict[str, str]:
     try:
-        echoed, found = json.loads(outcome.report)
+        echoed, breaches = json.loads(outcome.report)
     except ValueError:
-        said = (
+        message = (
             outcome.stderr.decode(errors="replace").strip()
             or f"nothing, exit code {outcome.exit_code}"
         )
         raise SandboxFault(
-            f"no box could be made; bubblewrap said: {said}\n{_hint(said)}", retryable=False
+            f"no box could be made; bubblewrap said: {message}\n{_get_hint(message)}",
+            retryable=False,
         ) from None
     if echoed != marker:
         raise SandboxFault(
             "the sandbox probe answered with another probe's marker", retryable=False
         )
-    return {str(name): str(got) for name, got in found.items()}
+    return {str(name): str(got) for name, got in breaches.items()}
 
 
-def _hint(said: str) -> str:
+def _get_hint(message: str) -> str:
     if (
-        "new namespace" in said
-        or "user namespace" in said
-        or "uid map" in said
-        or "unshare" in said
+        "new namespace" in message
+        or "user namespace" in message
+        or "uid map" in message
+        or "unshare" in message
     ):
         return (
             "Namespaces are forbidden here. In a container: a user other than root, and"
@@ -305,7 +316,7 @@ def _hint(said: str) -> str:
             " Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0. On old Debian:"
             " sysctl kernel.unprivileged_userns_clone=1."
         )
-    if "pivot_root" in said or "mount" in said:
+    if "pivot_root" in message or "mount" in message:
         return (
             "Mounting is forbidden here. In a container: security_opt"
             " seccomp=deploy/docker/seccomp-grader.json and apparmor=unconfined; do not mount /proc"
@@ -315,7 +326,7 @@ def _hint(said: str) -> str:
 
 
 @contextmanager
-def _canary(marker: str) -> Iterator[str]:
+def _create_canary(marker: str) -> Iterator[str]:
     """A file that every user of the host may read."""
     with tempfile.TemporaryDirectory(prefix="gradus-canary-") as folder:
         os.chmod(folder, 0o755)
@@ -325,15 +336,15 @@ def _canary(marker: str) -> Iterator[str]:
         yield str(path)
 
 
-def _processes_with(marker: str) -> list[int]:
-    """Processes of the host that carry `marker` in their command line, as the attacker and its
-    children do."""
-    found = []
+def _find_processes(marker: str) -> list[int]:
+    """Return processes of the host that carry `marker` in their command line, as the attacker and
+    its children do."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 if marker.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
             except OSError:
                 continue  # gone, or not ours to look at
-    return found
+    return pids

@@ -17,7 +17,7 @@ from typing import ClassVar
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox
 from services.sandbox.cancellation import CANCELLED, current_token
-from services.sandbox.pid1 import kill_box, pid_of_init
+from services.sandbox.pid1 import kill_box, read_init_pid
 from services.sandbox.pipes import Pipe
 
 START_S = 60.0
@@ -75,20 +75,20 @@ class PersistentBox:
             raise SandboxFault("a box answered before it was asked")
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
-        """Raises BoxLost; the box is gone then."""
+        """Raise BoxLost; the box is gone then."""
         with self._turn:
             if self._pid is None:
                 raise BoxLost("it was closed")
             try:
                 return self._exchange(memoryview(question), time.monotonic() + wall_s)
             except (BoxLost, OSError, ValueError) as error:
-                said = ""
+                stderr_text = ""
                 with suppress(OSError):
-                    said = os.read(self._err, _CHUNK).decode(errors="replace").strip()
+                    stderr_text = os.read(self._err, _CHUNK).decode(errors="replace").strip()
                 self.close()
                 with _COUNTING:
                     PersistentBox.resets += 1
-                why = f"{error}; it said: {said[-500:]}" if said else str(error)
+                why = f"{error}; it said: {stderr_text[-500:]}" if stderr_text else str(error)
                 raise BoxLost(why) from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
@@ -100,7 +100,7 @@ class PersistentBox:
             poll.register(self._stdin, select.POLLOUT)
         if token := current_token():
             poll.register(token.fd, select.POLLIN)
-        while (frame := _frame(reply)) is None:
+        while (frame := _parse_frame(reply)) is None:
             left_ms = max(0, (deadline - time.monotonic()) * 1000)
             events = poll.poll(min(left_ms, _QUIET_MS))
             if not events and left_ms <= _QUIET_MS:
@@ -129,14 +129,14 @@ class PersistentBox:
                 return True
             into += chunk
             if len(into) > limit:
-                raise BoxLost("it said too much")
+                raise BoxLost(f"its reply exceeds {limit} bytes")
             if len(chunk) < _CHUNK:
                 return bool(chunk)
 
     def close(self) -> None:
         if self._pid is not None:
             pid, self._pid = self._pid, None
-            kill_box(pid, pid_of_init(self._pipes[-1].read))
+            kill_box(pid, read_init_pid(self._pipes[-1].read))
             os.waitpid(pid, 0)
             for pipe in self._pipes:
                 pipe.close()
@@ -157,7 +157,7 @@ class RestartingBox:
         self._box: PersistentBox | None = None
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
-        """Raises SandboxFault when the box cannot be made, or is lost over this question."""
+        """Raise SandboxFault when the box cannot be made, or is lost over this question."""
         self._box = self._box or self._sandbox.open(self._command)
         try:
             return self._box.ask(question, wall_s)
@@ -171,9 +171,9 @@ class RestartingBox:
             self._box = None
 
 
-def _frame(reply: bytearray) -> tuple[tuple[str, ...], bytes] | None:
-    """The words and the payload of a whole reply, None while it is not whole. Raises BoxLost for
-    anything after it."""
+def _parse_frame(reply: bytearray) -> tuple[tuple[str, ...], bytes] | None:
+    """Return the words and the payload of a whole reply, None while it is not whole. Raises BoxLost
+    for anything after it."""
     end = reply.find(b"\n")
     if end < 0:
         return None

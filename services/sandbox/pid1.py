@@ -16,20 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def pid_of_init(status_fd: int) -> int | None:
-    """The number that bubblewrap wrote to its --json-status-fd; None if it has not yet. Read it
-    once."""
+def read_init_pid(status_fd: int) -> int | None:
+    """Return the number that bubblewrap wrote to its --json-status-fd; None if it has not yet. Read
+    it once."""
     if not select.select([status_fd], [], [], 0)[0]:
         return None
-    found = re.search(rb'"child-pid": ?(\d+)', os.read(status_fd, 4096))
-    return int(found[1]) if found else None
+    match = re.search(rb'"child-pid": ?(\d+)', os.read(status_fd, 4096))
+    return int(match[1]) if match else None
 
 
 def kill_box(bwrap: int, init: int | None) -> None:
     """Kill a box of which `bwrap` is our child, not waited for yet, and `init` its PID 1 if that is
     known."""
     # with another parent it is gone, and another process has the number
-    if init is not None and _status(init).get("PPid") == str(bwrap):
+    if init is not None and _read_status(init).get("PPid") == str(bwrap):
         _kill(init)
     _kill(bwrap)
 
@@ -38,11 +38,11 @@ def kill_orphans(first_uid: int) -> None:
     """Kill every box, of users from `first_uid` on, whose bubblewrap is gone."""
     for name in os.listdir("/proc"):
         if name.isdigit():
-            status = _status(int(name))
+            status = _read_status(int(name))
             of_a_box = int(status.get("Uid", "0").split()[0]) >= first_uid and status[
                 "NSpid"
             ].split()[1:] == ["1"]
-            if of_a_box and _status(int(status["PPid"])).get("Name") != "bwrap":
+            if of_a_box and _read_status(int(status["PPid"])).get("Name") != "bwrap":
                 _kill(int(name))
 
 
@@ -51,7 +51,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _status(pid: int) -> Mapping[str, str]:
+def _read_status(pid: int) -> Mapping[str, str]:
     """/proc/<pid>/status; empty when there is no such process."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -39,25 +39,25 @@ _NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS,UTS,IPC,USER,PID,NET,CGROUP} and CL
 _TERMINAL_TRICKS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: input into the controlling terminal
 
 
-def filter_program(machine: str | None = None) -> bytes:
-    """The filter for `machine` (this one), as an array of struct sock_filter. Raises SandboxFault
-    for others."""
+def build_filter_program(machine: str | None = None) -> bytes:
+    """Return the filter for `machine` (this one), as an array of struct sock_filter. Raises
+    SandboxFault for others."""
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
-        known = ", ".join(_ARCHITECTURES)
-        raise SandboxFault(f"the seccomp filter knows {known}, not {machine}", retryable=False)
+        machines = ", ".join(_ARCHITECTURES)
+        raise SandboxFault(f"the seccomp filter knows {machines}, not {machine}", retryable=False)
     arch, column = _ARCHITECTURES[machine]
     return b"".join(
-        struct.pack("<HBBI", *instruction) for instruction in _instructions(arch, column)
+        struct.pack("<HBBI", *instruction) for instruction in _iter_instructions(arch, column)
     )
 
 
-def allow_all() -> bytes:
-    """A filter that filters nothing."""
+def build_permissive_filter() -> bytes:
+    """Return a filter that filters nothing."""
     return struct.pack("<HBBI", _RET, 0, 0, _ALLOW)
 
 
-def _instructions(arch: int, column: int) -> Iterator[tuple[int, int, int, int]]:
+def _iter_instructions(arch: int, column: int) -> Iterator[tuple[int, int, int, int]]:
     """(code, jump if true, jump if false, constant) each; jumps count instructions to skip."""
     yield from ((_LD_ABS, 0, 0, _ARCH), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL))
     yield from (

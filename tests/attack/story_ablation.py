@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from services.attacks.stories import load_sprints, outcomes, submissions_of
+from services.attacks.stories import compute_outcomes, iter_submissions, load_sprints
 from services.graders.story import fact_builder, parser, rubric, semantic_checks
 from services.graders.story.grader import StoryGrader
-from services.graders.story.lexicon import word_list
+from services.graders.story.lexicon import load_word_list
 from services.local_grading import grade_in_order
 from tests.attack.story_benchmark import RUBRIC, SAMPLE, SOURCES
 from tests.attack.story_benchmark import measured as tasks_of
@@ -34,23 +34,27 @@ RULES: dict[str, Sequence[tuple[Any, str, Any]]] = {
     ],
     "`maybe` (`hedges`)": [(semantic_checks, "is_hedged", lambda want, known: False)],
     "coherence: cosine and probe of a benefit": [
-        (semantic_checks, "explained", lambda *given: 1.0)
+        (semantic_checks, "compute_explained_share", lambda *given: 1.0)
     ],
     "coherence: the probe": [(fact_builder, "SENSE", 0.0)],
-    "coherence: usual words (`common_words`)": [(semantic_checks, "_usual", frozenset)],
+    "coherence: usual words (`common_words`)": [(semantic_checks, "_load_usual_stems", frozenset)],
     "pair model: strays": [(fact_builder, "STRAY", (2.0, 3.0))],
     "pair model: lift of the cosine": [(fact_builder, "LIFT", 0.0)],
     "role: a party or not": [(semantic_checks, "is_known_role", lambda role, known: True)],
     "role: another reference's": [(semantic_checks, "is_others_role", lambda *given: False)],
     "a benefit that is the want again": [
-        (semantic_checks, "own_benefit", lambda want, benefit: True)
+        (semantic_checks, "has_own_benefit", lambda want, benefit: True)
     ],
     "benefits that are missing": [(rubric, "BENEFITS", 0.0)],
     "boilerplate": [(rubric, "BOILERPLATE", 0.0)],
     "redundancy": [(rubric, "REDUNDANCY", 0.0)],
     "tampering": [(rubric, "TAMPERING", 0.0)],
     "words that only name a slot (`slot_words`)": [
-        (parser, "word_list", lambda name: frozenset() if name == "slot_words" else word_list(name))
+        (
+            parser,
+            "load_word_list",
+            lambda name: frozenset() if name == "slot_words" else load_word_list(name),
+        )
     ],
     "clauses, a part of the reward": [(rubric.MEASURES, "clauses", rubric.MEASURES["format"])],
     "count, a part of the reward": [(rubric.MEASURES, "count", rubric.MEASURES["format"])],
@@ -75,8 +79,8 @@ def twisted(grader: StoryGrader) -> Found:
 def held(grader: StoryGrader) -> int:
     """Number of attacks by hand that earn less than half of an honest answer."""
     sprints = load_sprints()
-    results = grade_in_order(grader, submissions_of(sprints), RUBRIC, 16)
-    return sum(one.is_held for one in outcomes(sprints, results))
+    results = grade_in_order(grader, iter_submissions(sprints), RUBRIC, 16)
+    return sum(one.is_held for one in compute_outcomes(sprints, results))
 
 
 def aucs(grader: StoryGrader) -> tuple[dict[tuple[str, str], float], float]:

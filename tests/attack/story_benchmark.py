@@ -14,9 +14,9 @@ from services.attacks.stories import (
     STALE,
     KnownException,
     Sprint,
-    halves,
-    sprint_of,
-    story_rows,
+    build_sprint,
+    read_story_rows,
+    split_halves,
 )
 from services.graders.story.grader import StoryGrader
 from services.local_grading import grade_in_order
@@ -84,7 +84,7 @@ class Field:
 def measured(grader: StoryGrader, source: str, chosen: slice = ALL) -> Field:
     """Rewards of the chosen tasks for one source of honest answers: their `references`, or their
     `solutions`."""
-    sprints = [sprint_of(name, row) for name, row in story_rows().items()]
+    sprints = [build_sprint(name, row) for name, row in read_story_rows().items()]
     answers = [
         sprint.task.references if source == "references" else sprint.honest for sprint in sprints
     ]
@@ -93,16 +93,18 @@ def measured(grader: StoryGrader, source: str, chosen: slice = ALL) -> Field:
     texts: dict[str, Callable[[int], str]] = {
         "full": lambda at: "\n".join(answers[at]),
         "one_missing": lambda at: "\n".join(answers[at][:-1]),
-        "odd": lambda at: halves(answers[at])[0],
-        "even": lambda at: halves(answers[at])[1],
+        "odd": lambda at: split_halves(answers[at])[0],
+        "even": lambda at: split_halves(answers[at])[1],
         "one_story": lambda at: answers[at][0],
         "two_foreign": lambda at: "\n".join([*answers[at], *given[at].foreign[:2]]),
         "foreign": lambda at: "\n".join(given[at].foreign),
     }
     twists = {kind: twist for kinds in (ATTACKS, LAYOUTS) for kind, twist in kinds.items()}
-    submissions = [sprints[at].submission(text(at)) for text in texts.values() for at in tasks]
+    submissions = [
+        sprints[at].build_submission(text(at)) for text in texts.values() for at in tasks
+    ]
     submissions += [
-        sprints[at].submission(twist(given[at])) for twist in twists.values() for at in tasks
+        sprints[at].build_submission(twist(given[at])) for twist in twists.values() for at in tasks
     ]
     results = grade_in_order(grader, submissions, RUBRIC, SLOTS)
     rewards = (_reward(result) for result in results)

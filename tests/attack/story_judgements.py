@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 from gradus.contract import Graded, StorySubmission
 from gradus.resources import configs
-from services.attacks.stories import story_rows
+from services.attacks.stories import read_story_rows
 from services.graders.story.grader import StoryGrader
-from services.graders.story.parser import Story, read_story, tidied
+from services.graders.story.parser import Story, clean_line, read_story
 from services.local_grading import grade_in_order
 from tests.attack.story_benchmark import SAMPLE
 
@@ -151,7 +151,7 @@ def _sprints() -> Iterator[Case]:
     """Items of a team's sprints that are stories; their references stand for paraphrases."""
     rows = map(json.loads, (SHARED / "data/stories_tanf_sprints.jsonl").read_text().splitlines())
     items = dict.fromkeys(item for row in rows for item in row["formatted_issues"].split(" ||||| "))
-    answers = [read_story(tidied(item)) for item in items]
+    answers = [read_story(clean_line(item)) for item in items]
     stories = [answer for answer in answers if isinstance(answer, Story)]
     for story in stories[:: max(1, len(stories) // 40)]:
         cases = _of("sprints", story, {"paraphrase": story.want}, story.benefit)
@@ -161,7 +161,7 @@ def _sprints() -> Iterator[Case]:
 def _tasks() -> Iterator[Case]:
     """Of shipped tasks that the pair model did not learn from: the solutions are the
     paraphrases."""
-    for row in list(story_rows().values())[SAMPLE]:
+    for row in list(read_story_rows().values())[SAMPLE]:
         honest = row["solution"].splitlines()
         said = []
         for text, other in zip(row["references"], honest, strict=False):

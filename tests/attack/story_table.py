@@ -10,7 +10,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 
-from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of
+from services.attacks.stories import (
+    compute_outcomes,
+    iter_submissions,
+    load_exceptions,
+    load_sprints,
+)
 from services.graders.story.grader import StoryGrader
 from services.local_grading import grade_in_order
 from tests.attack.story_benchmark import RUBRIC, SOURCES, Field, measured
@@ -21,7 +26,9 @@ def main() -> None:
     grader = StoryGrader()
     fields = [measured(grader, source) for source in SOURCES]
     sprints = load_sprints()
-    found = list(outcomes(sprints, grade_in_order(grader, submissions_of(sprints), RUBRIC, 16)))
+    found = list(
+        compute_outcomes(sprints, grade_in_order(grader, iter_submissions(sprints), RUBRIC, 16))
+    )
     print("\n".join([*honest(fields), "", *by_machine(fields)]))
     by_class = defaultdict(list)
     for one in found:

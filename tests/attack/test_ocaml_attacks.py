@@ -52,7 +52,7 @@ def grade(
     task: dict[str, Any] = {"tests": attack.suite} if "ounit2" in variant else {}
     if "undeclared" in variant:
         task["signature"] = None
-    return grader.grade(attack.submission(completion, **task, **more), RUBRIC, slot)
+    return grader.grade(attack.build_submission(completion, **task, **more), RUBRIC, slot)
 
 
 def attempt(
@@ -61,7 +61,7 @@ def attempt(
     way = variant if attack.wall_s is None else "impatient"
     with watched(folder) as host:
         result = grade(graders[way], host.fill_in(attack.source), attack, variant, slot)
-    assert attack.got_through(result) is None, result
+    assert attack.find_breach(result) is None, result
     assert not result.passed, result
     # The cold way has nothing that stands from one answer to the next.
     warm = OFTEN[0] if "cold" in variant else variant

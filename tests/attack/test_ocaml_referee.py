@@ -150,7 +150,11 @@ def sheet(grader: OcamlGrader, task: OcamlTask, code: str) -> tuple[int, set[byt
     """The sheet of compiled tests: their number, the groups whose values are taken out, and decoys
     with the code."""
     attempt = GradingAttempt(task, code, 0)
-    sections = {**attempt.sections(), "answer": code.encode(), "harness": toolchain.MOUNT.encode()}
+    sections = {
+        **attempt.build_sections(),
+        "answer": code.encode(),
+        "harness": toolchain.MOUNT.encode(),
+    }
     reply = decode_sections(
         grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()})[1]
     )

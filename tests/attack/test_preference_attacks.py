@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
-from gradus.reward_model.tokenization import PromptTokenizer, control_tokens
+from gradus.reward_model.tokenization import PromptTokenizer, get_control_tokens
 
 pytestmark = pytest.mark.training
 
@@ -38,7 +38,7 @@ def tokenizer_of(name: str) -> Any:
 
 
 def control_in(made: Any, ids: list[int]) -> list[int]:
-    return [one for one in ids if one in control_tokens(made)]
+    return [one for one in ids if one in get_control_tokens(made)]
 
 
 @pytest.mark.parametrize("chat", CHATS, ids=lambda chat: chat["name"])

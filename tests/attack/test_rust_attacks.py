@@ -51,7 +51,7 @@ def attacks() -> Iterator[Any]:
 
 def grade(grader: RustGrader, completion: str, attack: Attack, variant: str, slot: int) -> Graded:
     task = {} if variant == "declared" else {"signature": None, "tests": attack.suite}
-    return grader.grade(attack.submission(completion, **task), RUBRIC, slot)
+    return grader.grade(attack.build_submission(completion, **task), RUBRIC, slot)
 
 
 def lines_of_the_tests(attack: Attack) -> set[str]:
@@ -75,7 +75,7 @@ def attempt(
         # that they are sound
         assert variant != VARIANTS[0] or grade(grader, HONEST.source, HONEST, variant, slot).passed
     assert time.thread_time() - started < OWN_CPU_S
-    assert attack.got_through(result) is None, result
+    assert attack.find_breach(result) is None, result
     assert not result.passed, result
     told = "\n".join(diagnostic.message for diagnostic in result.diagnostics)
     assert [line for line in lines_of_the_tests(attack) if line in told] == []
@@ -128,7 +128,7 @@ def test_after_all_attacks_no_process_is_left_and_right_answers_pass(
 def test_what_no_grader_could_read_is_refused_at_the_door(said: dict[str, str]) -> None:
     attack = CORPUS.attack({"must not": "", **said})
     with pytest.raises(ValidationError, match=said["refused"]):
-        attack.submission()
+        attack.build_submission()
 
 
 def test_every_attack_is_an_answer_without_fences() -> None:

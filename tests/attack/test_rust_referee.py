@@ -88,7 +88,7 @@ def undefended(rust_grader: RustGrader) -> Iterator[RustGrader]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RustToolchain, "answer_flags", ())
         patch.setattr(RustAnswer, "forbidden", ())
-        patch.setattr(rust, "_forbidden", lambda compiled, answer: None)
+        patch.setattr(rust, "_find_forbidden", lambda compiled, answer: None)
         grader = RustGrader(sandbox=rust_grader.sandbox)
         yield grader
         grader.close()

@@ -18,12 +18,12 @@ import pytest
 from services.attacks.stories import (
     KnownException,
     Outcome,
-    halves,
+    check_outcome,
+    compute_outcomes,
+    iter_submissions,
     load_exceptions,
     load_sprints,
-    outcomes,
-    submissions_of,
-    verdict_on,
+    split_halves,
 )
 from services.graders.story.grader import StoryGrader
 from services.local_grading import grade_in_order
@@ -42,8 +42,8 @@ EVERY_TASK = (pytest.mark.slow, pytest.mark.timeout(1200))
 @pytest.fixture(scope="module")
 def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
     """What every attack of the corpus earned, by file and class."""
-    results = grade_in_order(story_grader, submissions_of(SPRINTS), RUBRIC, 16)
-    return {(one.sprint.name, one.attack.kind): one for one in outcomes(SPRINTS, results)}
+    results = grade_in_order(story_grader, iter_submissions(SPRINTS), RUBRIC, 16)
+    return {(one.sprint.name, one.attack.kind): one for one in compute_outcomes(SPRINTS, results)}
 
 
 @pytest.fixture(
@@ -78,7 +78,7 @@ def test_an_attack_earns_less_than_half_an_honest_answer(
     found: dict[tuple[str, str], Outcome], file: str, kind: str
 ) -> None:
     outcome = found[file, kind]
-    _, problem = verdict_on(outcome, EXCEPTIONS)
+    _, problem = check_outcome(outcome, EXCEPTIONS)
     assert problem is None, f"{problem}: {outcome.result}"
 
 
@@ -102,15 +102,15 @@ def test_an_exception_that_is_none_any_more_is_told(found: dict[tuple[str, str],
     )
     listed = {(known.file, known.kind): known}
     stale = {(known.file, known.kind): known.model_copy(update={"reward": held.reward + 0.1})}
-    assert verdict_on(held, {}) == ("held", None)
-    assert verdict_on(held, listed) == ("held", "is listed as an exception and is none any more")
-    assert verdict_on(through, {})[0] == "THROUGH"
-    assert verdict_on(through, listed) == ("known", None)
-    assert "not what is listed" in str(verdict_on(through, stale)[1])
+    assert check_outcome(held, {}) == ("held", None)
+    assert check_outcome(held, listed) == ("held", "is listed as an exception and is none any more")
+    assert check_outcome(through, {})[0] == "THROUGH"
+    assert check_outcome(through, listed) == ("known", None)
+    assert "not what is listed" in str(check_outcome(through, stale)[1])
 
 
 def test_halves_share_no_story_and_are_of_one_size() -> None:
-    assert halves(["a", "b", "c", "d", "e"]) == ("a\nc", "b\nd")
+    assert split_halves(["a", "b", "c", "d", "e"]) == ("a\nc", "b\nd")
 
 
 # ---------------------------------------------------------------------- by machine

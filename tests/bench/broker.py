@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import httpx
 from redis.asyncio import Redis
 
-from gradus.contract import OcamlSubmission, job_id_of
+from gradus.contract import OcamlSubmission, compute_job_id
 from services.broker import Job
 from services.broker.jobs import JobPayload
 from services.broker.streams import StreamsBroker
@@ -66,7 +66,7 @@ def jobs(number: int, cpu_ms: float = 0) -> list[Job]:
     until = time.time() + 3600
     return [
         Job(
-            job_id_of(INFO.grader, RUBRIC, one),
+            compute_job_id(INFO.grader, RUBRIC, one),
             "ocaml",
             JobPayload(
                 submission=one.model_dump(mode="json"),

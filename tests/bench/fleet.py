@@ -29,7 +29,7 @@ from services.api.grader_registry import GraderRegistry
 from services.broker import FairShare, Job
 from services.broker.jobs import JobPayload
 from services.broker.streams import StreamsBroker
-from services.event_loop import stopped_by_signals
+from services.event_loop import stop_on_signals
 from services.worker import Worker
 from tests.bench.broker import costs
 from tests.bench.ocaml import cpu_of_tree, machine
@@ -70,7 +70,7 @@ async def work(url: str, first: int, number: int, slots: int) -> None:
         Worker(Burner(None), broker, slots=slots, name=f"fleet-{first + n}")
         for n, broker in enumerate(brokers)
     ]
-    with stopped_by_signals() as stop:
+    with stop_on_signals() as stop:
         await asyncio.gather(*(worker.run(stop) for worker in workers))
         await asyncio.gather(*(broker.close() for broker in brokers))
 
@@ -86,7 +86,7 @@ class Api:
 
     async def look(self) -> None:
         while True:
-            await self.registry.live()
+            await self.registry.list_live()
             await asyncio.sleep(1.0)
 
     async def ask(self, size: int, job_s: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from gradus.resources import configs
 from tests.bench.ocaml import cpu_of_tree
 from trainer.rewards import judges
-from trainer.rewards.judge import Judge, SamplingOptions
+from trainer.rewards.judge import Judge, Sample
 from trainer.runs.progress import StepClock
 from trainer.stages import rl
 from trainer.train import main
@@ -43,14 +43,14 @@ class InTurns(Judge):
         turn = cls.step // len(cls.kinds)
         return cls.kinds[(cls.step + turn) % len(cls.kinds)]
 
-    async def rewards(
+    async def compute_rewards(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         if self.kind() == CONSTANT:
             return [1.0] * len(completions)
-        return await super().rewards(prompts, completions, **columns)
+        return await super().compute_rewards(prompts, completions, **columns)
 
-    def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
+    def send_ahead(self, asked: Iterable[Sample]) -> None:
         if self.kind() == GRADED:
             super().send_ahead(asked)
 

@@ -52,9 +52,9 @@ from services.graders.story.encoder import (
     MAX_PASS_TOKENS,
     Encoder,
     TokenizerLike,
-    padded,
+    build_batch,
 )
-from services.graders.story.export import export, weights_of
+from services.graders.story.export import export, find_weights
 from services.graders.story.grader import StoryGrader
 from services.graders.story.model import ExportedModel
 from services.graders.story.pairs import PairModel
@@ -93,7 +93,7 @@ class Reference:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
-        self._model = sentence_transformers.SentenceTransformer(str(weights_of()), device="cpu")
+        self._model = sentence_transformers.SentenceTransformer(str(find_weights()), device="cpu")
 
     def __call__(self, asked: Groups) -> Rewards:
         rewards = []
@@ -180,7 +180,7 @@ class Ours:
         self.model_of_pairs = pairs
 
     def __call__(self, asked: Groups) -> Rewards:
-        fact_builder._asked.cache_clear()
+        fact_builder._build_spec.cache_clear()
         self._tokenizer.asked.clear()
         self._grader.encoder = Encoder(self._backend, self._tokenizer)
         self._grader.pairs = self.model_of_pairs
@@ -222,7 +222,7 @@ class Floor:
         for model, texts in given:
             wanted = [Queued(ids, Future()) for ids in texts]
             for a_pass in make_passes(wanted, MAX_PASS_TOKENS):
-                self._passes.append((model, padded([one.ids for one in a_pass])))
+                self._passes.append((model, build_batch([one.ids for one in a_pass])))
 
     def __call__(self, asked: Groups) -> Rewards:
         for model, (ids, mask) in self._passes:

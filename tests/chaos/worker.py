@@ -98,7 +98,7 @@ async def run(arguments: argparse.Namespace) -> None:
     worker = services.worker.Worker(
         Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name
     )
-    with services.event_loop.stopped_by_signals() as stop:
+    with services.event_loop.stop_on_signals() as stop:
         await worker.run(stop)
         await broker.close()
 

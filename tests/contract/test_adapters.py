@@ -18,14 +18,14 @@ from starlette.websockets import WebSocketDisconnect
 
 from gradus.errors import Misuse
 from services.api.adapters import ADAPTERS
-from services.api.api_keys import new_key
+from services.api.api_keys import create_key
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
 from tests.conftest import free_port
 from tests.fake_grader import HIDDEN, SETTINGS, Service
 
-SECRET, KEY = new_key("trainer", ["ocaml"])
+SECRET, KEY = create_key("trainer", ["ocaml"])
 TASK = {"tests": HIDDEN}
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from corpus.agent_format import CLIPPY, TOOLS, crate_search
+from corpus.agent_format import CLIPPY, TOOLS, render_crate_matches
 from corpus.rust_mutations import RustMutations
-from corpus.task_rows import fenced
+from corpus.task_rows import wrap_in_fence
 from gradus.contract import RustSubmission
 from gradus.feedback import render_verdict
 from services.graders.rust.grader import RustGrader
@@ -63,8 +63,8 @@ def chats(
     tmp_path_factory: pytest.TempPathFactory, rust_grader: RustGrader
 ) -> dict[str, list[dict[str, Any]]]:
     """The messages of one trajectory for each mistake; the grader is the one of this machine."""
-    from corpus.agent_format import agent_row
-    from corpus.trajectories import trajectories
+    from corpus.agent_format import build_agent_row
+    from corpus.trajectories import build_trajectories
     from gradus.row_reader import Row
 
     rows = [
@@ -87,11 +87,11 @@ def chats(
     )
     found = {}
     for attempts in (1, 2):
-        for told in trajectories(rows, "rust", rust_grader, attempts, 2):
+        for told in build_trajectories(rows, "rust", rust_grader, attempts, 2):
             assert told.trajectory is not None, told.problem
-            found[f"{told.trajectory.id}-{attempts}"] = agent_row(told.trajectory, rust_grader)[
-                "messages"
-            ]
+            found[f"{told.trajectory.id}-{attempts}"] = build_agent_row(
+                told.trajectory, rust_grader
+            )["messages"]
     return found
 
 
@@ -109,7 +109,7 @@ def calls(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, str], str
 def verdict(grader: RustGrader, code: str) -> str:
     task = {name: TASK[name] for name in ("tests", "public_tests", "signature")}
     asked = RustSubmission.model_validate(
-        {"id": "a", "completion": fenced("rust", code), "task": task}
+        {"id": "a", "completion": wrap_in_fence("rust", code), "task": task}
     )
     return render_verdict(grader.grade(asked, grader.info().rubrics[0], 0))
 
@@ -180,8 +180,8 @@ def test_every_reply_is_the_graders_or_the_files(
                 assert "pub const fn unwrap(self) -> T" in reply
             elif tool == "search_crates_io":
                 assert arguments == {"query": "rand"}
-                assert reply == crate_search("rand", rust_grader)
-        assert messages[-1]["content"] == fenced("rust", SOLUTION)
+                assert reply == render_crate_matches("rand", rust_grader)
+        assert messages[-1]["content"] == wrap_in_fence("rust", SOLUTION)
         assert code == SOLUTION
         assert "assert_eq!(total(&[1, 2])" not in json.dumps(messages), (
             "hidden tests are told to nobody"
@@ -192,8 +192,8 @@ def test_a_crate_of_several_files_is_searched_and_its_crates_are_looked_up(
     rust_grader: RustGrader, tmp_path: Path
 ) -> None:
     """The first call of a trajectory lists what other files declare; programs are `src/main.rs`."""
-    from corpus.agent_format import agent_row
-    from corpus.trajectories import trajectories
+    from corpus.agent_format import build_agent_row
+    from corpus.trajectories import build_trajectories
     from gradus.row_reader import Row
 
     rule = "/// The factor.\npub const FACTOR: i64 = 2;\n"
@@ -205,9 +205,9 @@ def test_a_crate_of_several_files_is_searched_and_its_crates_are_looked_up(
         "solution": solution,
     }
     row = {**program, "files": {"src/rule.rs": rule}, "stub": solution.replace("FACTOR)", "FACTR)")}
-    [told] = trajectories([Row("in:1", row)], "rust", rust_grader)
+    [told] = build_trajectories([Row("in:1", row)], "rust", rust_grader)
     assert told.trajectory is not None, told.problem
-    messages = agent_row(told.trajectory, rust_grader)["messages"]
+    messages = build_agent_row(told.trajectory, rust_grader)["messages"]
     assert "`src/main.rs`, `src/rule.rs`" in messages[0]["content"]
     found = calls(messages)
     assert [tool for tool, _, _ in found][:5] == [
@@ -283,7 +283,7 @@ def test_lints_are_where_nothing_needs_them() -> None:
     lines = ("let y = 1;", "let Some(z) = g() else { return 0 };", "if x > y { 1 } else { z }")
     code = "fn f(x: i64) -> i64 {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
     changed = []
-    for edit in RustMutations().lints(code):
-        new = edit.applied(code).split("\n")
+    for edit in RustMutations().find_lints(code):
+        new = edit.apply(code).split("\n")
         changed += [one for one, old in zip(new, code.split("\n"), strict=True) if one != old]
     assert changed == ["    let mut y = 1;", "    if (x > y) { 1 } else { z }"]

@@ -22,7 +22,7 @@ from gradus.errors import Misuse, QueueFault
 from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
 from services.api import grading
-from services.api.api_keys import hash_of, keys_in, new_key
+from services.api.api_keys import compute_hash, create_key, parse_keys
 from services.api.app import create_app
 from services.api.dispatch import ASK_FIRST
 from services.api.schema import Accepted
@@ -30,7 +30,7 @@ from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
-from services.broker.signing import CANCELLED, signed
+from services.broker.signing import CANCELLED, sign_result
 from tests.chaos.worker import verdict
 from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
@@ -248,10 +248,10 @@ async def test_only_a_result_that_its_grader_signed_is_given_out(
         text = verdict("a", "x").model_dump_json()
         job_id = claim.job.id
         results = {
-            "its grader": signed(text, job_id, ours),
-            "another grader": signed(text, job_id, theirs),
+            "its grader": sign_result(text, job_id, ours),
+            "another grader": sign_result(text, job_id, theirs),
             "nobody": text,
-            "its grader, for another job": signed(text, "ocaml:other", ours),
+            "its grader, for another job": sign_result(text, "ocaml:other", ours),
             "an operator who cancels": CANCELLED,
         }
         await broker.finish(claim, results[signer], cache=True)
@@ -510,7 +510,7 @@ async def test_a_cancelled_job_keeps_its_verdicts_and_ends_the_rest_whichever_ap
                 False,
             )
             async with asyncio.timeout(20):
-                while any(job.runs for job in await broker.unfinished("ocaml")):  # noqa: ASYNC110
+                while any(job.runs for job in await broker.list_unfinished("ocaml")):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         echo.letting_go.set()
         await done(
@@ -543,7 +543,7 @@ async def test_cancelling_ends_no_job_that_another_request_waits_for() -> None:
         asking = asyncio.create_task(
             client.post(GRADE, json=body(submission("b", "hold")), headers=headers)
         )
-        while len((await echo.broker.unfinished("ocaml"))[0].runs) < 2:  # noqa: ASYNC110
+        while len((await echo.broker.list_unfinished("ocaml"))[0].runs) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await client.delete(accepted.headers["location"])
         echo.letting_go.set()
@@ -904,13 +904,13 @@ async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: 
 
 async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     class BrokenBroker(MemoryBroker):
-        async def queue_stats(self, grader: str) -> QueueStats:
+        async def get_queue_stats(self, grader: str) -> QueueStats:
             raise RuntimeError(HIDDEN)
 
     async with service(BrokenBroker()) as (client, _):
         is_problem(await client.get("/metrics"), 500)
     logged = " ".join(str(record.__dict__) for record in caplog.records)
-    assert "RuntimeError at queue_stats" in logged
+    assert "RuntimeError at get_queue_stats" in logged
     assert HIDDEN not in logged
 
 
@@ -918,7 +918,7 @@ async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFi
 
 
 async def test_keys_are_asked_for_where_work_is_done_and_not_by_probes() -> None:
-    keys = f"one sha256:{hash_of('right')} *; two sha256:{hash_of('other').upper()} *"
+    keys = f"one sha256:{compute_hash('right')} *; two sha256:{compute_hash('other').upper()} *"
     async with service(keys=keys) as (client, _):
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic right"}):
             for response in (
@@ -940,8 +940,8 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def test_a_key_asks_only_for_the_graders_it_was_made_for() -> None:
-    secret, key = new_key("trainer", ["rust", "story"])
-    ocaml_secret, ocaml_key = new_key("other", ["ocaml"])
+    secret, key = create_key("trainer", ["rust", "story"])
+    ocaml_secret, ocaml_key = create_key("other", ["ocaml"])
     async with service(keys=f"{key.line()};{ocaml_key.line()}") as (client, echo):
         for route in (GRADE, f"{GRADE}/stream", "/v1/jobs/ocaml"):
             response = await client.post(route, json=body(submission("a")), headers=bearer(secret))
@@ -959,7 +959,7 @@ async def test_keys_come_from_a_file_and_the_log_names_who_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="gradus.api")
-    secret, key = new_key("trainer-1", [])
+    secret, key = create_key("trainer-1", [])
     file = tmp_path / "keys"
     file.write_text(f"# who may ask\n\n{key.line()}  # all graders\n")
     async with service(keys_file=file) as (client, _):
@@ -982,8 +982,8 @@ async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
     monkeypatch.setattr("services.api.api_keys.RELOAD_S", 0.0)
     monkeypatch.setattr("services.api.routing.REFUSAL_S", 0.0)
     file = tmp_path / "keys"
-    (first, one) = new_key("one", [])
-    (second, other) = new_key("other", [])
+    (first, one) = create_key("one", [])
+    (second, other) = create_key("other", [])
     file.write_text(one.line())
     async with service(keys_file=file) as (client, _):
 
@@ -1006,7 +1006,7 @@ async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
 
 
 async def test_the_limits_of_a_key_are_held(tmp_path: Path) -> None:
-    made = {name: new_key(name, []) for name in ("old", "few", "trains")}
+    made = {name: create_key(name, []) for name in ("old", "few", "trains")}
     limits = {
         "old": "expires=2020-01-31",
         "few": "per_minute=3",
@@ -1014,7 +1014,7 @@ async def test_the_limits_of_a_key_are_held(tmp_path: Path) -> None:
     }
     file = tmp_path / "keys"
     file.write_text("".join(f"{key.line()} {limits[name]}\n" for name, (_, key) in made.items()))
-    assert [key.line() for key in keys_in(file.read_text(), "keys")] == [
+    assert [key.line() for key in parse_keys(file.read_text(), "keys")] == [
         f"{made['old'][1].line()} expires=2020-01-31",
         f"{made['few'][1].line()} per_minute=3",
         f"{made['trains'][1].line()} expires=2999-01-01 priority=training",
@@ -1065,11 +1065,11 @@ async def test_a_local_service_without_keys_answers_under_this_machines_names_on
         "",
         "# nobody",
         "trainer gradus_a-key-in-the-clear *",
-        f"trainer sha256:{hash_of('k')}",
-        f"trainer sha256:{hash_of('k')} ocaml,Cobol",
-        f"trainer sha256:{hash_of('k')[:-1]} ocaml",
-        f"one sha256:{hash_of('k')} *\none sha256:{hash_of('l')} *",
-        f"one sha256:{hash_of('k')} *\ntwo sha256:{hash_of('k')} ocaml",
+        f"trainer sha256:{compute_hash('k')}",
+        f"trainer sha256:{compute_hash('k')} ocaml,Cobol",
+        f"trainer sha256:{compute_hash('k')[:-1]} ocaml",
+        f"one sha256:{compute_hash('k')} *\none sha256:{compute_hash('l')} *",
+        f"one sha256:{compute_hash('k')} *\ntwo sha256:{compute_hash('k')} ocaml",
     ],
 )
 def test_a_file_of_keys_that_cannot_be_used_starts_no_service(tmp_path: Path, text: str) -> None:
@@ -1096,7 +1096,7 @@ def test_a_file_of_keys_that_is_not_there_starts_no_service(tmp_path: Path) -> N
         ("", {}, True),
         ("grader.example", {}, True),
         ("0.0.0.0", {"allow_anonymous": True}, False),
-        ("0.0.0.0", {"keys": f"one sha256:{hash_of('k')} ocaml"}, False),
+        ("0.0.0.0", {"keys": f"one sha256:{compute_hash('k')} ocaml"}, False),
     ],
 )
 def test_an_address_that_others_reach_needs_keys(

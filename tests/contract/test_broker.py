@@ -44,7 +44,7 @@ from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker
 from services.broker.signing import CANCELLED
 from services.broker.streams import StreamsBroker
-from services.broker.streams.redis_url import redacted
+from services.broker.streams.redis_url import redact_url
 
 SOON_S = 20.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
@@ -337,16 +337,16 @@ async def test_results_are_forgotten_after_their_time(place: Place) -> None:
 
 
 async def test_notes_are_kept_for_their_time(broker: Broker) -> None:
-    await broker.put_note("request", "jobs", 60)
-    await broker.put_note("brief", "jobs", 0.05)
-    await broker.put_note("request", "others", 60, replace=False)
+    await broker.save_note("request", "jobs", 60)
+    await broker.save_note("brief", "jobs", 0.05)
+    await broker.save_note("request", "others", 60, replace=False)
     assert await broker.get_notes(["request", "other"]) == {"request": "jobs"}
 
     async def forgotten() -> bool:
         return await broker.get_notes(["brief"]) == {}
 
     await wait_until(forgotten)
-    await broker.put_note("brief", "again", 60, replace=False)
+    await broker.save_note("brief", "again", 60, replace=False)
     assert await broker.get_notes(["brief"]) == {"brief": "again"}
 
 
@@ -518,7 +518,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(place: Place) -
     await broker.set_queue_state("ocaml", QueueState.PAUSED)
     await broker.submit(jobs(2))
     assert await nothing_to_take(broker)
-    assert await broker.queue_state("ocaml") is QueueState.PAUSED
+    assert await broker.get_queue_state("ocaml") is QueueState.PAUSED
     await broker.set_queue_state("ocaml", QueueState.OPEN)
     assert ids_of(await take(broker, 2)) == ["job-0", "job-1"]
 
@@ -548,21 +548,21 @@ async def test_dead_letters_can_be_removed(place: Place) -> None:
 
 async def test_the_census_says_how_many_jobs_are_where(on_redis: Place) -> None:
     asking, dying, other = (on_redis.open(SHORT_LEASE) for _ in range(3))
-    assert await asking.queue_stats("ocaml") == QueueStats(
+    assert await asking.get_queue_stats("ocaml") == QueueStats(
         queued=0, running=0, restarted=0, dead_letters=0
     )
     await asking.submit(jobs(3))
     await take(dying, 1, "dying")
-    assert await asking.queue_stats("ocaml") == QueueStats(
+    assert await asking.get_queue_stats("ocaml") == QueueStats(
         queued=2, running=1, restarted=0, dead_letters=0
     )
     claims = await take(other, 3, "other")
     again = next(claim for claim in claims if claim.deliveries > 1)
-    queue_stats = await asking.queue_stats("ocaml")
-    assert (queue_stats.queued, queue_stats.running, queue_stats.dead_letters) == (0, 3, 0)
-    assert queue_stats.restarted >= 1
+    stats = await asking.get_queue_stats("ocaml")
+    assert (stats.queued, stats.running, stats.dead_letters) == (0, 3, 0)
+    assert stats.restarted >= 1
     await other.finish(again, "{}", cache=False, dead_letter=True)
-    assert (await asking.queue_stats("ocaml")).dead_letters == 1
+    assert (await asking.get_queue_stats("ocaml")).dead_letters == 1
 
 
 async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
@@ -984,7 +984,8 @@ async def test_a_revoked_job_ends_for_every_client_and_a_running_one_becomes_unw
     await other.submit([running], FairShare("b"))
     [claim] = await one.claim("ocaml", "w", 1, 5)
     seen = [
-        (job.id, job.runs, job.is_running, job.starts) for job in await other.unfinished("ocaml")
+        (job.id, job.runs, job.is_running, job.starts)
+        for job in await other.list_unfinished("ocaml")
     ]
     assert seen[0] == (running.id, ("a", "b"), True, 1)
     assert seen[1:] == [(queued.id, ("a",), False, 0)]
@@ -995,7 +996,7 @@ async def test_a_revoked_job_ends_for_every_client_and_a_running_one_becomes_unw
     assert await answers(one, [queued.id]) == [(queued.id, CANCELLED)]
     assert await one.renew([claim]) == [claim]
     await one.release(claim)
-    assert await one.unfinished("ocaml") == []
+    assert await one.list_unfinished("ocaml") == []
     assert await one.revoke("ocaml", [running.id, queued.id]) == 0
 
 
@@ -1005,10 +1006,11 @@ async def test_a_run_is_revoked_where_it_alone_waits(place: Place) -> None:
     await broker.submit([shared, own], FairShare("a"))
     await broker.submit([shared, foreign], FairShare("b"))
     assert (
-        await broker.revoke("ocaml", [job.id for job in await broker.unfinished("ocaml")], "a") == 1
+        await broker.revoke("ocaml", [job.id for job in await broker.list_unfinished("ocaml")], "a")
+        == 1
     )
-    assert [job.id for job in await broker.unfinished("ocaml")] == [shared.id, foreign.id]
-    assert [job.id for job in await broker.unfinished("ocaml", limit=1)] == [shared.id]
+    assert [job.id for job in await broker.list_unfinished("ocaml")] == [shared.id, foreign.id]
+    assert [job.id for job in await broker.list_unfinished("ocaml", limit=1)] == [shared.id]
 
 
 async def test_a_revoked_job_that_is_submitted_again_is_graded(place: Place) -> None:
@@ -1317,7 +1319,7 @@ async def no_faults(url: str) -> list[object]:
             broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1)]),
             broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1), "{}", cache=True),
             broker.graders(),
-            broker.queue_stats("ocaml"),
+            broker.get_queue_stats("ocaml"),
         ]
         found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), SOON_S)
         return [one for one in found if not isinstance(one, QueueFault)]
@@ -1577,4 +1579,4 @@ def test_another_url_is_misuse(url: str) -> None:
     ],
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
-    assert redacted(url) == shown
+    assert redact_url(url) == shown

@@ -145,8 +145,8 @@ class AgainstTheModel(RuleBasedStateMachine):
     def tells_what_the_model_tells(self) -> None:
         for broker in self.askers:
             assert self.do(broker.results(sorted(JOBS))) == self.uncached | self.cached
-        queue_stats = self.do(self.workers[0].queue_stats("ocaml"))
-        assert (queue_stats.queued, queue_stats.running) == (len(self.queued), len(self.running))
+        stats = self.do(self.workers[0].get_queue_stats("ocaml"))
+        assert (stats.queued, stats.running) == (len(self.queued), len(self.running))
         assert self.do(self.askers[0].depth("ocaml")) == len(self.queued) + len(self.running)
 
     def teardown(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import RawSubmission, job_id_of
+from gradus.contract import RawSubmission, compute_job_id
 from gradus.errors import SandboxFault
 from gradus.tasks.ocaml import OcamlLimits
 from services.api.app import create_app
@@ -28,7 +28,7 @@ from services.broker.streams import StreamsBroker
 from services.graders.ocaml.grader import OcamlGrader
 from services.sandbox import BoxLost, Command, Limits
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.cancellation import CancelToken, attempting, current_token
+from services.sandbox.cancellation import CancelToken, current_token, enter_attempt
 from services.worker import Worker
 
 SOON_S = 60.0
@@ -81,7 +81,7 @@ def until(happened: Callable[[], Any]) -> None:
 
 
 def under(stop: CancelToken, act: Callable[[], Any]) -> Any:
-    with attempting(stop, brief=False):
+    with enter_attempt(stop, brief=False):
         return act()
 
 
@@ -115,9 +115,9 @@ def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bu
 def test_what_is_stopped_before_it_starts_comes_to_nothing(sandbox: Bubblewrap) -> None:
     stop = CancelToken()
     stop.cancel()
-    with attempting(stop, brief=False), pytest.raises(SandboxFault):
+    with enter_attempt(stop, brief=False), pytest.raises(SandboxFault):
         sandbox.run(python(BURNS, "never"))
-    with attempting(stop, brief=False), pytest.raises(SandboxFault):
+    with enter_attempt(stop, brief=False), pytest.raises(SandboxFault):
         sandbox.open(python(SERVES, "never"))
     stop.close()
 
@@ -128,11 +128,11 @@ def test_a_stop_is_for_the_thread_that_runs_under_it_alone(sandbox: Bubblewrap) 
     ready = threading.Barrier(2)
 
     def answers(stop: CancelToken) -> bytes:
-        with attempting(stop, brief=False):
+        with enter_attempt(stop, brief=False):
             ready.wait(SOON_S)
             return sandbox.run(python("print('well')", "neighbour")).stdout
 
-    with ThreadPoolExecutor(1) as pool, attempting(mine, brief=False):
+    with ThreadPoolExecutor(1) as pool, enter_attempt(mine, brief=False):
         mine.cancel()
         answering = pool.submit(answers, neighbours)
         ready.wait(SOON_S)
@@ -159,7 +159,9 @@ def asked(submission_id: str, completion: str, **task: Any) -> dict[str, Any]:
 
 
 def job_of(one: dict[str, Any], grader: OcamlGrader) -> str:
-    return job_id_of(grader.info().grader, "ocaml/graduated@1", RawSubmission.model_validate(one))
+    return compute_job_id(
+        grader.info().grader, "ocaml/graduated@1", RawSubmission.model_validate(one)
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
             client.post("/v1/grade/ocaml", json={"submissions": [burning], "deadline_s": 600})
         )
         async with asyncio.timeout(SOON_S):
-            while not (await broker.queue_stats("ocaml")).running:  # noqa: ASYNC110
+            while not (await broker.get_queue_stats("ocaml")).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)  # into the burning run
         leaving.cancel()
@@ -232,7 +234,7 @@ async def test_cancelling_kills_the_running_box_and_answers_with_a_fault(
             "/v1/jobs/ocaml", json={"submissions": [burning], "deadline_s": 600}
         )
         async with asyncio.timeout(SOON_S):
-            while not (await brokers[0].queue_stats("ocaml")).running:  # noqa: ASYNC110
+            while not (await brokers[0].get_queue_stats("ocaml")).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)  # into the burning run
         if way == "deleted at another API":

@@ -20,10 +20,10 @@ import httpx
 import pytest
 from typer.main import get_command
 
-from gradus.cli import application
+from gradus.cli import build_application
 from gradus.contract import RESULT, Faulted, Graded
 from services.api.api_keys import find_key, read_keys
-from services.doctor import grader_checks, signs
+from services.doctor import check_grader, signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -155,7 +155,7 @@ def test_help_names_every_command(gradus: Cli) -> None:
 
 def test_every_option_shows_its_default_and_no_help_is_lost_as_markup(gradus: Cli) -> None:
     assert "[default: 127.0.0.1]" in re.sub(r"\s+", " ", gradus("serve", "--help").out)
-    asked: list[Any] = [get_command(application())]
+    asked: list[Any] = [get_command(build_application())]
     texts: dict[str, str] = {}
     while asked:
         command = asked.pop()
@@ -290,7 +290,7 @@ def test_doctor_counts_missing_rust_as_nothing_that_everybody_needs(
     no_rust: str, ocaml_grader: OcamlGrader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", no_rust + os.environ["PATH"])
-    found = {sign.what: str(sign) for sign in signs(None)}
+    found = {sign.subject: str(sign) for sign in signs(None)}
     assert found["ocaml"].startswith("ok   ocaml: ")
     assert re.match(r"--   rust: .*no toolchain is installed", found["rust"])
 
@@ -299,8 +299,8 @@ def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(
     ocaml_grader: OcamlGrader,
 ) -> None:
     for module in ("tests.graders", "graders"):
-        [sign] = grader_checks(EntryPoint("ocaml", f"{module}:Grader", "gradus.graders"))
-        assert (sign.what, sign.fine) == ("ocaml", True)
+        [sign] = check_grader(EntryPoint("ocaml", f"{module}:Grader", "gradus.graders"))
+        assert (sign.subject, sign.fine) == ("ocaml", True)
         assert sign.text == ocaml_grader.info().toolchain
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from corpus.dataset_layouts import LAYOUTS, column_drafts
-from corpus.files import rows_of
-from corpus.humaneval import humaneval_drafts
-from corpus.import_validation import DROPPED, decide
+from corpus.dataset_layouts import LAYOUTS, build_column_drafts
+from corpus.files import load_rows
+from corpus.humaneval import build_humaneval_drafts
+from corpus.import_validation import DROPPED, check_rows
 from corpus.task_validation import validate
 from gradus.contract import GraderName, OcamlSubmission
 from gradus.errors import Misuse
@@ -54,7 +54,7 @@ def decided(
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
     """The tasks and the rejected records that an import would write, by a grader that has
     started."""
-    decisions = list(decide(list(drafts), name, grader, 2, **rules))
+    decisions = list(check_rows(list(drafts), name, grader, 2, **rules))
     good = [decision.row.values for decision in decisions if not decision.problems]
     rejected = [
         {
@@ -135,14 +135,14 @@ def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
     assert "    x\n" in by_id["Rust-901"]["stub"], "a buggy solution is what does not pass"
     assert "at stage tests" in reason(rejected, "Rust-902")
     assert "hold no #[test] function" in reason(rejected, "Rust-903")
-    drafts = humaneval_drafts(rows_of(CASES / "humaneval.jsonl"), "rust")
+    drafts = build_humaneval_drafts(load_rows(CASES / "humaneval.jsonl"), "rust")
     strict, rejected = decided(drafts, "rust", rust_grader)
     assert [task["id"] for task in strict] == ["Rust-900"]
     assert "unneeded `return`" in reason(rejected, "Rust-901")
 
 
 def test_humaneval_in_ocaml(ocaml_grader: OcamlGrader) -> None:
-    drafts = humaneval_drafts(rows_of(CASES / "humaneval_ocaml.jsonl"), "ocaml")
+    drafts = build_humaneval_drafts(load_rows(CASES / "humaneval_ocaml.jsonl"), "ocaml")
     tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert rejected == []
     assert tasks[0]["solution"].startswith(
@@ -164,7 +164,7 @@ def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGra
 
 
 def test_columns_of_ocaml_evaluation_data(ocaml_grader: OcamlGrader) -> None:
-    drafts = column_drafts(rows_of(CASES / "ocamler_eval.jsonl"), LAYOUTS["ocamler-eval"])
+    drafts = build_column_drafts(load_rows(CASES / "ocamler_eval.jsonl"), LAYOUTS["ocamler-eval"])
     [task], rejected = decided(drafts, "ocaml", ocaml_grader)
     assert (task["id"], task["difficulty"]) == ("1", "easy")
     assert task["solution"] == "let add (x : int) : int =\nx + 1\n"
@@ -265,7 +265,7 @@ def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Impor
     ],
 )
 def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -> None:
-    [draft] = column_drafts([Row("x:1", row)], LAYOUTS[layout])
+    [draft] = build_column_drafts([Row("x:1", row)], LAYOUTS[layout])
     assert draft.problem or draft.values["id"]
     assert "/" not in draft.values.get("id", "")
 
@@ -279,7 +279,7 @@ def test_broken_lines_are_told_by_line(tmp_path: Path, ocaml_grader: OcamlGrader
     file.write_text(
         f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n'
     )
-    drafts = humaneval_drafts(rows_of(file), "ocaml")
+    drafts = build_humaneval_drafts(load_rows(file), "ocaml")
     tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert len(tasks) == 1
     told = [(row["where"].rpartition(":")[2], row["reasons"][0][:24]) for row in rejected]
@@ -305,7 +305,7 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     with file.open("wb") as sparse:
         sparse.truncate(2049 * 2**20)
     with pytest.raises(Misuse, match="larger than 2048 MB"):
-        rows_of(file)
+        load_rows(file)
 
 
 def test_what_exists_is_replaced_only_by_force(

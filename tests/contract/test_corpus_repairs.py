@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from corpus.mutation import Edit, chosen
+from corpus.mutation import Edit, select_edits
 from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_tasks import break_tasks
 from corpus.rust_mutations import RustMutations
 from corpus.task_validation import validate
-from corpus.trajectories import trajectories
+from corpus.trajectories import build_trajectories
 from gradus.contract import Graded, OcamlSubmission
 from gradus.feedback import render_verdict
 from gradus.row_reader import Row
@@ -142,13 +142,13 @@ def test_ocaml_is_broken_on_its_tree(
 ) -> None:
     assert before in OCAML
     wanted = OCAML.replace(before, after, 1)
-    broken = {(edit.kind, edit.applied(OCAML)) for edit in ocaml_mutations.edits(OCAML)}
+    broken = {(edit.kind, edit.apply(OCAML)) for edit in ocaml_mutations.find_edits(OCAML)}
     assert (kind, wanted) in broken
 
 
 def test_places_behind_text_that_is_not_ascii_are_right(ocaml_mutations: OcamlMutations) -> None:
-    for edit in ocaml_mutations.edits(OCAML):
-        assert edit.applied(OCAML).startswith(OCAML[: OCAML.index("let rec")]), (
+    for edit in ocaml_mutations.find_edits(OCAML):
+        assert edit.apply(OCAML).startswith(OCAML[: OCAML.index("let rec")]), (
             "the comment has a ß and is whole"
         )
 
@@ -160,7 +160,7 @@ def test_places_behind_text_that_is_not_ascii_are_right(ocaml_mutations: OcamlMu
 def test_ocaml_that_does_not_parse_has_no_edits(
     ocaml_mutations: OcamlMutations, source: str
 ) -> None:
-    assert ocaml_mutations.edits(source) == []
+    assert ocaml_mutations.find_edits(source) == []
 
 
 RUST_EDITS = [
@@ -184,14 +184,14 @@ def test_rust_is_broken_on_its_tokens(kind: str, before: str, after: str) -> Non
     assert before in RUST
     wanted = RUST.replace(before, after, 1)
     assert (kind, wanted) in {
-        (edit.kind, edit.applied(RUST)) for edit in RustMutations().edits(RUST)
+        (edit.kind, edit.apply(RUST)) for edit in RustMutations().find_edits(RUST)
     }
 
 
 def test_attributes_and_own_tests_of_rust_stay_whole() -> None:
     tail = RUST[RUST.index("#[cfg(test)]") :]
-    for edit in RustMutations().edits(RUST):
-        broken = edit.applied(RUST)
+    for edit in RustMutations().find_edits(RUST):
+        broken = edit.apply(RUST)
         assert broken.startswith("#[derive(Debug, Clone, PartialEq)]")
         assert broken.endswith(tail)
 
@@ -201,7 +201,7 @@ def test_attributes_and_own_tests_of_rust_stay_whole() -> None:
     ["", "fn", "match", "match x {", "if", "#[", "enum E {", "f(", "a..", "((((" * 99, "}" * 99],
 )
 def test_no_text_keeps_rust_edits_from_being_found(source: str) -> None:
-    for edit in RustMutations().edits(source):
+    for edit in RustMutations().find_edits(source):
         assert 0 <= edit.start <= edit.end <= len(source)
 
 
@@ -217,15 +217,15 @@ COUNTED = """pub fn add_all(numbers: &[i64]) -> i64 {
 def test_the_choice_of_edits_depends_on_the_seed_and_not_on_their_order() -> None:
     source = "abcdefghij" * 3
     edits = [Edit(kind, at, at + 1, "X") for kind in ("one", "two", "three") for at in range(10)]
-    first = chosen(source, edits, 5, "7:id")
-    assert first == chosen(source, edits[::-1], 5, "7:id")
-    assert first != chosen(source, edits, 5, "8:id")
-    assert len({edit.applied(source) for edit in first}) == len(first) == 5
-    assert {edit.kind for edit in chosen(source, edits, 3, "1")} == {"one", "two", "three"}
+    first = select_edits(source, edits, 5, "7:id")
+    assert first == select_edits(source, edits[::-1], 5, "7:id")
+    assert first != select_edits(source, edits, 5, "8:id")
+    assert len({edit.apply(source) for edit in first}) == len(first) == 5
+    assert {edit.kind for edit in select_edits(source, edits, 3, "1")} == {"one", "two", "three"}
 
 
 def test_edits_that_change_white_space_only_are_not_chosen() -> None:
-    assert chosen("a  b", [Edit("space", 1, 2, ""), Edit("all", 0, 4, " ")], 9, "1") == []
+    assert select_edits("a  b", [Edit("space", 1, 2, ""), Edit("all", 0, 4, " ")], 9, "1") == []
 
 
 # ---------------------------------------------------------------------- repair tasks
@@ -426,7 +426,7 @@ def test_a_chat_calls_the_tool_and_gets_the_graders_words(
 def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(
     ocaml_grader: OcamlGrader,
 ) -> None:
-    told, _ = trajectories(rows_of(REPAIR, SECOND), "ocaml", ocaml_grader, 3, 2)
+    told, _ = build_trajectories(rows_of(REPAIR, SECOND), "ocaml", ocaml_grader, 3, 2)
     assert told.trajectory is not None
     codes = [step.code for step in told.trajectory.steps]
     both = TASK["solution"].replace("x + sum", "x - sum").replace("[] ->", "[] ")
@@ -441,7 +441,7 @@ def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
     [broken] = break_tasks(
         [row()], "ocaml", ocaml_grader, ocaml_mutations, per_task=6, tries=40, slots=2
     )
-    for told in trajectories(rows_of(*broken.repairs), "ocaml", ocaml_grader, 2, 2):
+    for told in build_trajectories(rows_of(*broken.repairs), "ocaml", ocaml_grader, 2, 2):
         assert told.trajectory is not None
         first = told.trajectory.steps[0]
         assert first.code.strip() in told.trajectory.request
@@ -464,7 +464,7 @@ def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
 def test_a_row_without_a_trajectory_says_why(
     ocaml_grader: OcamlGrader, changes: dict[str, Any], problem: str
 ) -> None:
-    bad, good = trajectories(rows_of(REPAIR | changes, REPAIR), "ocaml", ocaml_grader, 1, 2)
+    bad, good = build_trajectories(rows_of(REPAIR | changes, REPAIR), "ocaml", ocaml_grader, 1, 2)
     assert bad.trajectory is None
     assert problem in str(bad.problem)
     assert good.trajectory is not None

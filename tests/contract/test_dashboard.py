@@ -22,7 +22,7 @@ from dashboard_server import LivePage, append, metric, quick_looks, sample
 from report_runs import hostile_run, rich_run
 
 from gradus.errors import Misuse
-from services.dashboard.auth import checked_token, refuse_open_page
+from services.dashboard.auth import refuse_open_page, validate_token
 from services.dashboard.runs import Runs
 from tests.conftest import Cli
 from trainer.evaluate.report import comparisons
@@ -374,7 +374,7 @@ def test_it_is_not_served_to_others_without_a_token(host: str) -> None:
 )
 def test_a_weak_or_broken_token_is_refused_without_repeating_it(token: str) -> None:
     with pytest.raises(Misuse) as refused:
-        checked_token(token, "the file")
+        validate_token(token, "the file")
     assert not token.strip() or token not in str(refused.value)
 
 

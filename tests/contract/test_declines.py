@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fake_openai_server import OpenAiLike
 
-from corpus.task_rows import fenced
+from corpus.task_rows import wrap_in_fence
 from gradus.contract import SUBMISSIONS, Graded
 from gradus.resources import configs
 from gradus.row_reader import read_rows
@@ -25,7 +25,7 @@ def test_what_can_be_done_can_be_done(rust_grader: RustGrader) -> None:
     asked = [
         {
             "id": row["id"],
-            "completion": fenced("rust", row["solution"]),
+            "completion": wrap_in_fence("rust", row["solution"]),
             "task": {"tests": "#[test]\nfn t() {}"},
         }
         for row in rows

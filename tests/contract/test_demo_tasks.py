@@ -8,15 +8,15 @@ from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
-from trainer.data.demo_sprints import DEEDS, THINGS, mistaken_story, story
-from trainer.data.demo_tasks import KINDS, LANGUAGES, demo_rows
+from trainer.data.demo_sprints import DEEDS, THINGS, render_mistaken_story, render_story
+from trainer.data.demo_tasks import KINDS, LANGUAGES, generate_demo_rows
 
 
 def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
     """Kind -> did its answer pass, and, where it has one, its mistake? For one constant."""
     language = LANGUAGES[name]
     found: dict[str, list[bool]] = {}
-    for row in demo_rows(f"demo:{name}"):
+    for row in generate_demo_rows(f"demo:{name}"):
         kind = str(row["kind"])
         if kind in found:
             continue
@@ -56,14 +56,14 @@ def test_the_demo_of_stories_rewards_right_ones_and_no_mistake_as_much(
         return story_grader.grade(SUBMISSIONS["story"].model_validate(asked), rubric, 0).reward
 
     for number, thing in enumerate(THINGS):
-        right = [story(thing, deed) for deed in DEEDS]
+        right = [render_story(thing, deed) for deed in DEEDS]
         deed = next(
             deed for deed in DEEDS[number % len(DEEDS) :] + DEEDS if deed.mistake is not None
         )
         at = DEEDS.index(deed)
         kept = right[:2]
         assert reward([*kept, right[at]], [*kept, right[at]]) > 0.9
-        assert reward([*kept, right[at]], [*kept, mistaken_story(thing, deed)]) < 0.8, (
+        assert reward([*kept, right[at]], [*kept, render_mistaken_story(thing, deed)]) < 0.8, (
             thing,
             deed.name,
         )
@@ -72,7 +72,7 @@ def test_the_demo_of_stories_rewards_right_ones_and_no_mistake_as_much(
 def test_every_sprint_of_the_demo_gets_full_marks_for_its_solution(
     story_grader: StoryGrader,
 ) -> None:
-    rows = [*demo_rows("demo:story"), *demo_rows("demo:story/held-out")]
+    rows = [*generate_demo_rows("demo:story"), *generate_demo_rows("demo:story/held-out")]
     rubric = story_grader.info().rubrics[0]
     for row in rows:
         asked = {

@@ -81,12 +81,12 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 def is_known(setting: str, kind: type[Any]) -> bool:
     """Whether a tree of settings has that key, those of TRL's configuration classes included."""
-    from trainer.config.files import checked_option
+    from trainer.config.files import check_option
 
     parts = setting.split(".")
     for depth in range(len(parts)):
         if (class_name := kind.TRL_CLASSES.get(tuple(parts[:depth]))) is not None:
-            problem, _ = checked_option(class_name, parts[depth], None, None)
+            problem, _ = check_option(class_name, parts[depth], None, None)
             return depth == len(parts) - 1 and "unknown key" not in (problem or "")
     at: Any = kind
     for part in parts:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gradus.contract import RawSubmission, Stage, submission_class
+from gradus.contract import RawSubmission, Stage, get_submission_class
 from gradus.errors import InternalFault, UnknownGrader
-from services.graders.base import default_slots, installed, load
+from services.graders.base import find_installed_graders, get_default_slots, load
 from tests.conftest import Cli
 from tests.graders import GRADERS
 
@@ -73,22 +73,22 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_an_installed_grader_is_found_proves_itself_and_grades(toy: Path) -> None:
-    assert list(installed()) == [*GRADERS, "toy"]
+    assert list(find_installed_graders()) == [*GRADERS, "toy"]
     grader = load("toy")
     grader.self_test()
     right = RawSubmission(id="a", completion="a", task={"wanted": "a"})
     graded = grader.grade(right, "toy/strict@1", 0)
     assert (graded.reward, graded.stage, graded.grader) == (1.0, Stage.TESTS, grader.info().grader)
     assert grader.description().task_schema["required"] == ["wanted"]
-    assert default_slots(grader) >= 1
+    assert get_default_slots(grader) >= 1
 
 
 def test_a_submission_of_the_sdk_that_has_no_class_for_its_task_is_graded(toy: Path) -> None:
-    given = submission_class("toy").model_validate(
+    given = get_submission_class("toy").model_validate(
         {"id": "a", "completion": "a", "task": {"wanted": "a"}}
     )
     assert load("toy").grade(given, "toy/strict@1", 0).passed
-    wrong = submission_class("toy").model_validate({"id": "a", "completion": "a", "task": {}})
+    wrong = get_submission_class("toy").model_validate({"id": "a", "completion": "a", "task": {}})
     with pytest.raises(InternalFault, match="this task cannot be judged: wanted: Field required"):
         load("toy").grade(wrong, "toy/strict@1", 0)
 

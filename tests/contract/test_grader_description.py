@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gradus.contract import SUBMISSIONS, Graded, RawSubmission, Stage, Submission
-from gradus.descriptions import GraderDescription, GraderInfo, description_of
+from gradus.descriptions import GraderDescription, GraderInfo, describe_offline
 from gradus.errors import InternalFault
 from gradus.tasks import TASKS
 from services.api.app import create_app
@@ -165,7 +165,7 @@ async def test_a_grader_without_a_live_worker_has_no_description_and_an_unknown_
 
 @ALL
 def test_the_schema_accepts_the_example_and_every_case_of_the_grader(name: str) -> None:
-    grader = KnownGrader(description_of(name))
+    grader = KnownGrader(describe_offline(name))
     cases = load_cases(Path(__file__).parents[2] / "services" / "graders" / name / "cases.yaml")
     tasks = [case.task for case in cases] + [TASKS[name].EXAMPLE["task"]]
     grader.refuse_mistakes(tasks)
@@ -257,7 +257,9 @@ async def test_a_text_that_is_too_long_is_found_whatever_it_holds(padding: str) 
 
 
 def test_a_schema_that_cannot_be_compiled_refuses_nothing() -> None:
-    described = description_of("story").model_copy(update={"task_schema": {"type": "no such type"}})
+    described = describe_offline("story").model_copy(
+        update={"task_schema": {"type": "no such type"}}
+    )
     grader = KnownGrader(described)
     grader.refuse_mistakes([{"any": 1}])
 

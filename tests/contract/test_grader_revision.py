@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.graders.base.revision import closure, revision
+from services.graders.base.revision import collect_closure, compute_revision
 from tests.graders import GRADERS, class_of
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def changed(path: Path, name: str, root: Path) -> str:
     before = path.read_bytes()
     path.write_bytes(before + b"\n# another\n")
     try:
-        return revision(home(name), root=root)
+        return compute_revision(home(name), root=root)
     finally:
         path.write_bytes(before)
 
@@ -45,15 +45,17 @@ def changed(path: Path, name: str, root: Path) -> str:
 @ALL
 def test_a_copy_has_the_same_revision_wherever_it_lies(name: str, tree: Path) -> None:
     assert (
-        revision(home(name), root=tree) == revision(home(name)) == revision(home(name), root=ROOT)
+        compute_revision(home(name), root=tree)
+        == compute_revision(home(name))
+        == compute_revision(home(name), root=ROOT)
     )
 
 
 @ALL
 def test_a_change_of_any_file_behind_a_verdict_is_another_revision(name: str, tree: Path) -> None:
-    files = closure(home(name), tree)
+    files = collect_closure(home(name), tree)
     revisions = {path: changed(file, name, tree) for path, file in files.items()}
-    assert revision(home(name), root=tree) not in revisions.values()
+    assert compute_revision(home(name), root=tree) not in revisions.values()
     assert len(set(revisions.values())) == len(files)
 
 
@@ -61,7 +63,7 @@ def test_a_change_of_any_file_behind_a_verdict_is_another_revision(name: str, tr
 def test_the_closure_holds_the_folder_and_what_it_imports_and_nothing_that_only_carries_jobs(
     name: str,
 ) -> None:
-    files = closure(home(name))
+    files = collect_closure(home(name))
     own = ROOT / "services" / "graders" / name
     kept = {path for path in own.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert {str(path.relative_to(ROOT)) for path in kept} <= set(files)
@@ -91,7 +93,7 @@ def test_graders_of_code_depend_on_the_sandbox_and_on_how_answers_are_read(name:
         "graders/base/code.py",
     )
     assert {"gradus/extract.py", *(f"services/{path}" for path in shared)} <= set(
-        closure(home(name))
+        collect_closure(home(name))
     )
 
 
@@ -99,12 +101,12 @@ def test_graders_of_code_depend_on_the_sandbox_and_on_how_answers_are_read(name:
     "path", ["services/api/app.py", "services/worker.py", "services/broker/memory.py"]
 )
 def test_a_change_elsewhere_is_the_same_revision(path: str, tree: Path) -> None:
-    assert changed(tree / path, "ocaml", tree) == revision(home("ocaml"), root=tree)
+    assert changed(tree / path, "ocaml", tree) == compute_revision(home("ocaml"), root=tree)
 
 
 def test_settings_count_and_stay_apart() -> None:
     given = (("a", "b"), ("b", "a"), ("ab",), ())
-    assert len({revision(home("story"), *settings) for settings in given}) == 4
+    assert len({compute_revision(home("story"), *settings) for settings in given}) == 4
 
 
 def test_a_grader_of_another_package_depends_on_its_package_and_on_imports_inside_functions(
@@ -123,7 +125,7 @@ def test_a_grader_of_another_package_depends_on_its_package_and_on_imports_insid
         "cases.yaml": "[]",
     }.items():
         (package / file).write_text(text)
-    assert {*closure("plugged.grader", tree)} >= {
+    assert {*collect_closure("plugged.grader", tree)} >= {
         *(
             f"plugged/{file}"
             for file in ("__init__.py", "grader.py", "helping.py", "deeper.py", "cases.yaml")

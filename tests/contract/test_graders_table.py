@@ -15,7 +15,7 @@ from gradus.resources import configs
 from gradus.rest import REQUESTS
 from gradus.tasks import TASKS
 from services import graders
-from services.graders.base import installed, load
+from services.graders.base import find_installed_graders, load
 from services.graders.base.self_test_cases import BASIC, load_cases
 from tests.graders import GRADERS, WAITING_SLOTS
 from tests.rubrics import RUBRICS, rubrics_of
@@ -27,7 +27,7 @@ ALL = pytest.mark.parametrize("name", list(GRADERS))
 
 @ALL
 def test_every_grader_has_a_folder_of_its_name(name: str) -> None:
-    assert installed()[name].value.startswith(f"services.graders.{name}.")
+    assert find_installed_graders()[name].value.startswith(f"services.graders.{name}.")
     assert (Path(graders.__file__).parent / name / "grader.py").is_file()
 
 

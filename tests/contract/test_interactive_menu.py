@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gradus.cli import check_words
-from gradus.interactive import MenuItem, menu_items
+from gradus.interactive import MenuItem, load_menu
 
 SOON_S = 100.0
 
@@ -148,7 +148,7 @@ def test_without_a_terminal_there_is_help_and_no_question() -> None:
     assert "What shall it be?" not in ended.stdout
 
 
-@pytest.mark.parametrize("offer", menu_items(), ids=[offer.name for offer in menu_items()])
+@pytest.mark.parametrize("offer", load_menu(), ids=[offer.name for offer in load_menu()])
 def test_every_offer_is_a_command_that_there_is(offer: object) -> None:
     assert isinstance(offer, MenuItem)
     words = offer.command([question.default or "x" for question in offer.questions])
@@ -177,6 +177,6 @@ def test_the_menu_has_what_the_menu_of_autotune_has(
     name: str, answers: tuple[str, ...], command: str
 ) -> None:
     """The commands of docs/guides/from_autotune.md that need no file of settings."""
-    (offer,) = (offer for offer in menu_items() if offer.name == name)
+    (offer,) = (offer for offer in load_menu() if offer.name == name)
     assert len(offer.questions) == len(answers)
     assert " ".join(offer.command(answers)) == command

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corpus.task_rows import fenced
+from corpus.task_rows import wrap_in_fence
 from gradus.contract import SUBMISSIONS, Graded, GraderName
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.evaluation import NAME_ERRORS
 from services.graders.rust.grader import RustGrader
 from services.local_grading import grade_in_order
-from trainer.evaluate.breakdowns import invented_of
-from trainer.evaluate.verdicts import invented_name
-from trainer.rewards.judge import Record, outcome_of
+from trainer.evaluate.breakdowns import measure_invented_names
+from trainer.evaluate.verdicts import extract_invented_name
+from trainer.rewards.judge import Record, build_outcome
 
 CASES = Path(__file__).parents[1] / "cases" / "invented_names"
 TESTS = {"ocaml": "let () = assert (f 1 = 1)", "rust": "#[test]\nfn t() {}\n"}
@@ -27,18 +27,22 @@ def judged(name: GraderName, grader: Grader) -> tuple[dict[str, list[str]], dict
     """The names that each answer is said to invent, by its title, and its record."""
     cases = yaml.safe_load((CASES / f"{name}.yaml").read_text())
     asked = [
-        {"id": title, "completion": fenced(name, case["code"]), "task": {"tests": TESTS[name]}}
+        {
+            "id": title,
+            "completion": wrap_in_fence(name, case["code"]),
+            "task": {"tests": TESTS[name]},
+        }
         for title, case in cases.items()
     ]
     submissions = [SUBMISSIONS[name].model_validate(one) for one in asked]
     results = list(grade_in_order(grader, submissions, grader.info().rubrics[0], 1))
     assert all(isinstance(result, Graded) for result in results)
-    records = dict(zip(cases, map(outcome_of, results), strict=True))
+    records = dict(zip(cases, map(build_outcome, results), strict=True))
     return {title: case["names"] for title, case in cases.items()}, records
 
 
 def named(record: Record, grader: str) -> list[str]:
-    names = [invented_name(one, grader) for one in record["diagnostics"]]
+    names = [extract_invented_name(one, grader) for one in record["diagnostics"]]
     return [name for name in names if name is not None]
 
 
@@ -66,7 +70,7 @@ def test_the_share_of_real_answers_is_counted_by_answer(
     ocaml_grader: OcamlGrader,
 ) -> None:
     expected, records = judged("ocaml", ocaml_grader)
-    found = invented_of(
+    found = measure_invented_names(
         [{**record, "prompt_id": title} for title, record in records.items()], "ocaml"
     )
     assert found is not None

@@ -19,15 +19,15 @@ import httpx
 import pytest
 import yaml
 
-from gradus.contract import Graded, OcamlSubmission, PreferenceSubmission, Stage, job_id_of
+from gradus.contract import Graded, OcamlSubmission, PreferenceSubmission, Stage, compute_job_id
 from gradus.errors import InternalFault, Misuse
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
-from services.doctor import grader_checks
-from services.graders.base import installed
+from services.doctor import check_grader
+from services.graders.base import find_installed_graders
 from services.graders.preference.config import load_config
 from services.graders.preference.grader import PreferenceGrader
 from services.worker import Worker, grade_with_retries
@@ -213,8 +213,8 @@ def test_only_for_this_grader_the_prompt_is_part_of_what_is_asked() -> None:
     ]
     chats = [[{"role": role, "content": "x"}] for role in ("user", "system")]
     ours = [submission(prompt, "b") for prompt in ("x", "y", "", *chats)]
-    assert len({job_id_of("ocaml@1", "ocaml/graduated@1", one) for one in ocaml}) == 1
-    assert len({job_id_of("preference@1", SIGMOID, one) for one in ours}) == 5
+    assert len({compute_job_id("ocaml@1", "ocaml/graduated@1", one) for one in ocaml}) == 1
+    assert len({compute_job_id("preference@1", SIGMOID, one) for one in ours}) == 5
 
 
 # ---------------------------------------------------------------------------------------- verdicts
@@ -443,7 +443,7 @@ def test_a_file_is_graded_without_a_server(
     results = [Graded.model_validate_json(line) for line in said.out.splitlines()]
     expected = [trainers_scores(in_process, prompt, ["Blue."])[0] for prompt in PROMPTS]
     assert [result.components["score"] for result in results] == pytest.approx(expected, abs=1e-5)
-    [sign] = grader_checks(installed()["preference"])
+    [sign] = check_grader(find_installed_graders()["preference"])
     assert sign.fine
     assert sign.text.startswith(results[0].toolchain)
 

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 from corpus.drafts import Unusable
-from corpus.public_tests import SINGLE_TESTS, ocaml_tests, rust_tests
-from corpus.task_rows import fenced
-from gradus.contract import Graded, Stage, submission_class
-from gradus.feedback import next_turn
+from corpus.public_tests import SINGLE_TESTS, split_ocaml_tests, split_rust_tests
+from corpus.task_rows import wrap_in_fence
+from gradus.contract import Graded, Stage, get_submission_class
+from gradus.feedback import render_next_turn
 from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask
 from services.graders.base import Grader
-from services.graders.base.public_tests import FAILS
+from services.graders.base.grader import FAILS
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.values import value_text as ocaml_value
 from services.graders.rust.grader import RustGrader
 from services.graders.rust.values import value_text as rust_value
 from services.graders.story.grader import StoryGrader
 from tests.conftest import Cli
-from trainer.data.demo_tasks import demo_rows
+from trainer.data.demo_tasks import generate_demo_rows
 
 OCAML = {
     "tests": "let () = assert (f 41 = 42)\nlet () = assert (f 0 = 1)",
@@ -37,8 +37,10 @@ PUBLIC = ["let () = assert (f 2 = 3)", "let () = assert (f 0 = 0)", "let () = as
 
 
 def graded(grader: Grader, name: str, task: Mapping[str, Any], answer: str) -> Graded:
-    given = {"id": "a", "completion": fenced(name, answer), "task": task}
-    return grader.grade(submission_class(name).model_validate(given), grader.info().rubrics[0], 0)
+    given = {"id": "a", "completion": wrap_in_fence(name, answer), "task": task}
+    return grader.grade(
+        get_submission_class(name).model_validate(given), grader.info().rubrics[0], 0
+    )
 
 
 # ---------------------------------------------------------------------- public tests
@@ -48,9 +50,9 @@ def test_failing_public_tests_are_quoted_and_change_no_reward(ocaml_grader: Ocam
     plain = graded(ocaml_grader, "ocaml", OCAML, "let f x = x")
     told = graded(ocaml_grader, "ocaml", {**OCAML, "public_tests": PUBLIC}, "let f x = x")
     assert (told.reward, told.tests, told.passed) == (plain.reward, plain.tests, plain.passed)
-    said = next_turn("ocaml", told, fenced("ocaml", "let f x = x"))
+    said = render_next_turn("ocaml", told, wrap_in_fence("ocaml", "let f x = x"))
     assert [test in said for test in PUBLIC] == [True, False, True]
-    assert "this public test fails" not in next_turn("ocaml", plain, "let f x = x")
+    assert "this public test fails" not in render_next_turn("ocaml", plain, "let f x = x")
 
 
 def test_a_public_test_never_decides(ocaml_grader: OcamlGrader) -> None:
@@ -81,7 +83,7 @@ def test_failing_public_tests_of_rust_are_quoted(rust_grader: RustGrader) -> Non
         {**task, "signature": "pub fn f(x: i64) -> i64;"},
         "pub fn f(x: i64) -> i64 { x }",
     )
-    said = next_turn("rust", told, "pub fn f(x: i64) -> i64 { x }")
+    said = render_next_turn("rust", told, "pub fn f(x: i64) -> i64 { x }")
     assert public in said
     assert "the answer gives 2" in said
     assert "41" not in said
@@ -169,12 +171,12 @@ def test_no_value_of_a_hidden_test_leaves_the_graders(
 ) -> None:
     """Neither graders nor the report know what an answer gives in a hidden test."""
     grader: Any = request.getfixturevalue(f"{name}_grader")
-    row = next(demo_rows(f"demo:{name}"))
+    row = next(generate_demo_rows(f"demo:{name}"))
     wrong = row["solution"].replace("+", "-")
     for public in ([], [row["tests"] + "\n"]):
         task = {"tests": row["tests"], "signature": row["signature"], "public_tests": public}
-        made = submission_class(name).model_validate(
-            {"id": "a", "completion": fenced(name, wrong), "task": task}
+        made = get_submission_class(name).model_validate(
+            {"id": "a", "completion": wrap_in_fence(name, wrong), "task": task}
         )
         facts, _ = grader.facts(made, 0)
         assert (facts.tests.passed, facts.got) == (0, ())
@@ -214,7 +216,7 @@ def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
         row = json.loads(line)
         if not row.get("dependencies"):  # crates that a test machine has not built
             yield row, row.get("stub") or row["solution"]
-    rows = list(demo_rows(f"demo:{name}"))
+    rows = list(generate_demo_rows(f"demo:{name}"))
     for row, other in list(zip(rows, rows[1:] + rows[:1], strict=True))[
         :: 1 if name == "ocaml" else 16
     ]:
@@ -231,7 +233,7 @@ def test_what_public_tests_show_does_not_depend_on_hidden_ones(
     """Over all corpora: the same answer, the same public test, and hidden tests that have no test
     in common."""
     grader: Grader = request.getfixturevalue(f"{name}_grader")
-    fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
+    fields = set(get_submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
     shown = values = 0
     for row, answer in list(code_rows(name))[::every]:
         task = row.get("task") or {key: value for key, value in row.items() if key in fields}
@@ -262,7 +264,7 @@ def test_what_public_tests_show_does_not_depend_on_hidden_ones(
 @pytest.mark.parametrize("name", ["ocaml", pytest.param("rust", marks=pytest.mark.slow)])
 def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureRequest) -> None:
     grader: Grader = request.getfixturevalue(f"{name}_grader")
-    fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
+    fields = set(get_submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
     leaks = {}
     said_of_tests = 0
     for row, answer in code_rows(name):
@@ -270,7 +272,7 @@ def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureR
         verdict = graded(grader, name, task, answer)
         if verdict.passed:  # there is no turn after it
             continue
-        said = next_turn(name, verdict, fenced(name, answer))
+        said = render_next_turn(name, verdict, wrap_in_fence(name, answer))
         said_of_tests += "tests pass" in said
         hidden = json.dumps([task.get("tests"), task.get("cases")]).replace('\\"', '"')
         if found := leaked(
@@ -285,7 +287,9 @@ def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureR
 
 def test_the_check_for_hidden_constants_finds_one(ocaml_grader: OcamlGrader) -> None:
     task = {**OCAML, "public_tests": ["let () = assert (f 41 = 42)"]}
-    said = next_turn("ocaml", graded(ocaml_grader, "ocaml", task, "let f x = x"), "let f x = x")
+    said = render_next_turn(
+        "ocaml", graded(ocaml_grader, "ocaml", task, "let f x = x"), "let f x = x"
+    )
     assert leaked(said, OCAML["tests"], "let f x = x") == {"41", "42"}
 
 
@@ -293,14 +297,14 @@ def test_no_feedback_holds_a_reference_story(story_grader: StoryGrader) -> None:
     rows = [
         json.loads(line) for line in (configs() / "tasks" / "story.jsonl").read_text().splitlines()
     ]
-    rows += list(demo_rows("demo:story"))[:20]
+    rows += list(generate_demo_rows("demo:story"))[:20]
     answer = "As a user, I want a thing, so that it works.\nAs a user, I want never to see it."
     for row in rows:
         task = row.get("task") or {"references": row.get("references") or row["formatted_issues"]}
         verdict = graded(story_grader, "story", task, answer)
-        said = next_turn("story", verdict, answer)
+        said = render_next_turn("story", verdict, answer)
         visible = f"{row.get('prompt')} {row.get('sprint_goal')} {answer}"
-        submission = submission_class("story").model_validate(
+        submission = get_submission_class("story").model_validate(
             {"id": "a", "completion": "", "task": task}
         )
         for words in (one.split() for one in submission.task.references):
@@ -316,7 +320,7 @@ def test_single_tests_of_ocaml_and_rust() -> None:
     tests = (
         'let () =\n  assert (f "a;b" = 1);\n  assert (f "" = 0);;\nlet () = assert (f "x" = 2)\n'
     )
-    assert ocaml_tests(tests) == [
+    assert split_ocaml_tests(tests) == [
         'let () = assert (f "a;b" = 1)',
         'let () = assert (f "" = 0)',
         'let () = assert (f "x" = 2)',
@@ -325,8 +329,8 @@ def test_single_tests_of_ocaml_and_rust() -> None:
         "use solution::f;\n\n#[test]\nfn a() {\n    assert!(f());\n}\n\n#[test]\nfn b() {"
         " assert!(!f()); }\n"
     )
-    assert [one.count("#[test]") for one in rust_tests(file)] == [1, 1]
-    assert all(one.startswith("use solution::f;\n") for one in rust_tests(file))
+    assert [one.count("#[test]") for one in split_rust_tests(file)] == [1, 1]
+    assert all(one.startswith("use solution::f;\n") for one in split_rust_tests(file))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +343,7 @@ def test_single_tests_of_ocaml_and_rust() -> None:
 )
 def test_tests_that_share_something_stay_hidden(tests: str) -> None:
     with pytest.raises(Unusable):
-        ocaml_tests(tests)
+        split_ocaml_tests(tests)
 
 
 @pytest.mark.slow
@@ -348,7 +352,7 @@ def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(
 ) -> None:
     file = tmp_path / "tasks.jsonl"
     out = tmp_path / "out.jsonl"
-    rows = list(demo_rows("demo:ocaml"))[:3]
+    rows = list(generate_demo_rows("demo:ocaml"))[:3]
     uncut = {**rows[0], "id": "uncut", "prompt": "p", "tests": "let x = 1\n" + rows[0]["tests"]}
     given = [*rows, uncut]
     file.write_text(
@@ -360,7 +364,9 @@ def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(
     for row, line in zip(rows, lines, strict=True):
         made = json.loads(line)
         assert len(made["public_tests"]) == 2
-        assert len(ocaml_tests(made["tests"])) == len(set(ocaml_tests(row["tests"]))) - 2
-        assert not {*made["public_tests"]} & {*ocaml_tests(made["tests"])}
+        assert (
+            len(split_ocaml_tests(made["tests"])) == len(set(split_ocaml_tests(row["tests"]))) - 2
+        )
+        assert not {*made["public_tests"]} & {*split_ocaml_tests(made["tests"])}
     got = gradus("tasks", "validate", out)
     assert got.status == 0, got.out

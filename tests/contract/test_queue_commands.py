@@ -81,12 +81,12 @@ def test_show_counts_workers_jobs_and_dead_letters(
 
 def test_a_queue_is_paused_drained_and_resumed(url: str) -> None:
     assert run("pause", "ocaml") == 0
-    assert with_broker(url, lambda broker: broker.queue_state("ocaml")) == "paused"
+    assert with_broker(url, lambda broker: broker.get_queue_state("ocaml")) == "paused"
     assert run("drain", "ocaml") == 0
     with pytest.raises(QueueFull):
         with_broker(url, lambda broker: broker.submit([letter()]))
     assert run("resume", "ocaml") == 0
-    assert with_broker(url, lambda broker: broker.queue_state("ocaml")) == "open"
+    assert with_broker(url, lambda broker: broker.get_queue_state("ocaml")) == "open"
 
 
 def test_jobs_are_listed_and_cancelled_one_by_one_or_by_run(

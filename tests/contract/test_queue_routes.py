@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gradus.contract import RawSubmission
-from services.api.api_keys import new_key
+from services.api.api_keys import create_key
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker import Job
@@ -23,7 +23,7 @@ from services.broker.streams import StreamsBroker
 from tests.fake_grader import HIDDEN, INFO, SETTINGS, submission
 
 SECRETS = {
-    name: new_key(name, ["ocaml"] if name == "limited" else [])
+    name: create_key(name, ["ocaml"] if name == "limited" else [])
     for name in ("operator", "limited", "trainer")
 }
 KEYS = ";".join(
@@ -88,7 +88,7 @@ async def test_only_keys_with_the_right_may_operate(
                 headers=key("limited"),
             )
             assert other.status_code == 403
-        assert (await broker.queue_state("ocaml"), len(await broker.dead_letters("ocaml"))) == (
+        assert (await broker.get_queue_state("ocaml"), len(await broker.dead_letters("ocaml"))) == (
             "open",
             1,
         )

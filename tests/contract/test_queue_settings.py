@@ -17,7 +17,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from gradus.contract import RawSubmission, job_id_of
+from gradus.contract import RawSubmission, compute_job_id
 from services.broker import BrokerSettings, Job
 from services.broker.jobs import JobPayload
 from services.broker.streams import StreamsBroker
@@ -71,7 +71,9 @@ async def test_a_worker_keeps_results_for_as_long_as_it_is_told(
     payload = JobPayload(
         submission=made, rubric=info.rubrics[0], deadline=deadline, grader=info.grader
     )
-    job = Job(job_id_of(info.grader, info.rubrics[0], made), "ocaml", payload.model_dump_json())
+    job = Job(
+        compute_job_id(info.grader, info.rubrics[0], made), "ocaml", payload.model_dump_json()
+    )
     with started("worker", "ocaml", "--redis", url, "--slots", "1", GRADUS_QUEUE_RESULT_TTL_S="70"):
         await broker.submit([job])
         assert [one async for one, _ in broker.wait([job.id], SOON_S)] == [job.id]

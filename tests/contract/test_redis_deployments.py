@@ -28,7 +28,7 @@ from services.broker import (
 )
 from services.broker.from_url import open_broker
 from services.broker.streams import StreamsBroker, scripts
-from services.broker.streams.scripts import library
+from services.broker.streams.scripts import build_library
 from tests.conftest import free_port
 from tests.fake_grader import INFO
 
@@ -151,18 +151,18 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == [
             "ocaml:returned-0"
         ]
-        await working.put_note(f"grader:{INFO.grader}", "{}", 60)
+        await working.save_note(f"grader:{INFO.grader}", "{}", 60)
         assert await asking.get_notes([f"grader:{INFO.grader}"]) == {f"grader:{INFO.grader}": "{}"}
-        await asking.put_note("key", "text", 60)
+        await asking.save_note("key", "text", 60)
         assert await asking.get_notes(["key"]) == {"key": "text"}
-        assert (await asking.queue_stats("ocaml")).dead_letters == 1
+        assert (await asking.get_queue_stats("ocaml")).dead_letters == 1
         await asking.remove_dead_letters("ocaml", ["ocaml:returned-0"])
         assert await asking.dead_letters("ocaml") == []
         await asking.submit(jobs(2, "revoked"))
-        [one, other] = [job.id for job in await asking.unfinished("ocaml")]
+        [one, other] = [job.id for job in await asking.list_unfinished("ocaml")]
         assert await asking.revoke("ocaml", [one, other]) == 2
         await asking.set_queue_state("ocaml", QueueState.DRAINING)
-        assert await asking.queue_state("ocaml") == QueueState.DRAINING
+        assert await asking.get_queue_state("ocaml") == QueueState.DRAINING
         await working.heartbeat("w", INFO, 0)
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
         assert await admin.acl_log() == []
@@ -212,7 +212,7 @@ OTHERS = {
         ("XREAD", "STREAMS", "gradus:inbox:1", "0"),
         ("EVAL", "while true do end", "0"),
         ("EVALSHA", "0" * 40, "0"),
-        ("FUNCTION", "LOAD", "REPLACE", library()),
+        ("FUNCTION", "LOAD", "REPLACE", build_library()),
         ("XREADGROUP", "GROUP", "workers", "me", "STREAMS", "gradus:jobs:rust", ">"),
         ("SET", "gradus:result:rust:1", '{"reward": 1}'),
         ("SET", "gradus:uncached:rust:1", '{"reward": 1}'),

@@ -60,7 +60,7 @@ class Boxes:
             f"--edition={edition}",
             "--error-format=json",
             *self.toolchain.code_flags,
-            *crates.flags(names),
+            *crates.build_flags(names),
         ]
         argv = [
             self.toolchain.clippy,
@@ -174,11 +174,11 @@ def test_an_answer_uses_all_five_crates_of_the_example(boxes: Boxes, debian: Pre
 
 
 def test_what_tasks_name_may_be_spelt_with_either_dash(debian: Prebuilt) -> None:
-    assert debian.flags(["serde-json"]) == debian.flags(["serde_json"])
+    assert debian.build_flags(["serde-json"]) == debian.build_flags(["serde_json"])
 
 
 def test_an_answer_without_crates_has_no_flags(debian: Prebuilt) -> None:
-    assert debian.flags([]) == []
+    assert debian.build_flags([]) == []
 
 
 UNDECLARED = {
@@ -206,7 +206,7 @@ def test_a_crate_that_is_not_listed_is_a_fault_that_names_those_that_are(debian:
     with pytest.raises(
         InternalFault, match="needs the crates tokio, and this worker has itertools, rand"
     ) as raised:
-        debian.flags(["serde", "tokio"])
+        debian.build_flags(["serde", "tokio"])
     assert not raised.value.retryable
 
 
@@ -572,7 +572,7 @@ def test_listed_crates_are_part_of_the_revision(grader: RustGrader) -> None:
 
 def test_nothing_is_built_for_an_empty_list(boxes: Boxes, vendored: Vendored) -> None:
     prebuilt = build(Crates(), Path("/nowhere/rustc"), Path("/nowhere/cargo"))
-    assert (prebuilt.folder, prebuilt.externs, prebuilt.flags([])) == (None, {}, [])
+    assert (prebuilt.folder, prebuilt.externs, prebuilt.build_flags([])) == (None, {}, [])
 
 
 def test_a_build_is_made_once_and_is_read_only(boxes: Boxes, vendored: Vendored) -> None:

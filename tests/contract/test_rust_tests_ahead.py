@@ -15,7 +15,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.compile import CompileStatus
 from services.graders.rust.grader import RustGrader
 from services.graders.rust.signature import parse_signature
-from services.graders.rust.task_check import library, stub
+from services.graders.rust.task_check import build_library, build_stub
 from services.graders.rust.tests_ahead import can_be_ahead
 from services.graders.rust.tests_file import write_tests_file
 
@@ -44,7 +44,7 @@ def linked(rust_grader: RustGrader) -> Iterator[list[bytes]]:
 
     def counted(tests: bytes, *others: Any) -> Any:
         done = link(tests, *others)
-        calls.extend([tests] * (done.came is CompileStatus.COMPILED))
+        calls.extend([tests] * (done.status is CompileStatus.COMPILED))
         return done
 
     with pytest.MonkeyPatch.context() as patch:
@@ -76,9 +76,9 @@ def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
     signature = parse_signature(task.signature or "", task.crate)
     tests = write_tests_file(task, signature)
     made = []
-    for one in (stub(task, signature), library(task, CASES["count"] + F)):
-        product = compiler.answer(one, task, 0).product
-        compiled = compiler.object_code(tests, product, task, 0, "-Zshare-generics=no")
+    for one in (build_stub(task, signature), build_library(task, CASES["count"] + F)):
+        product = compiler.compile_answer(one, task, 0).product
+        compiled = compiler.compile_object_code(tests, product, task, 0, "-Zshare-generics=no")
         made.append(compiled.product)
     assert made[0] == made[1] != b""
 

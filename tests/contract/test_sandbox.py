@@ -116,7 +116,7 @@ class Weakened(Bubblewrap):
     def __init__(self, *, filtered: bool = True) -> None:
         super().__init__(filtered=filtered and type(self).filtered)
         self._groups = type(
-            "NoGroups", (), {"box": staticmethod(_no_group)}
+            "NoGroups", (), {"open_group": staticmethod(_no_group)}
         )()  # so that rlimits are seen to matter
 
     filtered = True
@@ -133,8 +133,8 @@ class Weakened(Bubblewrap):
             )
         )
 
-    def _argv(self, command: Command) -> list[str]:
-        return type(self).edit(super()._argv(command))
+    def _build_bwrap_argv(self, command: Command) -> list[str]:
+        return type(self).edit(super()._build_bwrap_argv(command))
 
 
 @contextmanager
@@ -241,7 +241,7 @@ def test_the_probe_names_processes_that_outlive_their_box(sandbox: Bubblewrap) -
     may."""
     shared = without("--unshare-pid", "--as-pid-1")
     whole = Bubblewrap(filtered=False)
-    found = probe(weakened(edit=shared, limits={"wall_s": 4.0}, unfiltered=lambda _: whole))
+    found = probe(weakened(edit=shared, limits={"wall_s": 4.0}, create_unfiltered=lambda _: whole))
     for finding in found:
         if finding.attack == "survivors":
             os.kill(int(finding.got.removeprefix("process ")), signal.SIGKILL)
@@ -437,7 +437,7 @@ def test_sandboxes_of_one_process_give_no_two_boxes_the_same_user_or_group(
     if sandbox.privileged:
         users = [said(other.run(python("import os; print(os.getuid())"))) for other in others]
         assert users[0] != users[1]
-    with CgroupManager().box(64, 8) as one, CgroupManager().box(64, 8) as another:
+    with CgroupManager().open_group(64, 8) as one, CgroupManager().open_group(64, 8) as another:
         assert not {*one.folders} & {*another.folders}
 
 
@@ -744,7 +744,7 @@ def test_a_standing_box_takes_long_questions_and_gives_long_answers(
         ("time.sleep(300)", 0.5, "did not answer in time"),
         ("os.write(1, b'0 a\\n0 b\\n')", SOON_S, "answered twice"),
         ("os.write(1, b'no number\\n')", SOON_S, "invalid literal"),
-        ("os.write(3, b'x' * (1 << 20)); reply(b'a')", SOON_S, "said too much"),
+        ("os.write(3, b'x' * (1 << 20)); reply(b'a')", SOON_S, "reply exceeds"),
     ],
 )
 def test_a_standing_box_that_misbehaves_is_lost(

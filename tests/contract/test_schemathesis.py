@@ -16,13 +16,13 @@ import pytest
 import requests
 from hypothesis import HealthCheck, Phase, given, settings
 
-from services.api.api_keys import new_key
+from services.api.api_keys import create_key
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
 from tests.fake_grader import Service, submission
 
-SECRET, KEY = new_key("schemathesis", [])
+SECRET, KEY = create_key("schemathesis", [])
 BOTH = ("positive", "negative")
 GOOD = ("positive",)
 MODES = {

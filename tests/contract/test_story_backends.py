@@ -25,19 +25,19 @@ import pytest
 import yaml
 
 from gradus.errors import Fault, InternalFault, Misuse
-from services.doctor import grader_checks
-from services.graders.base import default_slots, installed, load
+from services.doctor import check_grader
+from services.graders.base import find_installed_graders, get_default_slots, load
 from services.graders.story import export
 from services.graders.story.backends import Backend, Floats, open_backend
-from services.graders.story.encoder import Encoder, padded
-from services.graders.story.export import open_model, whereabouts
+from services.graders.story.encoder import Encoder, build_batch
+from services.graders.story.export import describe_location, open_model
 from services.graders.story.model import (
     ABOUT,
     INNER_LAYER,
     MAX_CHARS,
     MODEL,
     ExportedModel,
-    kept_folder,
+    get_export_folder,
 )
 from tests.graders import class_of
 
@@ -138,9 +138,9 @@ def test_a_text_s_vectors_do_not_depend_on_who_is_in_its_pass(
 ) -> None:
     backend = opened(name, precision, model)
     tokenizer = model.tokenizer()
-    together = backend.encode(*padded(tokenizer.ids(texts[:6])))
+    together = backend.encode(*build_batch(tokenizer.ids(texts[:6])))
     for row, text in enumerate(texts[:6]):
-        alone = backend.encode(*padded(tokenizer.ids([text])))
+        alone = backend.encode(*build_batch(tokenizer.ids([text])))
         assert np.abs(alone.vectors[0] - together.vectors[row]).max() < EXACT
         assert np.abs(alone.inner[0] - together.inner[row]).max() < EXACT * 10
 
@@ -150,7 +150,7 @@ def test_the_inner_vectors_are_the_mean_of_the_inner_layer(
 ) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    ids, mask = padded(model.tokenizer().ids(TEXTS[:4]))
+    ids, mask = build_batch(model.tokenizer().ids(TEXTS[:4]))
     network = transformers.AutoModel.from_pretrained(str(weights)).eval()
     with torch.inference_mode():
         given = network(torch.from_numpy(ids), torch.from_numpy(mask), output_hidden_states=True)
@@ -265,7 +265,7 @@ def all_of(folder: Path) -> None:
 def test_a_graph_that_is_none_is_a_fault(copy: Path) -> None:
     replace(copy / "model-fp32.onnx", b"nonsense")
     about = json.loads((copy / ABOUT).read_text())
-    about["graphs"]["fp32"] = export.file_sha256(copy / "model-fp32.onnx")
+    about["graphs"]["fp32"] = export.hash_file(copy / "model-fp32.onnx")
     (copy / ABOUT).write_text(json.dumps(about))
     with pytest.raises(InternalFault, match="model-fp32.onnx cannot be loaded"):
         open_backend("onnxruntime", "fp32", open_model(str(copy)), 1)
@@ -293,13 +293,13 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_onnx(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "exported when the grader first starts" in whereabouts()
+    assert "exported when the grader first starts" in describe_location()
     assert not empty_cache.exists()
     made = open_model()
-    assert made.folder == kept_folder()
+    assert made.folder == get_export_folder()
     assert made.folder.parent == empty_cache
-    assert whereabouts() == f"{MODEL}, fp32, pairs-fp32, exported in {made.folder}"
-    assert str(made.folder) in whereabouts(str(made.folder))
+    assert describe_location() == f"{MODEL}, fp32, pairs-fp32, exported in {made.folder}"
+    assert str(made.folder) in describe_location(str(made.folder))
     onnx.checker.check_model(str(made.folder / "model-fp32.onnx"))
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert open_model() == made
@@ -327,7 +327,7 @@ def test_an_export_of_another_version_is_not_used(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InternalFault, match="needs the package onnx"):
         open_model()
-    linked(model.folder, kept_folder())
+    linked(model.folder, get_export_folder())
     assert open_model().about == model.about
 
 
@@ -339,7 +339,7 @@ def test_weights_that_are_not_the_published_ones_are_refused(
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\1\2\3\4")
-    monkeypatch.setattr(export, "found_here", lambda model: other)
+    monkeypatch.setattr(export, "find_local_weights", lambda model: other)
     for source in (MODEL, str(other)):
         with pytest.raises(Misuse, match="does not hold the published weights"):
             open_model(source)
@@ -353,7 +353,7 @@ def test_a_model_that_cannot_be_downloaded_is_a_fault_that_says_how_to_get_it(
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(export, "found_here", lambda source: None)
+    monkeypatch.setattr(export, "find_local_weights", lambda source: None)
     with pytest.raises(InternalFault, match="cannot be downloaded") as fault:
         open_model()
     assert "python -m services.graders.story.export" in fault.value.message
@@ -395,16 +395,16 @@ def test_the_command_makes_the_graphs_of_both_models_and_tells_faults_from_misus
 def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "found_here", lambda source: None)
+    monkeypatch.setattr(export, "find_local_weights", lambda source: None)
     with pytest.raises(
         InternalFault,
         match="not on this machine. To have it, run `python -m services.graders.story",
     ):
-        whereabouts()
+        describe_location()
 
 
 def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:
-    signs = {sign.what: sign for sign in grader_checks(installed()["story"])}
+    signs = {sign.subject: sign for sign in check_grader(find_installed_graders()["story"])}
     assert signs["extra story"].fine
     assert signs["story"].fine
     assert "run by onnxruntime in fp32" in signs["story"].text
@@ -425,9 +425,11 @@ def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(
 
 
 def test_story_slots_wait_for_one_model_so_there_are_many_of_them() -> None:
-    assert default_slots(class_of("story")) == 64
+    assert get_default_slots(class_of("story")) == 64
     assert (
-        default_slots(class_of("ocaml")) == default_slots(class_of("rust")) <= (os.cpu_count() or 1)
+        get_default_slots(class_of("ocaml"))
+        == get_default_slots(class_of("rust"))
+        <= (os.cpu_count() or 1)
     )
 
 

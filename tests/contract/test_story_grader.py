@@ -24,7 +24,7 @@ from services.graders.base import load
 from services.graders.base.config_loader import read_settings
 from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Embeddings, Encoder
-from services.graders.story.fact_builder import asked_by, judged
+from services.graders.story.fact_builder import build_task_spec, measure_stories
 from services.graders.story.grader import StoryGrader
 from services.graders.story.parser import read
 from tests.rubrics import rubrics_of
@@ -195,7 +195,7 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     story_grader: StoryGrader, number: int
 ) -> None:
     task = list(read_rows(str(configs() / "tasks/story.jsonl")))[number].values
-    asked = asked_by(StoryTask(references=task["references"]))
+    asked = build_task_spec(StoryTask(references=task["references"]))
     heads = [text.partition("I want")[0] for text in task["references"]]
     said = "\n".join(
         f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads
@@ -204,7 +204,7 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     gate = story_grader.config.gate
     answer = read(said, limits.characters, limits.lines)
     roles = [
-        judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role
+        measure_stories(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role
         for seed in range(8)
     ]
     assert roles == pytest.approx([roles[0]] * 8, abs=1e-3)
@@ -237,8 +237,11 @@ def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(
 
     lines = [f"As a clerk, I want to {f'file{number} form ' * 50}." for number in range(45)]
     answer = read("\n".join(lines), 32_000, 256)
-    found = judged(
-        answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate, Noting()
+    found = measure_stories(
+        answer,
+        build_task_spec(StoryTask(references=HONEST[:2])),
+        story_grader.config.gate,
+        Noting(),
     ).facts
     assert (len(answer.stories), found.lines, found.stories) == (45, 45, 5)
     assert len({text for text in seen if text.startswith("file")}) == 5
@@ -255,7 +258,7 @@ def test_what_is_kept_of_long_tasks_is_bounded_in_bytes() -> None:
     tracemalloc.start()
     try:
         for number in range(110):
-            asked_by(long_task(number))
+            build_task_spec(long_task(number))
         assert tracemalloc.get_traced_memory()[0] < 60 * 2**20
     finally:
         tracemalloc.stop()

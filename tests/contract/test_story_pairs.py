@@ -33,7 +33,7 @@ def each(name: str) -> pytest.MarkDecorator:
 def test_a_want_that_says_the_same_does_not_contradict(
     pairs: PairModel, case: dict[str, str]
 ) -> None:
-    [chances], _ = pairs.chances([(case["reference"], case["want"])])
+    [chances], _ = pairs.compute_chances([(case["reference"], case["want"])])
     assert chances[CONTRADICTED] < chances[SAME]
 
 
@@ -41,14 +41,14 @@ def test_a_want_that_says_the_same_does_not_contradict(
 def test_a_want_that_denies_or_undoes_what_was_asked_for_contradicts(
     pairs: PairModel, case: dict[str, str]
 ) -> None:
-    [chances], _ = pairs.chances([(case["reference"], case["want"])])
+    [chances], _ = pairs.compute_chances([(case["reference"], case["want"])])
     assert chances[CONTRADICTED] > chances[SAME]
 
 
 @each("misread")
 @pytest.mark.xfail(strict=True, reason="known weakness of the shipped weights: docs/decisions/0015")
 def test_a_want_that_is_misread(pairs: PairModel, case: dict[str, Any]) -> None:
-    [chances], _ = pairs.chances([(case["reference"], case["want"])])
+    [chances], _ = pairs.compute_chances([(case["reference"], case["want"])])
     assert (chances[CONTRADICTED] > chances[SAME]) == case["contradicts"]
 
 
@@ -58,10 +58,10 @@ def test_chances_add_up_and_do_not_depend_on_the_company(pairs: PairModel) -> No
         ("pay by card", "[SEP] pay \0 never " * 200),
         ("", ""),
     ]
-    together, _ = pairs.chances(wanted)
+    together, _ = pairs.compute_chances(wanted)
     assert together.sum(1) == pytest.approx([1.0] * 3, abs=1e-5)
     for one, chances in zip(wanted, together, strict=True):
-        assert pairs.chances([one])[0][0] == pytest.approx(chances, abs=1e-3)
+        assert pairs.compute_chances([one])[0][0] == pytest.approx(chances, abs=1e-3)
 
 
 def test_no_answer_that_contradicts_passes(story_grader: StoryGrader) -> None:

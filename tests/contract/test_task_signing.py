@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corpus.drafts import Unusable
-from corpus.rust_signature import derived_signature
+from corpus.rust_signature import derive_signature
 from corpus.signing import sign
 from corpus.task_rows import Finding
 from gradus.row_reader import Row
@@ -140,7 +140,7 @@ def test_what_is_there_or_cannot_be_derived_stays_as_it_was(rust_grader: RustGra
 )
 def test_what_no_signature_can_declare_is_told(solution: str, why: str) -> None:
     with pytest.raises(Unusable, match=why):
-        derived_signature(solution, "use solution::f; #[test] fn a() { f!() }")
+        derive_signature(solution, "use solution::f; #[test] fn a() { f!() }")
 
 
 def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corpus.contamination import EvalIndex
-from corpus.texts import cleaned
+from corpus.texts import clean_text
 from gradus.row_reader import Row
 from tests.conftest import Cli
 
@@ -44,8 +44,8 @@ def read(path: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_cleaning_changes_no_words(text: str, clean: str) -> None:
-    assert cleaned(text) == clean
-    assert cleaned(clean) == clean
+    assert clean_text(text) == clean
+    assert clean_text(clean) == clean
 
 
 def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(
@@ -116,8 +116,8 @@ def test_what_cannot_be_read_or_would_be_overwritten_is_refused(
 def test_a_text_that_quotes_what_is_measured_on_is_contaminated() -> None:
     measured = [Row("eval:1", {"id": "e", "prompt": LONG, "tests": "let () = assert (f 2 = 3)"})]
     index = EvalIndex(measured)
-    assert index.leaks({"text": f"A book begins. {LONG}. It goes on."})
-    assert not index.leaks(
+    assert index.find_leaks({"text": f"A book begins. {LONG}. It goes on."})
+    assert not index.find_leaks(
         {
             "text": (
                 "A book about another river, far away from here, with no mill and no people at all."

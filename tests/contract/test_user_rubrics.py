@@ -18,7 +18,7 @@ from gradus.resources import configs
 from services.graders.base import user_rubrics
 from services.graders.base.code import CodeFacts
 from services.graders.base.config_loader import read_settings
-from services.graders.base.revision import revision
+from services.graders.base.revision import compute_revision
 from services.graders.base.rubric import Rubrics
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.grader import OcamlGrader
@@ -62,10 +62,10 @@ def configured(folder: Path, changes: dict[str, Any]) -> Rubrics[CodeFacts]:
 
 def with_sources(folder: Path, changes: dict[str, Any]) -> tuple[Rubrics[CodeFacts], list[str]]:
     file = written(folder, changes)
-    return user_rubrics.configured(RUBRICS, read_settings(OcamlConfig, "ocaml", file), file)
+    return user_rubrics.build_rubrics(RUBRICS, read_settings(OcamlConfig, "ocaml", file), file)
 
 
-def rubric_of(settings: Any, name: str = "ocaml/mine@1") -> dict[str, Any]:
+def get_rubric(settings: Any, name: str = "ocaml/mine@1") -> dict[str, Any]:
     return {"rubrics": {name: settings}}
 
 
@@ -107,56 +107,56 @@ def test_a_grader_grades_by_the_example_and_says_so(
 
 
 def test_shaping_costs_what_it_costs_under_shipped_rubrics(tmp_path: Path) -> None:
-    rubrics = configured(tmp_path, rubric_of({"weights": {"tests": 1.0}}))
+    rubrics = configured(tmp_path, get_rubric({"weights": {"tests": 1.0}}))
     assert rubrics.score(ALL_PASS, "ocaml/mine@1").components == {"tests": 1.0, "style": -0.04}
 
 
 def test_a_changed_function_is_another_source_and_so_another_revision(
     tmp_path: Path, house_rules: Path
 ) -> None:
-    settings = rubric_of({"function": "house_rules:quick"})
+    settings = get_rubric({"function": "house_rules:quick"})
     _, before = with_sources(tmp_path, settings)
     house_rules.write_text(block("python") + "\n")
     _, after = with_sources(tmp_path, settings)
     assert len(before) == len(after) == 1
     module = class_of("ocaml").__module__
-    assert revision(module, *before) != revision(module, *after)
+    assert compute_revision(module, *before) != compute_revision(module, *after)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown component": (
-        rubric_of({"weights": {"typs": 0.1}}),
+        get_rubric({"weights": {"typs": 0.1}}),
         r"ocaml/mine@1\.weights\.typs: the ocaml grader",
     ),
     "a weight over 1": (
-        rubric_of({"weights": {"tests": 2}}),
+        get_rubric({"weights": {"tests": 2}}),
         r"rubrics\.ocaml/mine@1\.weights\.tests",
     ),
     "weights over 1": (
-        rubric_of({"weights": {"tests": 0.8, "types": 0.8}}),
+        get_rubric({"weights": {"tests": 0.8, "types": 0.8}}),
         "add up to more than 1",
     ),
-    "both": (rubric_of({"weights": {}, "function": "a:b"}), "either `weights` or `function`"),
-    "neither": (rubric_of({}), "either `weights` or `function`"),
+    "both": (get_rubric({"weights": {}, "function": "a:b"}), "either `weights` or `function`"),
+    "neither": (get_rubric({}), "either `weights` or `function`"),
     "no such module": (
-        rubric_of({"function": "not_there.at_all:f"}),
+        get_rubric({"function": "not_there.at_all:f"}),
         r"ocaml/mine@1\.function: not_there",
     ),
     "no such function": (
-        rubric_of({"function": "json:nothing"}),
+        get_rubric({"function": "json:nothing"}),
         r"ocaml/mine@1\.function: json:nothing",
     ),
-    "no source": (rubric_of({"function": "math:sqrt"}), r"ocaml/mine@1\.function: math:sqrt"),
-    "no path": (rubric_of({"function": "json.dumps"}), r"rubrics\.ocaml/mine@1\.function"),
+    "no source": (get_rubric({"function": "math:sqrt"}), r"ocaml/mine@1\.function: math:sqrt"),
+    "no path": (get_rubric({"function": "json.dumps"}), r"rubrics\.ocaml/mine@1\.function"),
     "a shipped name": (
-        rubric_of({"weights": {}}, "ocaml/strict@1"),
+        get_rubric({"weights": {}}, "ocaml/strict@1"),
         r"rubrics\.ocaml/strict@1: name it",
     ),
     "another grader's name": (
-        rubric_of({"weights": {}}, "rust/mine@1"),
+        get_rubric({"weights": {}}, "rust/mine@1"),
         r"rubrics\.rust/mine@1: name it",
     ),
-    "no name": (rubric_of({"weights": {}}, "mine"), r"rubrics\.mine"),
+    "no name": (get_rubric({"weights": {}}, "mine"), r"rubrics\.mine"),
     "an unknown default": (
         {"rubric": "ocaml/other@1"},
         "rubric: no rubric 'ocaml/other@1'; there are: ocaml/grad",
@@ -183,7 +183,7 @@ def test_a_function_that_gives_no_reward_is_a_fault(
     (tmp_path / "wrong_rules.py").write_text(f"def rule(facts):\n    return {returned}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "wrong_rules", raising=False)
-    rubrics = configured(tmp_path, rubric_of({"function": "wrong_rules:rule"}))
+    rubrics = configured(tmp_path, get_rubric({"function": "wrong_rules:rule"}))
     with pytest.raises(InternalFault, match=r"the rubric ocaml/mine@1, wrong_rules:rule"):
         rubrics.score(HALF, "ocaml/mine@1")
 

@@ -19,7 +19,7 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.worker import Worker
 from trainer.config.run import PromptConfig, RewardConfig
 from trainer.data.tasks import Example
-from trainer.rewards.judges import Judges, client_of
+from trainer.rewards.judges import Judges, create_client
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = "## The way of one completion\n"
@@ -71,7 +71,7 @@ async def graded(grader: OcamlGrader, redis_url: str) -> set[str]:
         ]
         config = RewardConfig(grader="ocaml", urls=[await ready])
         judges = Judges(config, {"double": Example("double", "Double it.", TASK)}, PromptConfig())
-        rewards_of = judges.of_tasks(client_of(config)).rewards
+        rewards_of = judges.make_task_judge(create_client(config)).compute_rewards
         for answer in ("2 * x", "x + x"):
             code.clear()  # the first makes connections and the slot's boxes
             rewards = await rewards_of(

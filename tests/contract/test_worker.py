@@ -31,7 +31,7 @@ from gradus.contract import (
     Stage,
     Submission,
     TestCount,
-    job_id_of,
+    compute_job_id,
 )
 from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
@@ -41,7 +41,7 @@ from services.broker.from_url import open_broker
 from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
-from services.broker.workers import registered
+from services.broker.workers import register_worker
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.sandbox.cancellation import NeedsTime, is_brief
@@ -155,7 +155,7 @@ def job(completion: str, *, deadline_s: float = 600.0, info: GraderInfo = INFO, 
     made = made.model_copy(update={"task": made.task.model_copy(update=task)})
     more = {"rubric": RUBRIC, "grader": info.grader, "deadline": time.time() + deadline_s}
     payload = JobPayload(submission=made.model_dump(mode="json"), **more)
-    return Job(job_id_of(info.grader, RUBRIC, made), "ocaml", payload.model_dump_json())
+    return Job(compute_job_id(info.grader, RUBRIC, made), "ocaml", payload.model_dump_json())
 
 
 class Place:
@@ -672,7 +672,7 @@ async def test_a_worker_leaves_soon_though_redis_is_away(
     server = redis_server()
     grader = TinyGrader()
     broker = StreamsBroker(server.url, patience_s=SOON_S)
-    async with registered(broker, "leaving", grader.info(), grader.description()):
+    async with register_worker(broker, "leaving", grader.info(), grader.description()):
         await until(broker.graders)
         server.stop()
         began_at = time.monotonic()
@@ -736,7 +736,7 @@ async def test_a_worker_process_that_is_told_to_stop_finishes_what_it_began_with
 
 async def began(broker: Broker, running: subprocess.Popen[bytes]) -> bool:
     assert running.poll() is None, running.communicate()[1]
-    return (await broker.queue_stats("ocaml")).running == 1
+    return (await broker.get_queue_stats("ocaml")).running == 1
 
 
 def test_a_worker_process_without_a_queue_says_how_to_name_one() -> None:

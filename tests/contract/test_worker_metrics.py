@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from gradus.contract import Graded, Stage, Submission, job_id_of
+from gradus.contract import Graded, Stage, Submission, compute_job_id
 from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.broker import Job
@@ -61,7 +61,7 @@ def job(completion: str, payload: str | None = None) -> Job:
     made = JobPayload.model_validate(
         {"submission": sent, "rubric": RUBRIC, "deadline": 4e9, "grader": INFO.grader}
     )
-    job_id = job_id_of(INFO.grader, RUBRIC, made.submission)
+    job_id = compute_job_id(INFO.grader, RUBRIC, made.submission)
     return Job(job_id, "ocaml", payload or made.model_dump_json())
 
 

@@ -86,10 +86,10 @@ class RecordingRunner(Runner):
 
     last: RunResult | None = None
 
-    def tests(
+    def run_tests(
         self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
     ) -> RunResult:
-        self.last = super().tests(program, task, expected)
+        self.last = super().run_tests(program, task, expected)
         return self.last
 
 

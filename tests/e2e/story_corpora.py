@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gradus.contract import Graded, StorySubmission
 from services.graders.story.grader import StoryGrader
-from services.graders.story.parser import Rejected, read_story, tidied
+from services.graders.story.parser import Rejected, clean_line, read_story
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 BACKLOGS, BY_ROLE, SPRINTS = (
@@ -41,7 +41,7 @@ def groups(path: Path) -> list[Group]:
         stories = tuple(
             item
             for item in items
-            if item and (path != SPRINTS or not isinstance(read_story(tidied(item)), Rejected))
+            if item and (path != SPRINTS or not isinstance(read_story(clean_line(item)), Rejected))
         )
         if len(stories) > 1:
             found.append(Group(record["id"], record["project"], record["sprint_goal"], stories))

@@ -22,9 +22,9 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from gradus.cli import application
-from services.broker.signing import secrets_in
-from services.sandbox.container_hardening import missing_protections
+from gradus.cli import build_application
+from services.broker.signing import read_secrets
+from services.sandbox.container_hardening import find_missing_protections
 from tests.graders import GRADERS as TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +124,7 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
 
 
 def test_settings_of_the_queue_reach_workers_and_api() -> None:
-    commands = get_command(application()).commands  # type: ignore[attr-defined]
+    commands = get_command(build_application()).commands  # type: ignore[attr-defined]
     queue = {}
     for name in ("worker", "serve"):
         variables = [str(one.envvar) for one in commands[name].params]
@@ -152,7 +152,7 @@ def test_there_is_a_service_for_each_grader_of_the_table_and_no_other() -> None:
 @pytest.mark.parametrize("name", GRADERS)
 def test_a_graders_worker_looks_for_every_wall_that_its_service_has(name: str) -> None:
     asked = str(SERVICES[name]["environment"]["GRADUS_REQUIRE_HARDENING"])
-    missing_protections(asked)  # no name is misspelt
+    find_missing_protections(asked)  # no name is misspelt
     walls = {
         "user": SERVICES[name]["user"],
         "capabilities": SERVICES[name]["cap_drop"],
@@ -306,10 +306,10 @@ def test_passwords_are_all_different_and_long(secrets: Path) -> None:
     ]
     assert len(made) == len(set(made)) == 5 + len(TABLE)
     assert all(re.fullmatch("[0-9a-f]{64}", password) for password in made)
-    assert secrets_in(secrets / "graders.secrets") == {
+    assert read_secrets(secrets / "graders.secrets") == {
         name: secret
         for grader in TABLE
-        for name, secret in (secrets_in(secrets / f"grader-{grader}.secret") or {}).items()
+        for name, secret in (read_secrets(secrets / f"grader-{grader}.secret") or {}).items()
     }
     for role in ("api", *(f"worker-{grader}" for grader in TABLE)):
         password = (secrets / f"redis-{role}.password").read_text()

@@ -19,7 +19,7 @@ from gradus.errors import Misuse
 from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker.streams import StreamsBroker
-from services.dashboard.queues import Queues, queues_of
+from services.dashboard.queues import Queues, create_queues
 from tests.contract.test_queue_routes import KEYS, SECRETS, bury
 from tests.fake_grader import HIDDEN, INFO, SETTINGS, submission
 
@@ -113,7 +113,7 @@ def test_a_page_from_elsewhere_changes_nothing(api: Api, page: httpx.Client) -> 
     for origin, status in (("https://evil.example", 403), ("null", 403), (str(page.base_url), 200)):
         answer = page.put("/api/queues/ocaml", json={"state": "paused"}, headers={"origin": origin})
         assert answer.status_code == status
-        assert api.call(lambda broker: broker.queue_state("ocaml")) == (
+        assert api.call(lambda broker: broker.get_queue_state("ocaml")) == (
             "paused" if status == 200 else "open"
         )
 
@@ -144,9 +144,9 @@ def test_an_api_needs_a_file_with_one_key(text: str | None, tmp_path: Path) -> N
     if text is not None:
         file.write_text(text)
     with pytest.raises(Misuse, match="--api-key-file"):
-        queues_of("http://x", file)
+        create_queues("http://x", file)
     with pytest.raises(Misuse, match="--api-key-file"):
-        queues_of("http://x", None)
+        create_queues("http://x", None)
 
 
 def shown(browser: Any, condition: str) -> Any:
@@ -191,7 +191,7 @@ def test_an_operator_pauses_cancels_and_buries_on_the_page(
     browser.execute_script("window.confirm = () => true")
     click(browser, "Pause")
     shown(browser, has("paused"))
-    assert api.call(lambda broker: broker.queue_state("ocaml")) == "paused"
+    assert api.call(lambda broker: broker.get_queue_state("ocaml")) == "paused"
     click(browser, "Cancel")
     shown(browser, has("No unfinished job."))
     assert api.call(lambda broker: broker.depth("ocaml")) == 0

@@ -19,7 +19,7 @@ import pytest
 from gradus.resources import configs
 from trainer.config.run import ModelConfig
 from trainer.config.stages import load_stage
-from trainer.data.prompts import render, token_ids
+from trainer.data.prompts import encode_prompt, render
 from trainer.data.tasks import load_tasks
 from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.folder import read_lines
@@ -105,7 +105,7 @@ def test_the_converted_model_speaks_english_and_stops_at_its_own_token(
 ) -> None:
     loaded = load_model(str(model), ModelConfig(name=str(model)), "float32")
     asked = [{"role": "user", "content": "What is the capital of France?"}]
-    ids = token_ids(tokenizer, asked)
+    ids = encode_prompt(tokenizer, asked)
     assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
     import torch
 
@@ -144,7 +144,7 @@ def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path) -
 def test_the_prompts_of_the_run_go_through_the_models_own_template(tokenizer: Any) -> None:
     config = load_stage(configs() / "train" / "demo_smollm2.yaml")
     first = load_tasks(config.data, "story").train[0]
-    text = tokenizer.decode(token_ids(tokenizer, render(config.prompt, first)))
+    text = tokenizer.decode(encode_prompt(tokenizer, render(config.prompt, first)))
     assert text.startswith(
         "<|im_start|>system\nYou write short user stories.<|im_end|>\n<|im_start|>user\n"
     )

@@ -114,7 +114,7 @@ def test_a_vllm_server_that_still_waits_for_its_model_never_starts(tmp_path: Pat
 @needs_tools
 def test_what_dies_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
     with Services(tmp_path) as services:
-        services._spawn(
+        services._launch(
             "worker-1",
             [sys.executable, "-c", "print('no box [here]'); raise SystemExit(3)"],
         )
@@ -127,7 +127,7 @@ def test_what_dies_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
 @needs_tools
 def test_what_does_not_get_ready_in_time_is_a_failure(tmp_path: Path) -> None:
     with Services(tmp_path) as services:
-        services._spawn("serve", ["sleep", "60"])
+        services._launch("serve", ["sleep", "60"])
         with pytest.raises(DemoFailed, match="the service did not get ready within 0 s"):
             services._wait("the service", 0.0, lambda: False)
         pid = services.running[0].process.pid

@@ -25,7 +25,7 @@ from fake_openai_server import Json, OpenAiLike, Reply, said
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.attacks.code import Attack, CodeCorpus, fill_placeholders
-from services.graders.base import installed
+from services.graders.base import find_installed_graders
 from tests.conftest import Cli, RedisServer, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +163,7 @@ def graded(url: str) -> dict[str, Json]:
 
 
 def test_the_checkout_does_not_have_the_grader() -> None:
-    assert "python" not in installed()
+    assert "python" not in find_installed_graders()
 
 
 def test_a_running_api_learns_the_grader_from_its_worker(

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from gradus.contract import GraderName
-from services.sandbox.container_hardening import missing_protections
+from services.sandbox.container_hardening import find_missing_protections
 from tests.graders import GRADERS, WAITING_SLOTS
 
 ROOT = Path(__file__).parents[2]
@@ -250,7 +250,7 @@ def test_workers_ask_for_every_wall_that_a_pod_can_see(name: GraderName) -> None
     # a pod's limit of processes is its parent's group, and every pod has a route: policies are what
     # keeps it in
     assert named == everything - {"processes", "network"}
-    missing_protections(asked)  # no name is misspelt
+    find_missing_protections(asked)  # no name is misspelt
 
 
 def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.site.reference import write_metrics
 from services.api.metrics import Metrics
-from services.dashboard.prometheus import METRICS, exposition
+from services.dashboard.prometheus import METRICS, render_metrics
 from services.dashboard.runs import Runs
 from services.worker_metrics import WorkerMetrics
 from tests.graders import GRADERS
@@ -123,8 +123,8 @@ def test_every_metric_that_is_asked_for_is_exported_with_the_labels_that_are_use
 async def test_a_run_exports_no_metric_of_training_that_is_unknown_here(tmp_path: Path) -> None:
     rich_run(tmp_path / "one")
     runs = Runs(tmp_path)
-    await runs.look()
-    text = exposition(runs.all(), 0.0).decode()
+    await runs.read_changes()
+    text = render_metrics(runs.list_runs(), 0.0).decode()
     shown = {line.split("{")[0] for line in text.splitlines() if line.startswith("gradus_train_")}
     assert {"gradus_train_step", "gradus_train_reward", "gradus_train_state"} <= shown
     assert shown <= exported().keys()

@@ -8,7 +8,7 @@ from typing import Any
 
 from browser import NEEDS_BROWSER
 
-from services.dashboard.document import page_file
+from services.dashboard.document import read_page_file
 
 pytestmark = NEEDS_BROWSER
 SCRIPTS = ("uPlot.iife.min", "words", "dom", "store", "series", "chart", "samples")
@@ -18,7 +18,7 @@ def value_of(browser: Any, expression: str, *given: Any) -> Any:
     """What JavaScript makes of `given`, with the names of the page's modules; a sequence is
     `given[0]`, and so on."""
     browser.get("about:blank")
-    scripts = "".join(page_file(f"{name}.js") for name in SCRIPTS)
+    scripts = "".join(read_page_file(f"{name}.js") for name in SCRIPTS)
     return browser.execute_script(
         f"{scripts}\nconst given = {json.dumps(given)};\nreturn {expression};"
     )

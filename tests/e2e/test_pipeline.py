@@ -284,7 +284,10 @@ def test_two_runs_never_meet_in_one_folder(toy: Toy) -> None:
     wait_for(begun, process)
     folder = PipelineFolder(toy.folder)
     told: list[str] = []
-    with pytest.raises(Misuse, match="another run"), folder.locked(told.append, leftover_s=0.5):
+    with (
+        pytest.raises(Misuse, match="another run"),
+        folder.acquire_lock(told.append, leftover_s=0.5),
+    ):
         pass
     assert told == ["waiting for another run in this folder, or what one has started, to end"]
     (toy.counts / "enough").touch()
@@ -300,10 +303,13 @@ def test_a_run_waits_for_what_a_killed_one_had_started(toy: Toy) -> None:
     process.communicate()
     folder = PipelineFolder(toy.folder)
     told: list[str] = []
-    with pytest.raises(Misuse, match="another run"), folder.locked(told.append, leftover_s=0.5):
+    with (
+        pytest.raises(Misuse, match="another run"),
+        folder.acquire_lock(told.append, leftover_s=0.5),
+    ):
         pass
     (toy.counts / "enough").touch()
-    with folder.locked(told.append, leftover_s=60):
+    with folder.acquire_lock(told.append, leftover_s=60):
         pass
     assert not is_alive(process.pid)
 

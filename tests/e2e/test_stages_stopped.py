@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.tiny_models import make_model
-from trainer.runs.folder import newest_checkpoint, read_lines, step_of, why_incomplete
+from trainer.runs.folder import find_defect, find_newest_checkpoint, read_lines, read_step
 from trainer.train import main
 
 pytestmark = pytest.mark.training
@@ -60,9 +60,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Pat
         process.kill()
     assert not (killed / "final").exists()
 
-    checkpoint = newest_checkpoint(killed, up_to=100000)
+    checkpoint = find_newest_checkpoint(killed, up_to=100000)
     assert checkpoint is not None
-    steps = step_of(checkpoint) + 6
+    steps = read_step(checkpoint) + 6
     for folder in (killed, whole):
         assert (
             main(config, ["--output_dir", str(folder), "--max_steps", str(steps)], stage="sft") == 0
@@ -76,7 +76,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Pat
 
 def wait_for(checkpoint: Path, process: subprocess.Popen[bytes]) -> None:
     give_up_at = time.monotonic() + 240
-    while why_incomplete(checkpoint) is not None:
+    while find_defect(checkpoint) is not None:
         assert process.poll() is None, f"the run ended before {checkpoint.name}"
         assert time.monotonic() < give_up_at, f"{checkpoint.name} did not come"
         time.sleep(0.02)

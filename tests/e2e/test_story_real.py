@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 
 from services.graders.story.grader import StoryGrader
-from services.graders.story.parser import Rejected, read_story, tidied
+from services.graders.story.parser import Rejected, clean_line, read_story
 from tests.e2e.story_corpora import (
     BY_ROLE,
     DATA,
@@ -54,7 +54,9 @@ def found(request: pytest.FixtureRequest) -> list[Group]:
 
 
 def test_real_stories_are_read_but_for_those_named() -> None:
-    rejected = [text for text in backlog_items() if isinstance(read_story(tidied(text)), Rejected)]
+    rejected = [
+        text for text in backlog_items() if isinstance(read_story(clean_line(text)), Rejected)
+    ]
     named = [text for text in rejected if text in NO_STORIES or text.startswith(FALSELY_REJECTED)]
     assert rejected == named
     assert len(rejected) == len(NO_STORIES) + len(FALSELY_REJECTED)
@@ -88,7 +90,7 @@ def test_half_of_the_real_stories_earn_clearly_less_than_all(
 ) -> None:
     differences = []
     for group in found:
-        read = [read_story(tidied(text)) for text in group.stories]
+        read = [read_story(clean_line(text)) for text in group.stories]
         if not any(isinstance(one, Rejected) for one in read):
             whole = graded(story_grader, group, group.stories).reward
             differences.append(whole - graded(story_grader, group, group.stories[::2]).reward)

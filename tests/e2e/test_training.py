@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import Faulted, Graded, Stage, faulted
+from gradus.contract import Faulted, Graded, Stage, build_faulted
 from gradus.errors import FaultKind, Misuse
 from gradus.resources import configs
 from services.broker.jobs import JobPayload
@@ -75,7 +75,7 @@ class BareWorker(LengthWorker):
 
     def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
         if payload.submission.task.get("packages"):
-            return faulted(
+            return build_faulted(
                 payload.submission.id,
                 FaultKind.INTERNAL,
                 "there is no such package here",

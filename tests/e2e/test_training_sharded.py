@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gradus.contract import Faulted, Graded, faulted
+from gradus.contract import Faulted, Graded, build_faulted
 from gradus.errors import FaultKind
 from services.broker.jobs import JobPayload
 from tests.e2e.test_training import (
@@ -40,7 +40,7 @@ class OddlyFaultyWorker(LengthWorker):
 
     def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
         if int(payload.submission.prompt.split()[2]) % 2:
-            return faulted(
+            return build_faulted(
                 payload.submission.id, FaultKind.WORKER, "the box broke", retryable=False
             )
         return super()._result(payload, completion)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.runs.signals import StopRequested, StopWish, held_back
+from trainer.runs.signals import StopRequested, StopWish, defer_signals
 
 pytestmark = pytest.mark.training
 
@@ -76,8 +76,8 @@ def test_a_signal_during_imports_ends_the_run_before_it_trains(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_imports_is_noted_when_they_are_over(number: signal.Signals) -> None:
     wish = StopWish()
-    with wish.listening():
-        with held_back():
+    with wish.handle_signals():
+        with defer_signals():
             signal.raise_signal(number)
             assert wish.signal_number is None
         with pytest.raises(StopRequested, match=f"stopped by {number.name}"):
@@ -96,7 +96,7 @@ def test_signals_at_once_are_one_and_a_later_one_stops_without_saving(
 ) -> None:
     lines: list[str] = []
     wish = StopWish(lines.append)
-    with wish.listening():
+    with wish.handle_signals():
         for _ in range(3):
             signal.raise_signal(signal.SIGTERM)
         assert wish.signal_number == signal.SIGTERM

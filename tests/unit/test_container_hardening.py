@@ -14,7 +14,7 @@ from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker
-from services.sandbox.container_hardening import VARIABLE, ContainerState, missing_protections
+from services.sandbox.container_hardening import VARIABLE, ContainerState, find_missing_protections
 from services.worker import Worker
 from tests.conftest import Cli
 from tests.fake_grader import INFO
@@ -33,7 +33,7 @@ def around(tmp_path: Path) -> Path:
 
 
 def lacking(root: Path) -> list[str]:
-    return [line.partition(":")[0] for line in missing_protections(ALL, ContainerState(root))]
+    return [line.partition(":")[0] for line in find_missing_protections(ALL, ContainerState(root))]
 
 
 def test_a_container_as_compose_makes_it_lacks_nothing(around: Path) -> None:
@@ -87,8 +87,8 @@ def test_what_cannot_be_seen_does_not_stand(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for_is_looked_at(tmp_path: Path) -> None:
-    assert missing_protections("", ContainerState(tmp_path)) == []
-    assert missing_protections(" seccomp , ", ContainerState(tmp_path))[0].startswith(
+    assert find_missing_protections("", ContainerState(tmp_path)) == []
+    assert find_missing_protections(" seccomp , ", ContainerState(tmp_path))[0].startswith(
         "seccomp: no filter is in force; set "
     )
 
@@ -98,7 +98,7 @@ def test_a_misspelt_wall_is_not_one_that_stands(asked: str) -> None:
     with pytest.raises(
         SandboxFault, match="GRADUS_REQUIRE_HARDENING names .*; there are: user, capabilities"
     ):
-        missing_protections(asked, ContainerState(GOOD))
+        find_missing_protections(asked, ContainerState(GOOD))
 
 
 class NeverAsked:

@@ -14,8 +14,15 @@ import pytest
 from corpus.contamination import EvalIndex
 from corpus.duplicates import find_duplicates
 from corpus.files import refuse_existing, write_rows
-from corpus.repair_prompt import quoted
-from corpus.similarity import NGRAM_LENGTH, SIMILAR, ngrams, plain, similar_pairs, words
+from corpus.repair_prompt import extract_quotes
+from corpus.similarity import (
+    NGRAM_LENGTH,
+    SIMILAR,
+    build_ngrams,
+    find_similar_pairs,
+    join_words,
+    split_words,
+)
 from corpus.splitting import split
 from gradus.errors import Misuse
 from gradus.row_reader import Row
@@ -58,24 +65,26 @@ def test_every_pair_that_is_alike_enough_is_found_and_no_other() -> None:
     for family in range(20):
         all_words = [f"w{family}x{number}" for number in range(60)]
         texts += [" ".join(all_words[cut:]) for cut in range(0, 24, 2)]
-    grams = [ngrams(text.split(), NGRAM_LENGTH) for text in texts]
+    grams = [build_ngrams(text.split(), NGRAM_LENGTH) for text in texts]
     wanted = set()
     for a, b in combinations(range(len(texts)), 2):
         if len(grams[a] & grams[b]) / len(grams[a] | grams[b]) >= SIMILAR:
             wanted.add((a, b))
     assert len(wanted) > 500
-    assert {(a, b) for a, b, _ in similar_pairs(texts)} == wanted
+    assert {(a, b) for a, b, _ in find_similar_pairs(texts)} == wanted
 
 
 def test_a_text_shorter_than_a_run_is_one_run() -> None:
-    assert ngrams(["a", "b"], 5) == frozenset({"a b"})
-    assert ngrams([], 5) == frozenset()
-    assert len(ngrams(list("abcdefg"), 5)) == 3
+    assert build_ngrams(["a", "b"], 5) == frozenset({"a b"})
+    assert build_ngrams([], 5) == frozenset()
+    assert len(build_ngrams(list("abcdefg"), 5)) == 3
 
 
 def test_case_width_and_punctuation_do_not_make_texts_differ() -> None:
-    assert plain("Sum, the  LIST!") == plain("sum the list") == plain("ｓｕｍ the list")
-    assert words("a-b_c") == ["a", "b_c"]
+    assert (
+        join_words("Sum, the  LIST!") == join_words("sum the list") == join_words("ｓｕｍ the list")
+    )
+    assert split_words("a-b_c") == ["a", "b_c"]
 
 
 # ----------------------------------------------------------------------------------------- doubles
@@ -144,27 +153,27 @@ def test_dedupe_writes_what_stays_and_why_the_others_went(gradus: Cli, tmp_path:
 # ------------------------------------------------------------------------------------------- leaks
 
 
-def leaks(trained: dict[str, Any], *measured: dict[str, Any]) -> list[str]:
+def find_leaks(trained: dict[str, Any], *measured: dict[str, Any]) -> list[str]:
     evaluation = EvalIndex(rows(*measured))
-    return [reason.rpartition(", at ")[0] for reason in evaluation.leaks(trained)]
+    return [reason.rpartition(", at ")[0] for reason in evaluation.find_leaks(trained)]
 
 
 def test_equal_names_texts_and_answers_are_leaks() -> None:
     measured = task("a", LONG, title="Greatest Change", solution=CODE, group="gauge")
-    assert leaks(task("x", title="greatest change"), measured) == [
+    assert find_leaks(task("x", title="greatest change"), measured) == [
         "the same title: greatest change"
     ]
-    assert leaks(task("gauge"), measured) == ["the same id or group: gauge"]
-    assert "the same solution" in leaks(task("x", solution=CODE.replace("  ", "\t")), measured)
-    assert leaks(task("x") | {"tests": "assert(a=1)"}, measured) == ["the same tests"]
-    assert leaks(task("x", LONG.lower()), measured)[0] == "the same prompt"
+    assert find_leaks(task("gauge"), measured) == ["the same id or group: gauge"]
+    assert "the same solution" in find_leaks(task("x", solution=CODE.replace("  ", "\t")), measured)
+    assert find_leaks(task("x") | {"tests": "assert(a=1)"}, measured) == ["the same tests"]
+    assert find_leaks(task("x", LONG.lower()), measured)[0] == "the same prompt"
 
 
 def test_thirteen_words_in_a_row_are_a_leak_and_twelve_are_not() -> None:
     measured = task("a", LONG)
     some = LONG.split()
-    assert leaks(task("x", "Now then: " + " ".join(some[3:15])), measured) == []
-    [reason] = leaks(task("x", "Now then: " + " ".join(some[3:16])), measured)
+    assert find_leaks(task("x", "Now then: " + " ".join(some[3:15])), measured) == []
+    [reason] = find_leaks(task("x", "Now then: " + " ".join(some[3:16])), measured)
     assert reason.startswith("the same run of 13 words: that takes the readings of")
 
 
@@ -173,21 +182,21 @@ def test_a_whole_prompt_of_six_words_is_a_run_and_one_of_five_is_not() -> None:
         ("reverse every list of the tree", 1),
         ("reverse every list of trees", 0),
     ):
-        reasons = leaks(task("x", text), task("a", text))
+        reasons = find_leaks(task("x", text), task("a", text))
         assert sum(reason.startswith("the same run of 13 words") for reason in reasons) == counted
 
 
 def test_long_runs_of_code_are_a_leak_wherever_they_stand() -> None:
     measured = task("a", solution=CODE)
     for column in ("solution", "stub", "completion"):
-        [reason] = leaks(task("x") | {column: "let extra = 1\n" + CODE}, measured)
+        [reason] = find_leaks(task("x") | {column: "let extra = 1\n" + CODE}, measured)
         assert reason.startswith("the same run of 50 code tokens: ")
-    assert leaks(task("x", solution="let extra = 1\n" + CODE[:60]), measured) == []
+    assert find_leaks(task("x", solution="let extra = 1\n" + CODE[:60]), measured) == []
 
 
 def test_a_task_under_task_is_looked_into() -> None:
     nested = {"id": "x", "prompt": "p", "task": {"tests": "assert (a = 1)"}}
-    assert leaks(nested, task("a")) == ["the same tests"]
+    assert find_leaks(nested, task("a")) == ["the same tests"]
 
 
 def test_wording_that_many_problems_share_gives_nothing_away() -> None:
@@ -196,31 +205,31 @@ def test_wording_that_many_problems_share_gives_nothing_away() -> None:
         " please."
     )
     measured = [task(name, f"Compute {name * 3}." + ending) for name in "abcdef"]
-    assert leaks(task("x", "Compute something else." + ending), *measured) == []
-    assert leaks(task("x", "Compute something else." + ending), *measured[:2]) != []
+    assert find_leaks(task("x", "Compute something else." + ending), *measured) == []
+    assert find_leaks(task("x", "Compute something else." + ending), *measured[:2]) != []
 
 
 def test_variants_of_one_problem_do_not_make_its_text_wording() -> None:
     variants = [
         task("a", LONG + f" Variant {number}.") | {"id": f"a{number}"} for number in range(9)
     ]
-    assert leaks(task("x", LONG), *variants) != []
+    assert find_leaks(task("x", LONG), *variants) != []
 
 
 def test_the_wording_of_repair_prompts_is_no_leak() -> None:
-    from corpus.repair_prompt import repair_prompt
+    from corpus.repair_prompt import render_repair_prompt
 
-    one = repair_prompt(
+    one = render_repair_prompt(
         "Add one.", "ocaml", "let f x = x", "types: line 1, column 2: error: " + "wrong " * 20
     )
-    other = repair_prompt(
+    other = render_repair_prompt(
         "Turn it.", "ocaml", "let g y = y", "types: line 1, column 2: error: " + "wrong " * 20
     )
     message = "types: line 1, column 2: error: " + "wrong " * 20
-    assert leaks(task("x", one, message=message), task("a", other, message=message)) == []
-    assert quoted("Just a prompt.", "") == ["Just a prompt."]
-    long = repair_prompt(LONG, "ocaml", "let f x = x", "m")
-    assert leaks(task("x", long, message="m"), task("a", LONG)) != []
+    assert find_leaks(task("x", one, message=message), task("a", other, message=message)) == []
+    assert extract_quotes("Just a prompt.", "") == ["Just a prompt."]
+    long = render_repair_prompt(LONG, "ocaml", "let f x = x", "m")
+    assert find_leaks(task("x", long, message="m"), task("a", LONG)) != []
 
 
 def test_decontaminate_tells_each_reason_with_its_place(gradus: Cli, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from dashboard_server import append, sample
 
 from services.dashboard import groups as groups_module
 from services.dashboard.files import ConfinedDirectory, JsonlTail
-from services.dashboard.groups import Groups, outcome_of, records_of
+from services.dashboard.groups import Groups, describe_outcome, read_records
 
 
 def read(path: Path, groups: Groups) -> Groups:
-    for line in JsonlTail(ConfinedDirectory(path.parent), path).look().lines:
+    for line in JsonlTail(ConfinedDirectory(path.parent), path).read_changes().lines:
         groups.add(line)
     return groups
 
@@ -46,7 +46,7 @@ def test_its_completions_are_read_from_the_file(path: Path) -> None:
     group = groups.get(1)
     assert group is not None
     assert [
-        one["completion"] for one in records_of(ConfinedDirectory(path.parent), path, group)
+        one["completion"] for one in read_records(ConfinedDirectory(path.parent), path, group)
     ] == ["b0 é", "b1 é"]
 
 
@@ -55,9 +55,9 @@ def test_what_is_no_longer_in_the_file_is_left_out(path: Path) -> None:
     group = read(path, Groups()).get(0)
     assert group is not None
     path.write_text(path.read_text().split("\n")[0] + "\n")
-    assert len(records_of(ConfinedDirectory(path.parent), path, group)) == 1
+    assert len(read_records(ConfinedDirectory(path.parent), path, group)) == 1
     path.unlink()
-    assert records_of(ConfinedDirectory(path.parent), path, group) == []
+    assert read_records(ConfinedDirectory(path.parent), path, group) == []
 
 
 def test_a_prompt_that_is_drawn_twice_in_a_step_is_two_groups(path: Path) -> None:
@@ -80,15 +80,15 @@ def test_old_groups_are_forgotten_and_the_newest_stay(
 def test_a_step_can_be_looked_for(path: Path) -> None:
     append(path, [sample(step, 0, prompt) for step in (1, 5) for prompt in "ab"])
     groups = read(path, Groups())
-    found = [groups.at_step(step) for step in (0, 1, 2, 5, 6)]
+    found = [groups.find_at_step(step) for step in (0, 1, 2, 5, 6)]
     assert [group and group.number for group in found] == [0, 0, 2, 2, None]
 
 
 def test_outcomes_keep_faults_apart_from_verdicts() -> None:
-    assert outcome_of(sample(1, reward=1.0)) == "passed"
-    assert outcome_of(sample(1, reward=0.5, stage="types")) == "stopped at types"
-    assert outcome_of(sample(1, reward=None)) == "faulted"
-    assert outcome_of({"passed": True}) == "faulted"
+    assert describe_outcome(sample(1, reward=1.0)) == "passed"
+    assert describe_outcome(sample(1, reward=0.5, stage="types")) == "stopped at types"
+    assert describe_outcome(sample(1, reward=None)) == "faulted"
+    assert describe_outcome({"passed": True}) == "faulted"
 
 
 def test_counts_are_by_step(path: Path) -> None:
@@ -100,9 +100,9 @@ def test_counts_are_by_step(path: Path) -> None:
         ],
     )
     groups = read(path, Groups())
-    assert groups.outcomes.steps() == [1, 2]
-    assert groups.outcomes.totals("passed") == [1, 1]
-    assert groups.outcomes.totals("faulted") == [0, 1]
+    assert groups.outcomes.list_steps() == [1, 2]
+    assert groups.outcomes.compute_totals("passed") == [1, 1]
+    assert groups.outcomes.compute_totals("faulted") == [0, 1]
     assert (groups.completions, groups.passed, groups.faulted) == (4, 2, 1)
 
 

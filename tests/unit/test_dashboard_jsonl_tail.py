@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.dashboard import files
-from services.dashboard.files import ConfinedDirectory, JsonlTail, parsed
+from services.dashboard.files import ConfinedDirectory, JsonlTail, parse_object
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def add(path: Path, *records: Any) -> None:
 def steps(file: JsonlTail) -> list[Any]:
     found = []
     while True:
-        news = file.look()
+        news = file.read_changes()
         found += [line.record.get("step") for line in news.lines]
-        if not news.more:
+        if not news.has_more:
             return found
 
 
@@ -52,7 +52,7 @@ def test_only_what_is_new_is_read_from_the_disk(
     add(path, *({"step": n} for n in range(10_000)))
     assert len(steps(file)) == 10_000
     read: list[bytes] = []
-    monkeypatch.setattr(files, "parsed", lambda text: read.append(text) or parsed(text))
+    monkeypatch.setattr(files, "parse_object", lambda text: read.append(text) or parse_object(text))
     add(path, {"step": 10_000})
     assert steps(file) == [10_000]
     assert read == [b'{"step": 10000}\n']
@@ -64,7 +64,7 @@ def test_a_file_that_did_not_change_is_not_opened(
     add(path, {"step": 1})
     steps(file)
     monkeypatch.setattr(ConfinedDirectory, "open", lambda self, path: pytest.fail("opened"))
-    assert not file.look()
+    assert not file.read_changes()
 
 
 def test_a_half_written_line_waits_for_its_end(path: Path, file: JsonlTail) -> None:
@@ -80,8 +80,8 @@ def test_a_long_file_comes_in_pieces_that_leave_others_their_turn(
     path: Path, file: JsonlTail
 ) -> None:
     add(path, *({"step": n, "padding": "x" * 1000} for n in range(3000)))
-    news = file.look()
-    assert news.more
+    news = file.read_changes()
+    assert news.has_more
     assert 900 < len(news.lines) < 1100
     assert len(news.lines) + len(steps(file)) == 3000
 
@@ -91,7 +91,7 @@ def test_a_file_that_was_cut_is_read_anew(path: Path, file: JsonlTail, new: str)
     add(path, {"step": 1}, {"step": 2})
     steps(file)
     path.write_text(new)
-    news = file.look()
+    news = file.read_changes()
     assert news.from_start
     assert [line.record["step"] for line in news.lines] == ([9] if new else [])
 
@@ -103,7 +103,7 @@ def test_a_file_that_was_replaced_is_read_anew(path: Path, file: JsonlTail) -> N
     partial = path.with_suffix(".partial")
     add(partial, {"step": 1}, {"step": 2}, {"step": 3}, {"step": 4})
     os.replace(partial, path)
-    news = file.look()
+    news = file.read_changes()
     assert news.from_start
     assert [line.record["step"] for line in news.lines] == [1, 2, 3, 4]
 
@@ -112,8 +112,8 @@ def test_a_deleted_file_is_forgotten_and_a_new_one_is_read(path: Path, file: Jso
     add(path, {"step": 1})
     steps(file)
     path.unlink()
-    assert file.look().from_start
-    assert not file.look()
+    assert file.read_changes().from_start
+    assert not file.read_changes()
     add(path, {"step": 5})
     assert steps(file) == [5]
 
@@ -165,8 +165,8 @@ def test_lines_longer_than_a_piece_are_read_whole(
 
 def test_a_line_is_found_again_by_its_place(path: Path, file: JsonlTail) -> None:
     add(path, {"step": 1, "text": "é€"}, {"step": 2, "text": "b"})
-    for line in file.look().lines:
-        assert parsed(path.read_bytes()[line.start : line.end]) == line.record
+    for line in file.read_changes().lines:
+        assert parse_object(path.read_bytes()[line.start : line.end]) == line.record
 
 
 # ------------------------------------------------------------------------------------------- walls

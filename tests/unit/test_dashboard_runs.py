@@ -22,43 +22,43 @@ from sample_evaluations import rich_evaluation, stored
 from gradus.contract import Stage
 from gradus.folder_lock import is_abandoned, locked
 from services.dashboard import runs as runs_module
-from services.dashboard.evaluations import Evaluation, read_evaluation, step_of
+from services.dashboard.evaluations import Evaluation, parse_step, read_evaluation
 from services.dashboard.files import ConfinedDirectory
-from services.dashboard.prometheus import METRICS, exposition
+from services.dashboard.prometheus import METRICS, render_metrics
 from services.dashboard.run import FollowedRun, State
 from services.dashboard.runs import Runs
-from services.dashboard.views import detail_of, group_of, summary_of
+from services.dashboard.views import build_detail, build_group, build_summary
 
 NOW = time.time()
 
 
 def followed(folder: Path) -> Runs:
     runs = Runs(folder)
-    asyncio.run(runs.look())
+    asyncio.run(runs.read_changes())
     return runs
 
 
 def look_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
     """With a new search for folders: what changed, and what is gone."""
     monkeypatch.setattr(runs_module, "SEARCH_EVERY_S", 0.0)
-    before = {run.id for run in runs.all()}
-    changed = look(runs)
-    return changed, sorted(before - {run.id for run in runs.all()})
+    before = {run.id for run in runs.list_runs()}
+    changed = read_changes(runs)
+    return changed, sorted(before - {run.id for run in runs.list_runs()})
 
 
-def look(runs: Runs) -> list[str]:
+def read_changes(runs: Runs) -> list[str]:
     """The runs that changed since the last look."""
     version = runs.version
-    asyncio.run(runs.look())
-    return [run.id for run in runs.all() if run.version > version]
+    asyncio.run(runs.read_changes())
+    return [run.id for run in runs.list_runs() if run.version > version]
 
 
 def ids(folder: Path) -> list[str]:
-    return [run.id for run in followed(folder).all()]
+    return [run.id for run in followed(folder).list_runs()]
 
 
 def only(folder: Path) -> FollowedRun:
-    [run] = followed(folder).all()
+    [run] = followed(folder).list_runs()
     return run
 
 
@@ -83,7 +83,7 @@ def test_a_folder_that_is_not_there_yet_holds_no_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = followed(tmp_path / "runs")
-    assert runs.all() == []
+    assert runs.list_runs() == []
     append(tmp_path / "runs" / "new" / "metrics.jsonl", [metric(1)])
     assert look_again(runs, monkeypatch) == (["new"], [])
 
@@ -116,7 +116,7 @@ def test_too_many_runs_are_left_out_and_that_is_said(
     for n in range(5):
         append(tmp_path / str(n) / "metrics.jsonl", [metric(1)])
     runs = followed(tmp_path)
-    assert [run.id for run in runs.all()] == ["0", "1", "2"]
+    assert [run.id for run in runs.list_runs()] == ["0", "1", "2"]
     assert runs.left_out
 
 
@@ -124,17 +124,17 @@ def test_a_name_that_is_no_text_can_be_asked_for(tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff")
     append(Path(folder) / "metrics.jsonl", [metric(1)])
     runs = followed(tmp_path)
-    assert [run.id for run in runs.all()] == ["run-\ufffd"]
-    assert b'run="run-\xef\xbf\xbd"' in exposition(runs.all(), NOW)
+    assert [run.id for run in runs.list_runs()] == ["run-\ufffd"]
+    assert b'run="run-\xef\xbf\xbd"' in render_metrics(runs.list_runs(), NOW)
 
 
 def test_only_what_changed_is_told(tmp_path: Path) -> None:
     for name in "ab":
         append(tmp_path / name / "metrics.jsonl", [metric(1)])
     runs = followed(tmp_path)
-    assert look(runs) == []
+    assert read_changes(runs) == []
     append(tmp_path / "b" / "metrics.jsonl", [metric(2)])
-    assert look(runs) == ["b"]
+    assert read_changes(runs) == ["b"]
 
 
 def test_a_run_that_stalls_is_told_though_its_folder_stays(
@@ -143,8 +143,8 @@ def test_a_run_that_stalls_is_told_though_its_folder_stays(
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
     runs = followed(tmp_path)
     monkeypatch.setattr("services.dashboard.run.STALLED_AFTER_S", -1.0)
-    assert look(runs) == ["a"]
-    assert look(runs) == []
+    assert read_changes(runs) == ["a"]
+    assert read_changes(runs) == []
 
 
 def test_a_long_run_does_not_keep_a_short_one_waiting(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_a_long_run_does_not_keep_a_short_one_waiting(tmp_path: Path) -> None:
     )
     append(tmp_path / "short" / "metrics.jsonl", [metric(1)])
     runs = Runs(tmp_path)
-    assert asyncio.run(runs.look())
-    assert [run.metrics.step for run in runs.all()] == [None, 1]
-    while asyncio.run(runs.look()):
+    assert asyncio.run(runs.read_changes())
+    assert [run.metrics.step for run in runs.list_runs()] == [None, 1]
+    while asyncio.run(runs.read_changes()):
         pass
-    assert [run.groups.completions for run in runs.all()] == [3000, 0]
+    assert [run.groups.completions for run in runs.list_runs()] == [3000, 0]
 
 
 def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
     append(partial, [metric(n, reward=0.1) for n in range(1, 5)])
     os.replace(partial, file)
     append(file, [metric(5, reward=0.9)])
-    asyncio.run(runs.look())
-    [run] = runs.all()
-    assert run.metrics.binned.steps() == [1, 2, 3, 4, 5]
+    asyncio.run(runs.read_changes())
+    [run] = runs.list_runs()
+    assert run.metrics.binned.list_steps() == [1, 2, 3, 4, 5]
 
 
 # ------------------------------------------------------------------------------------------ states
@@ -184,13 +184,13 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 def test_a_run_that_wrote_lately_is_running(run_folder: Path) -> None:
-    assert only(run_folder.parent).state(time.time()) == (State.RUNNING, "")
+    assert only(run_folder.parent).get_state(time.time()) == (State.RUNNING, "")
 
 
 def test_a_run_that_is_silent_for_long_is_stalled(run_folder: Path) -> None:
     run = only(run_folder.parent)
-    assert run.state(time.time() + 290)[0] is State.RUNNING
-    assert run.state(time.time() + 310)[0] is State.STALLED
+    assert run.get_state(time.time() + 290)[0] is State.RUNNING
+    assert run.get_state(time.time() + 310)[0] is State.STALLED
 
 
 @pytest.fixture
@@ -222,18 +222,18 @@ def test_a_run_whose_process_was_killed_is_crashed_and_one_that_lives_is_stalled
 ) -> None:
     run = only(run_folder.parent)
     process = writer(run_folder / ".lock")
-    assert run.state(time.time() + 20) == (State.RUNNING, "")
-    assert run.state(time.time() + 310)[0] is State.STALLED
+    assert run.get_state(time.time() + 20) == (State.RUNNING, "")
+    assert run.get_state(time.time() + 310)[0] is State.STALLED
     process.kill()
     process.wait()
-    state, why = run.state(time.time() + 20)
+    state, why = run.get_state(time.time() + 20)
     assert (state, "SIGKILL" in why) == (State.CRASHED, True)
     (run_folder / ".lock").write_text(
         "00000000-0000-0000-0000-000000000000"
     )  # another machine's, or before a restart
-    assert run.state(time.time() + 20)[0] is State.RUNNING
+    assert run.get_state(time.time() + 20)[0] is State.RUNNING
     writer(run_folder / ".lock")
-    assert run.state(time.time() + 20)[0] is State.RUNNING
+    assert run.get_state(time.time() + 20)[0] is State.RUNNING
 
 
 def test_an_evaluation_whose_process_was_killed_is_stopped(
@@ -246,10 +246,10 @@ def test_an_evaluation_whose_process_was_killed_is_stopped(
     )
     process = writer(tmp_path / "base" / ".completions.jsonl.lock")
     run = only(tmp_path)
-    assert run.state(time.time() + 20)[0] is State.RUNNING
+    assert run.get_state(time.time() + 20)[0] is State.RUNNING
     process.kill()
     process.wait()
-    assert run.state(time.time() + 20)[0] is State.STOPPED
+    assert run.get_state(time.time() + 20)[0] is State.STOPPED
 
 
 def test_looking_at_a_lock_keeps_no_run_out(
@@ -271,19 +271,19 @@ def test_looking_at_a_lock_keeps_no_run_out(
 def test_slow_steps_are_given_more_time(run_folder: Path) -> None:
     append(run_folder / "metrics.jsonl", [metric(2, step_time=120.0)])
     run = only(run_folder.parent)
-    assert run.state(time.time() + 1100)[0] is State.RUNNING
-    assert run.state(time.time() + 1300)[0] is State.STALLED
+    assert run.get_state(time.time() + 1100)[0] is State.RUNNING
+    assert run.get_state(time.time() + 1300)[0] is State.STALLED
 
 
 def test_a_run_with_a_final_model_is_finished(run_folder: Path) -> None:
     (run_folder / "final").mkdir()
-    assert only(run_folder.parent).state(time.time() + 1e6)[0] is State.FINISHED
+    assert only(run_folder.parent).get_state(time.time() + 1e6)[0] is State.FINISHED
 
 
 def test_a_final_model_of_before_does_not_make_a_run_finished(run_folder: Path) -> None:
     (run_folder / "final").mkdir()
     os.utime(run_folder / "final", (NOW - 1000, NOW - 1000))
-    assert only(run_folder.parent).state(time.time())[0] is State.RUNNING
+    assert only(run_folder.parent).get_state(time.time())[0] is State.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_run_that_said_why_it_stopped_is_quoted(run_folder: Path, line: str) -
     (run_folder / "training.log").write_text(
         f"2026-01-01 10:00:00 step 2/7\n2026-01-01 10:00:01 {line}\n"
     )
-    state, why = only(run_folder.parent).state(time.time())
+    state, why = only(run_folder.parent).get_state(time.time())
     assert state is State.STOPPED
     assert line.removeprefix("stopped: ")[:30] in why
 
@@ -312,7 +312,7 @@ def test_a_run_that_was_refused_or_crashed_is_called_so(
     (run_folder / "training.log").write_text(
         f"2026-01-01 10:00:00 {end}: lora.r is 0\nand more of the message\n"
     )
-    assert only(run_folder.parent).state(time.time()) == (state, "lora.r is 0")
+    assert only(run_folder.parent).get_state(time.time()) == (state, "lora.r is 0")
 
 
 def test_a_run_that_was_refused_before_anything_else_is_listed(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_run_that_was_refused_before_anything_else_is_listed(tmp_path: Path) -
     (tmp_path / "a" / "training.log").write_text(
         "2026-01-01 10:00:00 refused: there are no tasks\n"
     )
-    told = summary_of(only(tmp_path), NOW)
+    told = build_summary(only(tmp_path), NOW)
     assert (told["id"], told["kind"], told["state"]) == ("a", "run", "refused")
 
 
@@ -331,8 +331,8 @@ def test_a_folder_of_gradus_eval_is_an_evaluation(
     append(folder / "plan.json", [{"model": "m", "grader": "toy"}])
     append(folder / "completions.jsonl", [{"mode": "greedy", "prompt_id": "t", "reward": 1.0}])
     runs = followed(tmp_path)
-    [run] = runs.all()
-    told = summary_of(run, time.time())
+    [run] = runs.list_runs()
+    told = build_summary(run, time.time())
     assert [told[name] for name in ("id", "kind", "state", "model", "grader")] == [
         "eval/base",
         "evaluation",
@@ -340,11 +340,11 @@ def test_a_folder_of_gradus_eval_is_an_evaluation(
         "m",
         "toy",
     ]
-    assert run.state(time.time() + 1e6)[0] is State.STALLED
+    assert run.get_state(time.time() + 1e6)[0] is State.STALLED
     found, records = rich_evaluation("base", 0.5)
     stored(folder, found, records)
     assert look_again(runs, monkeypatch)[0] == ["eval/base"]
-    told = summary_of(run, time.time() + 1e6)
+    told = build_summary(run, time.time() + 1e6)
     assert (told["state"], told["model"], told["grader"]) == ("finished", found.model, "ocaml")
     assert told["held_out"]["tasks"] == "ocaml.jsonl"
 
@@ -352,12 +352,12 @@ def test_a_folder_of_gradus_eval_is_an_evaluation(
 def test_evaluations_without_a_page_of_their_own_are_finished_too(tmp_path: Path) -> None:
     append(tmp_path / "a" / "plan.json", [{"model": "m"}])
     append(tmp_path / "a" / "calls.json", [{"schema": "gradus/calls@1"}])
-    assert summary_of(only(tmp_path), NOW + 1e6)["state"] == "finished"
+    assert build_summary(only(tmp_path), NOW + 1e6)["state"] == "finished"
 
 
 def test_a_folder_of_evaluations_alone_is_finished(tmp_path: Path) -> None:
     append(tmp_path / "a" / "eval" / "x.json", [{"measurements": [{"mode": "greedy"}]}])
-    assert only(tmp_path).state(NOW)[0] is State.FINISHED
+    assert only(tmp_path).get_state(NOW)[0] is State.FINISHED
 
 
 def test_what_users_say_in_urls_is_not_shown(run_folder: Path) -> None:
@@ -367,18 +367,18 @@ def test_what_users_say_in_urls_is_not_shown(run_folder: Path) -> None:
     }
     (run_folder / "config.resolved.json").write_text(json.dumps(config))
     run = only(run_folder.parent)
-    assert ("reward.urls", '["http://…@grader:8000"]') in run.settings()
-    assert ("reward.rubric", "null") in run.settings()
+    assert ("reward.urls", '["http://…@grader:8000"]') in run.list_settings()
+    assert ("reward.rubric", "null") in run.list_settings()
     assert run.max_steps == 7
 
 
 def test_steps_of_the_warm_start_are_not_those_that_were_asked_of_grpo(tmp_path: Path) -> None:
     append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 80, "loss": 0.3, "learning_rate": 1e-3}])
     (tmp_path / "a" / "config.resolved.json").write_text(json.dumps({"grpo": {"max_steps": 80}}))
-    told = summary_of(only(tmp_path), NOW)
+    told = build_summary(only(tmp_path), NOW)
     assert (told["phase"], told["step"], told["max_steps"]) == ("warm start", 80, None)
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
-    told = summary_of(only(tmp_path), NOW)
+    told = build_summary(only(tmp_path), NOW)
     assert (told["phase"], told["step"], told["max_steps"]) == ("", 1, 80)
 
 
@@ -405,7 +405,7 @@ def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> 
     run = only(run_folder.parent)
     assert run.max_steps is None
     assert run.group_size is None
-    assert len(run.settings()) <= 1
+    assert len(run.list_settings()) <= 1
 
 
 # ---------------------------------------------------------------------- evaluations
@@ -414,7 +414,7 @@ def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> 
 def test_evaluations_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
     run = only(tmp_path)
-    assert [one.name for one in run.evaluations.in_order()] == [
+    assert [one.name for one in run.evaluations.list_by_step()] == [
         "before",
         "step-20",
         "step-40",
@@ -429,8 +429,8 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
     text = file.read_text()
     for change in (file.unlink, lambda: file.write_text(text + " "), lambda: file.write_text("{")):
         change()
-        assert look(runs) == ["a"]
-    [run] = runs.all()
+        assert read_changes(runs) == ["a"]
+    [run] = runs.list_runs()
     assert run.evaluations.unreadable == ["eval/before.json"]
 
 
@@ -464,7 +464,7 @@ def test_figures_that_are_no_numbers_are_unknown(tmp_path: Path) -> None:
 
 def test_names_tell_steps() -> None:
     assert [
-        step_of(name) for name in ("before", "step-40", "after", "step-x", "step-" + "9" * 99)
+        parse_step(name) for name in ("before", "step-40", "after", "step-x", "step-" + "9" * 99)
     ] == [
         0,
         40,
@@ -480,7 +480,7 @@ def test_names_tell_steps() -> None:
 def test_stages_stand_in_the_order_of_the_grader(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
     append(tmp_path / "b" / "metrics.jsonl", [metric(1)])
-    told = [detail_of(run, NOW)["stages"] for run in followed(tmp_path).all()]
+    told = [build_detail(run, NOW)["stages"] for run in followed(tmp_path).list_runs()]
     assert told[0][:4] == ["extract", "types", "compile", "tests"]
     assert told[1] == [str(stage) for stage in Stage], "of no known grader, that of the contract"
 
@@ -492,10 +492,10 @@ def test_a_group_is_told_with_its_completions(tmp_path: Path) -> None:
         [sample(step, n, "p", n / 2) for step in (1, 2, 3) for n in range(3)],
     )
     runs = followed(tmp_path)
-    [run] = runs.all()
-    group = run.groups.newest()
+    [run] = runs.list_runs()
+    group = run.groups.get_newest()
     assert group is not None
-    told = group_of(runs.confined, run, group)
+    told = build_group(runs.confined, run, group)
     assert (told["number"], told["range"], told["step"], told["of"]) == (2, (0, 2), 3, 3)
     assert [one["reward"] for one in told["samples"]] == [0.0, 0.5, 1.0]
 
@@ -504,10 +504,10 @@ def test_a_conversation_is_told_as_a_text(tmp_path: Path) -> None:
     prompt = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "add"}, 5]
     append(tmp_path / "a" / "completions.jsonl", [sample(1, prompt=prompt)])
     runs = followed(tmp_path)
-    [run] = runs.all()
+    [run] = runs.list_runs()
     group = run.groups.get(0)
     assert group is not None
-    assert group_of(runs.confined, run, group)["prompt"] == "[system]\nbe brief\n\n[user]\nadd"
+    assert build_group(runs.confined, run, group)["prompt"] == "[system]\nbe brief\n\n[user]\nadd"
 
 
 def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> None:
@@ -527,11 +527,11 @@ def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> Non
         [sample(3, completion="x" * 300_000, prompt=7, flags=[None] * 99)],
     )
     runs = followed(tmp_path)
-    [run] = runs.all()
-    told = [summary_of(run, NOW), detail_of(run, NOW)]
+    [run] = runs.list_runs()
+    told = [build_summary(run, NOW), build_detail(run, NOW)]
     first, last = run.groups.numbers or (0, -1)
     groups = [run.groups.get(number) for number in range(first, last + 1)]
-    told += [group_of(runs.confined, run, group) for group in groups if group]
+    told += [build_group(runs.confined, run, group) for group in groups if group]
     assert len(told) == 5
     text = json.dumps(told, allow_nan=False)
     assert len(text) < 200_000
@@ -542,7 +542,7 @@ def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> Non
 
 
 def values(runs: Runs) -> dict[tuple[str, ...], float]:
-    text = exposition(runs.all(), time.time()).decode()
+    text = render_metrics(runs.list_runs(), time.time()).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for one in family.samples:
@@ -607,7 +607,7 @@ def test_what_a_run_writes_cannot_break_the_exposition(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_runs_has_an_empty_exposition(tmp_path: Path) -> None:
-    assert exposition(followed(tmp_path).all(), NOW) == b""
+    assert render_metrics(followed(tmp_path).list_runs(), NOW) == b""
 
 
 def test_every_metric_of_the_table_is_exported_and_no_other(tmp_path: Path) -> None:

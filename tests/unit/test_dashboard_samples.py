@@ -10,7 +10,7 @@ from report_data import tasks_by_title
 
 from services.dashboard.evaluations import Evaluation
 from services.dashboard.files import ConfinedDirectory
-from services.dashboard.samples import samples_of
+from services.dashboard.samples import select_samples
 
 
 def record(task: str, passed: bool, mode: str = "greedy", **more: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def chosen(folder: Path, *sides: list[dict[str, Any]]) -> dict[str, list[str]]:
     for n, records in enumerate(sides):
         append(folder / f"{n}.completions.jsonl", records)
         evaluations.append(Evaluation(str(n), "", None, (), {"stages": []}, folder / f"{n}.json"))
-    return tasks_by_title(samples_of(ConfinedDirectory(folder), evaluations)["groups"])
+    return tasks_by_title(select_samples(ConfinedDirectory(folder), evaluations)["groups"])
 
 
 def test_greedy_completions_are_compared_where_there_are_any(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from gradus.extract import extract
 from gradus.tasks.ocaml import OcamlTask
-from services.degenerate import degenerate_flags, is_stub
+from services.degenerate import find_degenerate_flags, is_stub
 from services.graders.ocaml.grader import COMMENT
-from services.graders.ocaml.syntax import SYNTAX, needed_names
+from services.graders.ocaml.syntax import SYNTAX, find_needed_names
 
 FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
 
@@ -20,7 +20,7 @@ FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
 def flags(completion: str) -> set[str]:
     answer = extract(completion, OcamlTask.FENCES)
     return set(
-        degenerate_flags(
+        find_degenerate_flags(
             answer, uncommented=COMMENT.sub("", answer.text), tests_passed=0, passed=False
         )
     )
@@ -124,8 +124,8 @@ def test_what_passes_is_neither_prose_nor_spam_nor_a_stub() -> None:
     answer = extract(
         "Well. " * 200 + '```ocaml\nlet f x = failwith "no"\n```\n' * 9, OcamlTask.FENCES
     )
-    assert degenerate_flags(answer, uncommented=answer.text, tests_passed=1, passed=True) == ()
-    found = degenerate_flags(answer, uncommented=answer.text, tests_passed=0, passed=False)
+    assert find_degenerate_flags(answer, uncommented=answer.text, tests_passed=1, passed=True) == ()
+    found = find_degenerate_flags(answer, uncommented=answer.text, tests_passed=0, passed=False)
     assert set(found) == {"degenerate:prose", "degenerate:code_spam", "degenerate:stub"}
 
 
@@ -209,9 +209,9 @@ def test_whatever_an_ocaml_completion_repeats_costs_little(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     for completion in (text, f"```ocaml\n{text}\n```"):
         started = time.thread_time()
-        answer = extract(completion, task.FENCES, SYNTAX, lambda: needed_names(task))
+        answer = extract(completion, task.FENCES, SYNTAX, lambda: find_needed_names(task))
         uncommented = COMMENT.sub("", answer.text)
-        degenerate_flags(answer, uncommented=uncommented, tests_passed=0, passed=False)
+        find_degenerate_flags(answer, uncommented=uncommented, tests_passed=0, passed=False)
         assert time.thread_time() - started < 1
 
 

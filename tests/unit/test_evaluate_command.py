@@ -22,15 +22,15 @@ from trainer.data.tasks import Example
 from trainer.evaluate.command import main
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.openai_client import Server
-from trainer.evaluate.plan import problems_of
+from trainer.evaluate.plan import build_problems
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import Evaluation, read_evaluation
 from trainer.evaluate.setup import (
     SamplingOptions,
-    config_beside,
-    folder_name,
-    plan_of,
-    prompt_config,
+    build_plan,
+    find_run_config,
+    make_folder_name,
+    resolve_prompt_config,
 )
 
 TASKS: list[Json] = [
@@ -118,7 +118,7 @@ def test_a_hand_made_run_gives_exactly_these_figures(
         1.0,
     )
 
-    sampled = found.measured("sampled")
+    sampled = found.get_measurement("sampled")
     assert sampled is not None
     assert sampled.details is not None
     assert (sampled.graded, sampled.faulted, sampled.unwritten, sampled.passed) == (4, 0, 2, 2)
@@ -139,7 +139,7 @@ def test_a_hand_made_run_gives_exactly_these_figures(
     assert sampled.details.speed.completion_tokens == 8
     assert sampled.details.speed.prompt_tokens == 44
 
-    greedy = found.measured("greedy")
+    greedy = found.get_measurement("greedy")
     assert greedy is not None
     assert greedy.details is not None
     assert (greedy.graded, greedy.faulted, greedy.unwritten) == (2, 1, 0)
@@ -439,27 +439,28 @@ def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path)
     )
     (tmp_path / "config.resolved.json").write_text(config.model_dump_json())
     (tmp_path / "final").mkdir()
-    assert config_beside(tmp_path / "final") == config
+    assert find_run_config(tmp_path / "final") == config
     example = Example(id="a", prompt="Add one.", task=OcamlTask(tests="()"))
-    assert problems_of([example], config.prompt)[0].prompt == "Write OCaml.\nAdd one."
-    assert problems_of([example], PromptConfig())[0].prompt == "Add one."
+    assert build_problems([example], config.prompt)[0].prompt == "Write OCaml.\nAdd one."
+    assert build_problems([example], PromptConfig())[0].prompt == "Add one."
     asked = SamplingOptions(model="m", server=Server("http://h/v1"), like=tmp_path)
     assert (
-        prompt_config(asked, config).style == "plain"
+        resolve_prompt_config(asked, config).style == "plain"
     )  # a server too is asked as the model was trained
 
 
 def test_a_server_is_asked_by_chat_unless_told_otherwise() -> None:
     server = Server("http://h/v1")
-    assert prompt_config(SamplingOptions(model="m", server=server), None).style == "chat"
+    assert resolve_prompt_config(SamplingOptions(model="m", server=server), None).style == "chat"
     assert (
-        prompt_config(SamplingOptions(model="m", server=server, chat=False), None).style == "plain"
+        resolve_prompt_config(SamplingOptions(model="m", server=server, chat=False), None).style
+        == "plain"
     )
-    assert prompt_config(SamplingOptions(model="m"), None).style == "plain"
-    told = prompt_config(
+    assert resolve_prompt_config(SamplingOptions(model="m"), None).style == "plain"
+    told = resolve_prompt_config(
         SamplingOptions(model="m", chat=True, system="Be brief.", template="Task: {prompt}"), None
     )
-    problem = problems_of([Example(id="a", prompt="Add.", task=OcamlTask(tests="()"))], told)[0]
+    problem = build_problems([Example(id="a", prompt="Add.", task=OcamlTask(tests="()"))], told)[0]
     assert problem.prompt == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Task: Add."},
@@ -467,10 +468,10 @@ def test_a_server_is_asked_by_chat_unless_told_otherwise() -> None:
 
 
 def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
-    assert config_beside(tmp_path / "a" / "b" / "c") is None
+    assert find_run_config(tmp_path / "a" / "b" / "c") is None
     (tmp_path / "config.resolved.json").write_text("{}")
     with pytest.raises(Misuse):
-        config_beside(tmp_path)
+        find_run_config(tmp_path)
 
 
 def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
@@ -481,7 +482,7 @@ def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
         "concurrency=3",
         "timeout_s=5",
     )
-    asked = SamplingOptions.of((*given, "seed=7"), "m", "http://h/v1", samples=2)
+    asked = SamplingOptions.parse((*given, "seed=7"), "m", "http://h/v1", samples=2)
     assert (asked.top_p, asked.chat, asked.seed, asked.samples) == (0.9, False, 7, 2)
     assert asked.body == {"top_k": 20, "seed": None}
     assert asked.server == Server("http://h/v1", concurrency=3, timeout_s=5.0)
@@ -498,18 +499,18 @@ def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
         ("samples=2", "NAME is one of seed, top_p"),
     ):
         with pytest.raises(Misuse, match=message):
-            SamplingOptions.of((wrong,), "m", None)
+            SamplingOptions.parse((wrong,), "m", None)
     with pytest.raises(Misuse, match="limit"):
-        SamplingOptions.of((), "m", None, limit=0)
+        SamplingOptions.parse((), "m", None, limit=0)
 
 
 def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:
-    problems = problems_of(
+    problems = build_problems(
         [Example(id="a", prompt="x", task=OcamlTask(tests="()"))], PromptConfig()
     )
     for given in ([], problems * 2):
         with pytest.raises(Misuse, match="id of its own"):
-            plan_of(SamplingOptions(model="m"), "t.jsonl", given, PromptConfig())
+            build_plan(SamplingOptions(model="m"), "t.jsonl", given, PromptConfig())
 
 
 @pytest.mark.parametrize(
@@ -521,4 +522,4 @@ def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:
     ],
 )
 def test_a_folder_is_named_after_model_and_tasks(model: str, name: str) -> None:
-    assert folder_name(model, Path("configs/tasks/ocaml.jsonl")) == name
+    assert make_folder_name(model, Path("configs/tasks/ocaml.jsonl")) == name

@@ -12,14 +12,14 @@ from report_data import answer_in
 from report_runs import RIGHT, STUCK, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Faulted, Graded, Stage
-from gradus.descriptions import description_of
+from gradus.descriptions import describe_offline
 from gradus.errors import Misuse
 from gradus.whole_file import write_text
 from trainer.evaluate.comparison import Comparison, compare
 from trainer.evaluate.completion_store import write_lines
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.report import main
-from trainer.evaluate.results import Evaluation, measurement_of, read_evaluation
+from trainer.evaluate.results import Evaluation, compute_measurement, read_evaluation
 from trainer.rewards.judge import Record
 
 Results = Mapping[str, Sequence[Graded | Faulted]]
@@ -54,7 +54,7 @@ def made(
             "tasks": "t.jsonl",
             "tasks_sha256": "ab" * 32,
             "grader": "ocaml",
-            "grader_description": description_of("ocaml"),
+            "grader_description": describe_offline("ocaml"),
             "graders": ("ocaml@7",),
             "rubrics": ("ocaml/graduated@1",),
             "toolchains": ("ocaml 4.14.1",),
@@ -63,12 +63,12 @@ def made(
             "duration_s": 1.0,
             "machine": {},
             "measurements": (
-                measurement_of(
+                compute_measurement(
                     records,
                     mode=mode,
                     temperature=float(mode == "sampled"),
                     samples=samples,
-                    description=description_of("ocaml"),
+                    description=describe_offline("ocaml"),
                 ),
             ),
             **changed,

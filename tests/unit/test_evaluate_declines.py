@@ -15,7 +15,7 @@ from gradus.resources import configs
 from gradus.row_reader import read_rows
 from trainer.config.run import PromptConfig
 from trainer.evaluate.openai_client import Server
-from trainer.evaluate.refusal_eval import Declines, answered, asks_in, main
+from trainer.evaluate.refusal_eval import Declines, classify_answer, main, read_requests
 from trainer.evaluate.setup import SamplingOptions
 
 ASKS = configs() / "tasks" / "declines.jsonl"
@@ -50,20 +50,20 @@ NO = "CANNOT: there is no such crate."
     ],
 )
 def test_an_answer_is_what_its_form_says(completion: str, is_: str) -> None:
-    assert answered(completion) == is_
+    assert classify_answer(completion) == is_
 
 
 # ---------------------------------------------------------------------- our own asks
 
 
 def test_there_are_as_many_asks_of_both_sorts_and_each_says_why() -> None:
-    rows = [dict(row.checked().values) for row in read_rows(str(ASKS))]
+    rows = [dict(row.require_valid().values) for row in read_rows(str(ASKS))]
     cannot = [row for row in rows if row["can"] is False]
     assert len(cannot) >= 20
     assert len(rows) == 2 * len(cannot)
     assert {row["pair"] for row in cannot} == {row["pair"] for row in rows}
     assert all(row["why"].endswith(".") for row in cannot)
-    assert len(list(asks_in(ASKS, None, PromptConfig(style="chat")))) == len(rows)
+    assert len(list(read_requests(ASKS, None, PromptConfig(style="chat")))) == len(rows)
 
 
 # ---------------------------------------------------------------------- whole measurements

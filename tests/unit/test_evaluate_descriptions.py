@@ -15,15 +15,15 @@ from report_runs import MACHINE, record_of, verdict
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Graded, Severity, Stage
-from gradus.descriptions import GraderDescription, description_of
+from gradus.descriptions import GraderDescription, describe_offline
 from gradus.errors import Misuse
 from gradus.tasks import TASKS
-from trainer.evaluate.breakdowns import details_of
+from trainer.evaluate.breakdowns import compute_details
 from trainer.evaluate.comparison import compare
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.report import write_report
-from trainer.evaluate.results import Evaluation, measurement_of, read_evaluation
-from trainer.evaluate.verdicts import rank_of, rate_test, typical_of
+from trainer.evaluate.results import Evaluation, compute_measurement, read_evaluation
+from trainer.evaluate.verdicts import build_rate_test, get_stage_rank, select_typical
 from trainer.rewards.judge import Record
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def evaluation(made: list[Record], **changed: Any) -> Evaluation:
         "duration_s": 1.0,
         "machine": MACHINE,
         "measurements": (
-            measurement_of(made, mode="greedy", temperature=0.0, samples=1, description=TOY),
+            compute_measurement(made, mode="greedy", temperature=0.0, samples=1, description=TOY),
         ),
         "grader_description": TOY,
     }
@@ -100,7 +100,7 @@ def evaluation(made: list[Record], **changed: Any) -> Evaluation:
 
 
 def test_rates_follow_the_rules_of_the_description() -> None:
-    found = details_of(records(), TOY)
+    found = compute_details(records(), TOY)
     assert {name: rate.value for name, rate in found.rates.items()} == {
         "scored": 0.5,
         "tidy": 0.25,
@@ -113,7 +113,7 @@ def test_rates_follow_the_rules_of_the_description() -> None:
 )
 def test_a_rule_that_cannot_be_applied_is_refused(rule: str) -> None:
     with pytest.raises(Misuse, match="no rule of a rate"):
-        rate_test(rule, TOY.stages)
+        build_rate_test(rule, TOY.stages)
 
 
 def told(folder: Path, found: Evaluation) -> dict[str, Any]:
@@ -142,22 +142,24 @@ def test_the_page_is_told_stages_rates_and_components_of_the_description(tmp_pat
 
 
 def test_what_only_a_language_can_tell_is_left_out_for_a_grader_without_one() -> None:
-    found = details_of(records(), TOY)
+    found = compute_details(records(), TOY)
     assert (found.imperative, found.invented) == (None, None)
     assert found.answer_lines is not None
     assert found.answer_lines.max == 2, "the block with the grader's info string is the answer"
     prose = TOY.model_copy(update={"fences": ()})
-    assert details_of(records(), prose).answer_lines is None
+    assert compute_details(records(), prose).answer_lines is None
 
 
 def test_the_middle_completion_is_found_in_the_order_of_the_description() -> None:
     scored, checked = records({"a": RESULTS["c"], "b": RESULTS["b"]})
-    assert typical_of([scored, checked], TOY.stages) is scored
-    assert typical_of([scored, checked], ()) is checked, "without one, in the order of the contract"
+    assert select_typical([scored, checked], TOY.stages) is scored
+    assert select_typical([scored, checked], ()) is checked, (
+        "without one, in the order of the contract"
+    )
     assert (
-        rank_of("nonsense", TOY.stages)
-        < rank_of("extract", TOY.stages)
-        < rank_of("passed", TOY.stages)
+        get_stage_rank("nonsense", TOY.stages)
+        < get_stage_rank("extract", TOY.stages)
+        < get_stage_rank("passed", TOY.stages)
     )
 
 
@@ -172,19 +174,19 @@ def test_a_stored_evaluation_brings_its_description(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_built_in_grader_is_described(name: str) -> None:
-    found = description_of(name)
+    found = describe_offline(name)
     assert found.name == name
     assert found.stages[0] is Stage.EXTRACT
-    assert all(rate_test(rule, found.stages) for rule in found.rates.values())
+    assert all(build_rate_test(rule, found.stages) for rule in found.rates.values())
 
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
         (lambda _: httpx.Response(200, text=TOY.model_dump_json()), TOY),
-        (lambda _: httpx.Response(404, json={"detail": "Not Found"}), description_of("toy")),
-        (lambda _: httpx.Response(503), description_of("toy")),
-        (lambda _: httpx.Response(200, text="<html>"), description_of("toy")),
+        (lambda _: httpx.Response(404, json={"detail": "Not Found"}), describe_offline("toy")),
+        (lambda _: httpx.Response(503), describe_offline("toy")),
+        (lambda _: httpx.Response(200, text="<html>"), describe_offline("toy")),
     ],
     ids=["announced", "older", "away", "something else"],
 )

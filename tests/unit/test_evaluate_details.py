@@ -10,16 +10,16 @@ import pytest
 from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
-from gradus.descriptions import description_of
+from gradus.descriptions import describe_offline
 from services.graders.ocaml.evaluation import is_imperative
-from trainer.evaluate.breakdowns import details_of, text_metrics
-from trainer.evaluate.exports import table_of
-from trainer.evaluate.intervals import quantiles
-from trainer.evaluate.results import measurement_of
-from trainer.evaluate.verdicts import cause_of, code_of, typical_of
+from trainer.evaluate.breakdowns import compute_details, compute_text_metrics
+from trainer.evaluate.exports import render_csv
+from trainer.evaluate.intervals import compute_quantiles
+from trainer.evaluate.results import compute_measurement
+from trainer.evaluate.verdicts import extract_code, find_cause, select_typical
 from trainer.rewards.judge import Record
 
-OCAML = description_of("ocaml")
+OCAML = describe_offline("ocaml")
 
 
 def record(result: Graded | Faulted, task: str = "a", sample: int = 0, **changed: Any) -> Record:
@@ -64,7 +64,7 @@ def test_rates_by_stage_are_over_tasks_and_leave_out_what_was_not_judged() -> No
         record(unfit, "b", 1),
     ]
     records += [record(STUCK, "c", 0), unwritten("c", 1)]
-    found = details_of(records, OCAML)
+    found = compute_details(records, OCAML)
     # Task a: both type and compile, one passes. Task b: one types, none compiles.
     assert {name: rate.value for name, rate in found.rates.items()} == {
         "types": 0.75,
@@ -104,8 +104,8 @@ def test_rust_has_check_clippy_and_tests() -> None:
         rust(Stage.TESTS, True, "clippy::needless_return"),
         rust(Stage.TESTS, True),
     ]
-    found = details_of(
-        [record(result, str(n)) for n, result in enumerate(results)], description_of("rust")
+    found = compute_details(
+        [record(result, str(n)) for n, result in enumerate(results)], describe_offline("rust")
     )
     assert {name: rate.value for name, rate in found.rates.items()} == {
         "check": 0.75,
@@ -131,12 +131,12 @@ def test_stories_have_stages_and_parts_of_their_own() -> None:
         record(story(Stage.SCORE), "b"),
         record(story(Stage.SCORE, True), "c"),
     ]
-    found = measurement_of(
+    found = compute_measurement(
         records,
         mode="sampled",
         temperature=1.0,
         samples=1,
-        description=description_of("story"),
+        description=describe_offline("story"),
     )
     assert found.details is not None
     assert {n: pytest.approx(r.value) for n, r in found.details.rates.items()} == {
@@ -153,10 +153,10 @@ def test_what_was_cut_off_is_told_apart_and_still_counts() -> None:
         record(WRONG, "b", finish_reason="length"),
         record(WRONG, "c"),
     ]
-    found = details_of(records, OCAML)
+    found = compute_details(records, OCAML)
     assert found.truncated == 2
     assert found.rates["tests"].value == pytest.approx(1 / 3)
-    assert details_of([record(RIGHT, finish_reason=None)], OCAML).truncated is None
+    assert compute_details([record(RIGHT, finish_reason=None)], OCAML).truncated is None
 
 
 def test_speed_is_by_the_time_in_which_anything_was_written() -> None:
@@ -169,7 +169,7 @@ def test_speed_is_by_the_time_in_which_anything_was_written() -> None:
             RIGHT, "c", written_at=9001.0, latency_s=0.5, completion_tokens=20
         ),  # a sitting later
     ]
-    found = details_of(records, OCAML).speed
+    found = compute_details(records, OCAML).speed
     assert found.tokens_per_s == pytest.approx(60 / 2.0)
     assert (found.prompt_tokens, found.completion_tokens) == (30, 60)
     assert found.latency_s is not None
@@ -184,19 +184,19 @@ def test_what_nobody_told_is_not_made_up() -> None:
     silent = record(
         RIGHT, finish_reason=None, completion_tokens=None, prompt_tokens=None, latency_s=None
     )
-    found = details_of([silent], OCAML)
+    found = compute_details([silent], OCAML)
     assert (found.speed.tokens_per_s, found.speed.latency_s, found.speed.prompt_tokens) == (
         None,
         None,
         None,
     )
     assert found.completion_tokens is None
-    empty = details_of([], OCAML)
+    empty = compute_details([], OCAML)
     assert (empty.rates, empty.completion_tokens, empty.groups) == ({}, None, {})
 
 
 def test_quantiles_lie_between_their_neighbours() -> None:
-    found = quantiles(range(101))
+    found = compute_quantiles(range(101))
     assert found is not None
     assert (found.mean, found.p50, found.p90, found.p99, found.max) == (
         50.0,
@@ -205,7 +205,7 @@ def test_quantiles_lie_between_their_neighbours() -> None:
         99.0,
         100.0,
     )
-    assert quantiles([]) is None
+    assert compute_quantiles([]) is None
 
 
 def test_kinds_and_difficulties_have_figures_of_their_own() -> None:
@@ -214,7 +214,7 @@ def test_kinds_and_difficulties_have_figures_of_their_own() -> None:
         record(WRONG, "b", difficulty="hard"),
         record(RIGHT, "c", kind="lists"),
     ]
-    found = details_of(records, OCAML).groups
+    found = compute_details(records, OCAML).groups
     easy = found["difficulty"]["easy"]
     hard = found["difficulty"]["hard"]
     assert (easy.tasks, hard.tasks) == (2, 1)
@@ -223,14 +223,14 @@ def test_kinds_and_difficulties_have_figures_of_their_own() -> None:
     assert (easy.rate.value, hard.rate.value) == (1, 0)
     assert set(found["kind"]) == {"add", "lists"}
     repeated = [record(RIGHT, "a", kind="easy"), record(WRONG, "b", kind="hard", difficulty="hard")]
-    assert set(details_of(repeated, OCAML).groups) == {"difficulty"}
+    assert set(compute_details(repeated, OCAML).groups) == {"difficulty"}
 
 
 def test_the_middle_completion_is_the_lower_of_two() -> None:
     better, worse = record(RIGHT), record(WRONG)
-    assert typical_of([better, worse], OCAML.stages) == worse
-    assert typical_of([better, worse, better], OCAML.stages) == better
-    assert typical_of([], OCAML.stages) is None
+    assert select_typical([better, worse], OCAML.stages) == worse
+    assert select_typical([better, worse, better], OCAML.stages) == better
+    assert select_typical([], OCAML.stages) is None
 
 
 # ------------------------------------------------------------------------------------------ causes
@@ -285,7 +285,7 @@ def told(message: str, stage: Stage = Stage.TYPES, code: str | None = None) -> D
     ],
 )
 def test_a_cause_is_a_few_words(changed: dict[str, Any], cause: str) -> None:
-    assert cause_of(record(verdict(0.25, **changed))) == cause
+    assert find_cause(record(verdict(0.25, **changed))) == cause
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_cause_is_a_few_words(changed: dict[str, Any], cause: str) -> None:
     [{}, {"stage": 7}, {"flags": [None]}, {"diagnostics": ["x"]}, {"fault": "x"}, {"fault": {}}],
 )
 def test_a_damaged_record_has_a_cause_too(broken: dict[str, Any]) -> None:
-    assert cause_of(broken) in ("unknown", "fault:unknown")
+    assert find_cause(broken) in ("unknown", "fault:unknown")
 
 
 # ---------------------------------------------------------------------- imperative
@@ -324,7 +324,7 @@ def test_a_damaged_record_has_a_cause_too(broken: dict[str, Any]) -> None:
     ],
 )
 def test_assignments_and_loops_are_found_in_code_alone(code: str, imperative: bool) -> None:
-    assert is_imperative(code_of(code, ("ocaml",))) is imperative
+    assert is_imperative(extract_code(code, ("ocaml",))) is imperative
 
 
 @pytest.mark.parametrize(
@@ -340,13 +340,13 @@ def test_assignments_and_loops_are_found_in_code_alone(code: str, imperative: bo
 )
 def test_hostile_completions_are_read_in_one_pass(text: str) -> None:
     assert is_imperative(text) is False
-    assert len(code_of(text, ("ocaml",))) <= len(text)
+    assert len(extract_code(text, ("ocaml",))) <= len(text)
 
 
 # ---------------------------------------------------------------------- other programs
 
 
-OCAML = description_of("ocaml")
+OCAML = describe_offline("ocaml")
 HOSTILE = (
     XSS,
     "]]>&lt;\x00\x1b[31m\ud800\ufffe",
@@ -360,21 +360,21 @@ HOSTILE = (
 def test_hostile_texts_stay_texts_in_csv(text: str) -> None:
     bad = verdict(0.1, flags=(text,), diagnostics=(told(text),), components={text: 0.1})
     records = [record(bad, text, kind=text), unwritten(text, 1, kind=text)]
-    rows = list(csv.reader(table_of(records, OCAML).splitlines(keepends=True)))
+    rows = list(csv.reader(render_csv(records, OCAML).splitlines(keepends=True)))
     assert {len(row) for row in rows} == {len(rows[0])}
     assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for row in rows for cell in row)
 
 
 def test_partial_passes_are_told_in_numbers() -> None:
     half = verdict(0.5, tests=TestCount(passed=1, total=2))
-    (row,) = csv.DictReader(table_of([record(half)], OCAML).splitlines())
+    (row,) = csv.DictReader(render_csv([record(half)], OCAML).splitlines())
     assert (row["tests_passed"], row["tests_total"], row["imperative"]) == ("1", "2", "False")
 
 
 def test_variety_of_texts() -> None:
-    metrics = text_metrics(["a b a b", "c"])
+    metrics = compute_text_metrics(["a b a b", "c"])
     assert metrics is not None
     assert metrics.distinct_1 == pytest.approx(3 / 5)  # a b c of a b a b c
     assert metrics.distinct_2 == pytest.approx(2 / 3)  # ab ba of ab ba ab
     assert metrics.words == 2.5
-    assert text_metrics([]) is None
+    assert compute_text_metrics([]) is None

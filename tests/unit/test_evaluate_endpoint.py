@@ -14,7 +14,7 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate import openai_client as endpoint
-from trainer.evaluate.openai_client import Endpoint, Server, models_at
+from trainer.evaluate.openai_client import Endpoint, Server, list_models
 from trainer.evaluate.plan import (
     CompletionRequest,
     ErrorKind,
@@ -23,7 +23,7 @@ from trainer.evaluate.plan import (
     GenerationError,
     Outcome,
     Problem,
-    asks_of,
+    build_requests,
 )
 
 Answer = Callable[[str, Json, int], Reply | str]
@@ -61,7 +61,7 @@ def written(
 
     async def all_of(like: OpenAiLike) -> list[tuple[CompletionRequest, Outcome]]:
         options: dict[str, Any] = {"attempts": 3, "timeout_s": 20, **server}
-        asks = asks_of(given, asked)
+        asks = build_requests(given, asked)
         source = Endpoint(Server(like.url, **options), asked)
         keys = {ask.key for ask in asks} if wanted is None else wanted
         return [found async for found in source.write(asks, keys)]
@@ -134,7 +134,7 @@ def test_null_in_further_fields_leaves_one_of_ours_out() -> None:
 
 def test_the_same_plan_asks_for_the_same_seeds_and_another_seed_for_others() -> None:
     def seeds(seed: int) -> list[int]:
-        return [ask.seed for ask in asks_of(problems("a", "b"), plan(seed=seed, samples=3))]
+        return [ask.seed for ask in build_requests(problems("a", "b"), plan(seed=seed, samples=3))]
 
     first, again, other = map(seeds, (1, 1, 2))
     assert first == again
@@ -323,7 +323,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
 
 def test_a_server_that_is_gone_ends_the_run_and_not_each_completion_by_itself() -> None:
     asked = plan()
-    asks = asks_of(problems(*(f"p{n}" for n in range(200))), asked)
+    asks = build_requests(problems(*(f"p{n}" for n in range(200))), asked)
     source = Endpoint(Server("http://127.0.0.1:9/v1", attempts=1), asked)
     came = 0
 
@@ -348,14 +348,14 @@ def test_an_hour_of_errors_with_answers_between_them_goes_on() -> None:
 
 def test_a_server_names_its_models() -> None:
     with OpenAiLike(lambda *_: "x", models=("a", "b")).serving() as like:
-        assert asyncio.run(models_at(Server(like.url))) == {"a": "library", "b": "library"}
+        assert asyncio.run(list_models(Server(like.url))) == {"a": "library", "b": "library"}
     with OpenAiLike(lambda *_: "x", models=None).serving() as like:
-        assert asyncio.run(models_at(Server(like.url))) == {}
+        assert asyncio.run(list_models(Server(like.url))) == {}
 
 
 def test_nobody_there_is_a_fault_that_says_where() -> None:
     with pytest.raises(QueueFault, match=r"no model's server answers at http://127\.0\.0\.1:9/v1"):
-        asyncio.run(models_at(Server("http://127.0.0.1:9/v1", attempts=2)))
+        asyncio.run(list_models(Server("http://127.0.0.1:9/v1", attempts=2)))
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from trainer.evaluate.intervals import (
     WILSON,
     WILSON_ALIKE,
     bootstrap,
-    mcnemar,
-    mean_with_interval,
-    paired_difference,
-    pass_at_k,
+    compute_mcnemar_p,
+    compute_mean,
+    compute_paired_change,
+    compute_pass_at_k,
+    compute_sign_flip_p,
+    compute_wilson_interval,
     pass_rate,
-    sign_flip,
-    wilson,
 )
 
 
@@ -38,19 +38,19 @@ from trainer.evaluate.intervals import (
     ],
 )
 def test_pass_at_k_is_the_textbook_value(n: int, c: int, k: int, expected: float) -> None:
-    assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
+    assert compute_pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
 
 
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_answer() -> None:
     for n, c, k in ((6, 2, 3), (7, 5, 2), (5, 1, 4)):
         draws = list(combinations([True] * c + [False] * (n - c), k))
-        assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+        assert compute_pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(3, 4, 1), (3, 1, 4), (3, -1, 1), (3, 1, 0), (0, 0, 1)])
 def test_pass_at_k_refuses_impossible_counts(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError):
-        pass_at_k(n, c, k)
+        compute_pass_at_k(n, c, k)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_pass_at_k_refuses_impossible_counts(n: int, c: int, k: int) -> None:
     ],
 )
 def test_wilson_is_the_published_interval(passed: int, total: int, low: float, high: float) -> None:
-    assert wilson(passed, total) == pytest.approx((low, high), abs=1e-6)
+    assert compute_wilson_interval(passed, total) == pytest.approx((low, high), abs=1e-6)
 
 
 def test_wilson_of_nothing_is_everything() -> None:
-    assert wilson(0, 0) == (0.0, 1.0)
+    assert compute_wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def test_bootstrap_has_the_quantiles_of_the_binomial() -> None:
@@ -97,7 +97,7 @@ def test_bootstrap_needs_a_problem() -> None:
     [(9, 1, 22 / 1024), (1, 9, 22 / 1024), (0, 0, 1.0), (3, 3, 1.0), (10, 0, 2 / 1024)],
 )
 def test_mcnemar_is_the_exact_binomial_tail(gained: int, lost: int, p: float) -> None:
-    assert mcnemar(gained, lost) == pytest.approx(p)
+    assert compute_mcnemar_p(gained, lost) == pytest.approx(p)
 
 
 def test_one_answer_per_problem_gets_wilsons_interval() -> None:
@@ -126,7 +126,7 @@ def test_a_perfect_score_is_not_claimed_to_be_certain() -> None:
 
 
 def test_one_task_has_no_width_and_its_rate_says_so() -> None:
-    for rate in (pass_rate([(4, 2)]), mean_with_interval([0.5])):
+    for rate in (pass_rate([(4, 2)]), compute_mean([0.5])):
         assert rate is not None
         assert (rate.low, rate.value, rate.high, rate.method) == (0.5, 0.5, 0.5, NO_WIDTH)
         assert rate.text == f"50.0% (50.0% to 50.0%); {NO_WIDTH}"
@@ -144,20 +144,20 @@ def test_problems_with_too_few_answers_are_left_out_of_pass_at_k() -> None:
 
 
 def test_the_mean_of_nothing_is_none() -> None:
-    assert mean_with_interval([]) is None
+    assert compute_mean([]) is None
 
 
 def test_a_paired_difference_is_over_the_same_problems() -> None:
-    change = paired_difference([0.0, 1.0], [1.0, 1.0])
+    change = compute_paired_change([0.0, 1.0], [1.0, 1.0])
     assert change is not None
     assert (change.value, change.low, change.high, change.method) == (0.5, 0.0, 1.0, BOOTSTRAP)
-    assert paired_difference([], []) is None
+    assert compute_paired_change([], []) is None
     with pytest.raises(ValueError):
-        paired_difference([0.0], [])
+        compute_paired_change([0.0], [])
 
 
 def test_a_uniform_change_still_has_width() -> None:
-    change = paired_difference([0.0] * 10, [1.0] * 10)
+    change = compute_paired_change([0.0] * 10, [1.0] * 10)
     assert change is not None
     assert (change.value, change.high, change.method) == (1.0, 1.0, NEWCOMBE)
     # Both Wilson ends lie .277533 inside, so the lower end is 1 - .277533 * sqrt(2).
@@ -172,8 +172,8 @@ def test_sign_flips_are_the_share_of_all_signs_that_go_as_far() -> None:
     moved = [change for change in changes if change]
     sums = [abs(np.dot(signs, moved)) for signs in product((1, -1), repeat=len(moved))]
     expected = sum(total >= abs(sum(moved)) - 1e-12 for total in sums) / len(sums)
-    assert sign_flip(changes) == pytest.approx(expected)
-    assert sign_flip([]) == sign_flip([0.0, 0.0]) == 1.0
+    assert compute_sign_flip_p(changes) == pytest.approx(expected)
+    assert compute_sign_flip_p([]) == compute_sign_flip_p([0.0, 0.0]) == 1.0
 
 
 def test_many_sign_flips_are_drawn_and_repeat_themselves() -> None:
@@ -181,7 +181,9 @@ def test_many_sign_flips_are_drawn_and_repeat_themselves() -> None:
     # The exact value, by the binomial: 12 or more of 20 heads, both tails.
     exact = 2 * sum(math.comb(20, k) for k in range(12, 21)) / 2**20
     assert (
-        sign_flip(changes, seed=1) == sign_flip(changes, seed=1) == pytest.approx(exact, abs=0.02)
+        compute_sign_flip_p(changes, seed=1)
+        == compute_sign_flip_p(changes, seed=1)
+        == pytest.approx(exact, abs=0.02)
     )
 
 
@@ -189,9 +191,9 @@ def test_mcnemar_and_pass_at_k_agree_with_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     for gained, lost in ((0, 0), (3, 1), (10, 2), (25, 40)):
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-        assert mcnemar(gained, lost) == pytest.approx(expected)
+        assert compute_mcnemar_p(gained, lost) == pytest.approx(expected)
     for n, c, k in ((10, 3, 4), (20, 1, 5), (7, 7, 2), (5, 0, 5)):
-        assert pass_at_k(n, c, k) == pytest.approx(1 - stats.hypergeom(n, c, k).pmf(0))
+        assert compute_pass_at_k(n, c, k) == pytest.approx(1 - stats.hypergeom(n, c, k).pmf(0))
 
 
 def test_bootstraps_agree_with_scipys() -> None:
@@ -217,7 +219,9 @@ def test_wilson_agrees_with_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     for passed, total in ((0, 10), (3, 10), (10, 10), (189, 406)):
         theirs = stats.binomtest(passed, total).proportion_ci(method="wilson")
-        assert wilson(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+        assert compute_wilson_interval(passed, total) == pytest.approx(
+            (theirs.low, theirs.high), abs=1e-9
+        )
 
 
 def test_an_interval_needs_a_problem() -> None:

@@ -9,13 +9,18 @@ import pytest
 from report_runs import RIGHT, record_of, verdict
 
 from gradus.contract import Diagnostic, Severity, Stage
-from gradus.descriptions import description_of
-from trainer.evaluate.breakdowns import MOST_NAMES, HallucinatedNames, details_of, invented_of
-from trainer.evaluate.verdicts import NAME_CHARS, invented_name
+from gradus.descriptions import describe_offline
+from trainer.evaluate.breakdowns import (
+    MOST_NAMES,
+    HallucinatedNames,
+    compute_details,
+    measure_invented_names,
+)
+from trainer.evaluate.verdicts import NAME_CHARS, extract_invented_name
 from trainer.rewards.judge import Record
 
-OCAML = description_of("ocaml")
-RUST = description_of("rust")
+OCAML = describe_offline("ocaml")
+RUST = describe_offline("rust")
 
 
 def remark(message: str, code: str | None = None, **changed: Any) -> Diagnostic:
@@ -51,7 +56,7 @@ def test_the_shares_of_hand_made_answers_are_exactly_these() -> None:
         answer("b", missing("foo")),
         answer("c"),
     ]
-    found = details_of(records, RUST).invented
+    found = compute_details(records, RUST).invented
     assert found is not None
     assert found.answers is not None
     # Half of a's answers, b's one, not c's; tasks weigh alike.
@@ -60,12 +65,12 @@ def test_the_shares_of_hand_made_answers_are_exactly_these() -> None:
 
 
 def test_without_errors_no_name_is_invented() -> None:
-    found = invented_of([answer("a")], "rust")
+    found = measure_invented_names([answer("a")], "rust")
     assert found is not None
     assert found.answers is not None
     assert (found.answers.value, found.names) == (0.0, {})
-    assert invented_of([], "rust") == HallucinatedNames(answers=None, names={})
-    assert invented_of([answer("a")], "story") is None
+    assert measure_invented_names([], "rust") == HallucinatedNames(answers=None, names={})
+    assert measure_invented_names([answer("a")], "story") is None
 
 
 def test_warnings_other_stages_and_faults_do_not_count() -> None:
@@ -73,7 +78,7 @@ def test_warnings_other_stages_and_faults_do_not_count() -> None:
         answer("a", missing("foo").model_copy(update={"severity": Severity.WARNING})),
         answer("b", missing("foo").model_copy(update={"stage": Stage.TESTS})),
     ]
-    found = invented_of(silent, "rust")
+    found = measure_invented_names(silent, "rust")
     assert found is not None
     assert found.names == {}
 
@@ -81,7 +86,7 @@ def test_warnings_other_stages_and_faults_do_not_count() -> None:
 def test_many_names_are_cut_to_the_most_frequent() -> None:
     names = [missing(f"f{n}") for n in range(MOST_NAMES + 5)]
     records = [answer(str(n), *names[: n + 1]) for n in range(MOST_NAMES + 5)]
-    found = invented_of(records, "rust")
+    found = measure_invented_names(records, "rust")
     assert found is not None
     assert list(found.names.items())[:2] == [("f0", MOST_NAMES + 5), ("f1", MOST_NAMES + 4)]
     assert len(found.names) == MOST_NAMES
@@ -103,15 +108,19 @@ def test_many_names_are_cut_to_the_most_frequent() -> None:
     ],
 )
 def test_an_error_that_names_nothing_invents_nothing(error: dict[str, Any]) -> None:
-    assert invented_name(error, "rust") is None
-    assert invented_name(error, "ocaml") is None
+    assert extract_invented_name(error, "rust") is None
+    assert extract_invented_name(error, "ocaml") is None
 
 
 def test_long_names_are_cut_and_both_spellings_of_ocaml_are_read() -> None:
     long = {"message": f"cannot find value `{'x' * 9999}` in this scope", "code": "E0425"}
-    assert invented_name(long, "rust") == "x" * NAME_CHARS
-    assert invented_name({"message": 'Unbound value "lenght"\nHint: no'}, "ocaml") == "lenght"
-    assert invented_name({"message": 'There is no field "b" within type "t"'}, "ocaml") == "b"
+    assert extract_invented_name(long, "rust") == "x" * NAME_CHARS
+    assert (
+        extract_invented_name({"message": 'Unbound value "lenght"\nHint: no'}, "ocaml") == "lenght"
+    )
+    assert (
+        extract_invented_name({"message": 'There is no field "b" within type "t"'}, "ocaml") == "b"
+    )
 
 
 def test_records_without_diagnostics_are_read() -> None:
@@ -119,4 +128,4 @@ def test_records_without_diagnostics_are_read() -> None:
         RIGHT, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="x"
     )
     for given in (None, "no list", [7, None, "x"]):
-        assert details_of([{**bare, "diagnostics": given}], OCAML).invented is not None
+        assert compute_details([{**bare, "diagnostics": given}], OCAML).invented is not None

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from gradus.client import RewardClient
-from gradus.descriptions import description_of
+from gradus.descriptions import describe_offline
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
 from trainer.config.run import PromptConfig
@@ -33,13 +33,13 @@ from trainer.evaluate.plan import (
 )
 from trainer.evaluate.results import (
     Evaluation,
-    evaluation_of,
+    build_evaluation,
     write_outcome,
 )
-from trainer.evaluate.setup import SamplingOptions, plan_of
+from trainer.evaluate.setup import SamplingOptions, build_plan
 from trainer.rewards.judge import Record
 
-OCAML = description_of("ocaml")
+OCAML = describe_offline("ocaml")
 TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
 PROBLEMS = [
     Problem("a", "(* add 1 *)\n", TASK, "add"),
@@ -123,10 +123,10 @@ def plan(
     problems: Sequence[Problem] = PROBLEMS, rubric: str | None = None, **asked: Any
 ) -> EvalPlan:
     options = SamplingOptions(**{"model": "m", "samples": 4, **asked})
-    return plan_of(options, "t", problems, PromptConfig(), grader="ocaml", rubric=rubric)
+    return build_plan(options, "t", problems, PromptConfig(), grader="ocaml", rubric=rubric)
 
 
-def measured(
+def get_measurement(
     asked: EvalPlan,
     service: Callable[[httpx.Request], httpx.Response] | None = None,
     answers: dict[str, list[str]] = ANSWERS,
@@ -145,11 +145,11 @@ def measured(
             )
 
     records = asyncio.run(collected())
-    return Measured(evaluation_of(records, asked, OCAML, name="n", duration_s=1.0), records)
+    return Measured(build_evaluation(records, asked, OCAML, name="n", duration_s=1.0), records)
 
 
 def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None:
-    found = measured(plan()).evaluation.measured("sampled")
+    found = get_measurement(plan()).evaluation.get_measurement("sampled")
     assert found is not None
     assert (found.graded, found.faulted, found.passed, found.unjudged) == (7, 5, 4, 1)
     assert found.faults == {"worker": 5}
@@ -172,7 +172,7 @@ def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None
 
 
 def test_greedy_is_one_completion_per_task() -> None:
-    found = measured(plan(samples=2)).evaluation.measured("greedy")
+    found = get_measurement(plan(samples=2)).evaluation.get_measurement("greedy")
     assert found is not None
     assert (found.samples, found.temperature, found.graded, found.faulted, found.passed) == (
         1,
@@ -188,9 +188,9 @@ def test_greedy_is_one_completion_per_task() -> None:
 def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    large = measured(plan())
+    large = get_measurement(plan())
     monkeypatch.setattr("trainer.evaluate.collect.HANDFUL", 1)
-    small = measured(plan())
+    small = get_measurement(plan())
     texts = [record["completion"] for record in small.records]
     assert texts == [record["completion"] for record in large.records]
     assert [(r["prompt_id"], r["sample"]) for r in small.records[:5]] == [
@@ -209,7 +209,7 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
     one = [Problem("a", "(* add 1 *)\n", TASK)]
     opened = plan(one, samples=2, greedy=False).model_copy(update={"opening": "<think>\n"})
-    found = measured(opened, service := Service(), problems=one)
+    found = get_measurement(opened, service := Service(), problems=one)
     sent = [
         submission["completion"] for body in service.asked for submission in body["submissions"]
     ]
@@ -218,20 +218,22 @@ def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_no
 
 
 def test_a_faulted_record_has_no_reward() -> None:
-    stuck = [record for record in measured(plan()).records if record["completion"] == "stuck"]
+    stuck = [
+        record for record in get_measurement(plan()).records if record["completion"] == "stuck"
+    ]
     assert {record["reward"] for record in stuck} == {None}
     assert {record["fault"]["message"] for record in stuck} == {"the worker died"}
 
 
 def test_who_judged_is_taken_from_the_verdicts() -> None:
-    evaluation = measured(plan()).evaluation
+    evaluation = get_measurement(plan()).evaluation
     assert (evaluation.graders, evaluation.rubrics) == (("ocaml@7",), ("ocaml/graduated@1",))
     assert evaluation.toolchains == ("ocaml 4.14.1",)
 
 
 def test_rubric_and_task_reach_the_service() -> None:
     service = Service()
-    measured(plan(rubric="ocaml/strict@1"), service)
+    get_measurement(plan(rubric="ocaml/strict@1"), service)
     assert {body["rubric"] for body in service.asked} == {"ocaml/strict@1"}
     assert service.asked[0]["submissions"][0]["task"]["tests"] == TASK.tests
 
@@ -240,7 +242,7 @@ def test_a_service_that_is_away_becomes_faults() -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    found = measured(plan(), away, attempts=1).evaluation
+    found = get_measurement(plan(), away, attempts=1).evaluation
     assert found.faulted == 15
     assert [m.pass_at for m in found.measurements] == [{}, {}]
     assert found.graders == ()
@@ -248,12 +250,12 @@ def test_a_service_that_is_away_becomes_faults() -> None:
 
 def test_progress_counts_every_completion_and_every_result() -> None:
     seen: list[tuple[str, int, int]] = []
-    measured(plan(samples=2), on_progress=lambda *step: seen.append(step))
+    get_measurement(plan(samples=2), on_progress=lambda *step: seen.append(step))
     assert {step for step in seen if step[1] == step[2]} == {("written", 9, 9), ("graded", 9, 9)}
 
 
 def test_a_completion_with_a_nul_is_graded_and_not_a_misuse() -> None:
-    found = measured(
+    found = get_measurement(
         plan(), answers={str(problem.prompt): ["let f =\0"] * 4 for problem in PROBLEMS}
     )
     assert found.evaluation.faulted == 0
@@ -293,13 +295,13 @@ def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
             )
 
     records = asyncio.run(collected())
-    evaluation = evaluation_of(records, plan(), OCAML, name="n", duration_s=1.0)
+    evaluation = build_evaluation(records, plan(), OCAML, name="n", duration_s=1.0)
     assert {record["status"] for record in records} == {"generation_error"}
     assert (evaluation.unwritten, evaluation.faulted) == (15, 0)
 
 
 def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
-    done = measured(plan())
+    done = get_measurement(plan())
     path = write_outcome(tmp_path / "eval", done.evaluation, done.records)
     assert path == tmp_path / "eval" / "n.json"
     assert Evaluation.model_validate_json(path.read_text()) == done.evaluation

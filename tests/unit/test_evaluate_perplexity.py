@@ -13,10 +13,10 @@ from gradus.errors import Misuse
 from trainer.config.run import FreshModel, ModelConfig
 from trainer.evaluate.perplexity import (
     Perplexity,
-    documents_of,
+    compute_nats,
+    compute_perplexity,
     main,
-    nats_of,
-    perplexity_of,
+    read_documents,
 )
 
 pytestmark = pytest.mark.training
@@ -69,9 +69,9 @@ def test_it_is_the_models_own_loss_where_one_window_holds_everything(
 ) -> None:
     model, tokenizer = tiny
     given = rows(tmp_path / "x.jsonl", {"text": TEXT}, {"text": "let f x = x + 1"})
-    for text in documents_of(given):
+    for text in read_documents(given):
         ids = tokenizer(text)["input_ids"]
-        nats = nats_of(model, ids, 64) / (len(ids) - 1)
+        nats = compute_nats(model, ids, 64) / (len(ids) - 1)
         assert nats == pytest.approx(by_the_models_own_loss(model, ids), rel=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_windows_foresee_every_token_once_from_what_they_hold(
 
     model, tokenizer = tiny
     ids = tokenizer(TEXT)["input_ids"][:40]
-    found = nats_of(model, ids, window)
+    found = compute_nats(model, ids, window)
     expected = 0.0
     for place in range(1, len(ids)):
         # The window in which a token first comes: the first, or one that ends at a whole number of
@@ -104,15 +104,15 @@ def test_windows_foresee_every_token_once_from_what_they_hold(
 
 def test_the_figures_are_exact() -> None:
     nats = [math.log(2) * 10, math.log(2) * 30]
-    found = perplexity_of(nats, [10, 10])
+    found = compute_perplexity(nats, [10, 10])
     assert found is not None
     assert found.value == pytest.approx(2**2)
     assert (found.low, found.high) == pytest.approx((2.0, 8.0))
-    alone = perplexity_of(nats[:1], [10])
+    alone = compute_perplexity(nats[:1], [10])
     assert alone is not None
     assert (alone.value, alone.low, alone.high) == pytest.approx((2.0, 2.0, 2.0))
     assert "no interval" in alone.method
-    assert perplexity_of([], []) is None
+    assert compute_perplexity([], []) is None
 
 
 def test_the_command_writes_its_figures_and_names_the_file_last(
@@ -134,7 +134,7 @@ def test_rows_that_are_no_documents_are_refused_with_their_line(
     tmp_path: Path, row: dict[str, Any]
 ) -> None:
     with pytest.raises(Misuse, match=r"x\.jsonl:2: text: "):
-        documents_of(rows(tmp_path / "x.jsonl", {"text": "a"}, row))
+        read_documents(rows(tmp_path / "x.jsonl", {"text": "a"}, row))
 
 
 def test_files_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -> None:

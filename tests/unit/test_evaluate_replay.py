@@ -12,13 +12,13 @@ import pytest
 from fake_grader import HIDDEN, Service
 
 from gradus.client import RewardClient
-from gradus.contract import Graded, Stage, TestCount, faulted
+from gradus.contract import Graded, Stage, TestCount, build_faulted
 from gradus.errors import FaultKind, Misuse
 from trainer.config.run import TrainConfig
 from trainer.evaluate.completion_store import write_lines
 from trainer.evaluate.grader_backend import Judge, ServiceJudge
 from trainer.evaluate.replay import Replay, main
-from trainer.rewards.judge import Record, outcome_of
+from trainer.rewards.judge import Record, build_outcome
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def line(completion: str, result: Any, task: str = "a", **changed: Any) -> Recor
         "sample": 0,
         "prompt": "?",
         "completion": completion,
-        **outcome_of(result),
+        **build_outcome(result),
     } | changed
 
 
@@ -123,7 +123,7 @@ def test_every_changed_reward_is_told_with_where_it_stands_and_why(
 def test_faults_then_and_now_and_strange_tasks_are_counted_and_are_no_change(
     tmp_path: Path, service: Service
 ) -> None:
-    stuck = faulted("x", FaultKind.WORKER, "died", retryable=True)
+    stuck = build_faulted("x", FaultKind.WORKER, "died", retryable=True)
     lines = [
         line("reward 1", stuck),
         line("fault", verdict(0.5)),

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from report_runs import RIGHT, WRONG, record_of, verdict
 
-from gradus.descriptions import description_of
+from gradus.descriptions import describe_offline
 from gradus.extract import extract
-from trainer.evaluate.breakdowns import details_of
-from trainer.evaluate.verdicts import code_of
+from trainer.evaluate.breakdowns import compute_details
+from trainer.evaluate.verdicts import extract_code
 from trainer.rewards.judge import Record
 
 TAGS = frozenset({"ocaml", "ml", "rust", "rs"})
@@ -33,7 +33,7 @@ def test_the_sizes_of_hand_made_answers_are_exactly_these() -> None:
         record("let f x =\n\n  let y = x in\n\n  y + 1", "b"),  # blank lines do not count
         record("let f x = x + 1", "c"),
     ]
-    found = details_of(records, description_of("ocaml")).answer_lines
+    found = compute_details(records, describe_offline("ocaml")).answer_lines
     assert found is not None
     assert (found.p50, found.max, found.mean) == (2, 3, 2)
 
@@ -43,7 +43,7 @@ def test_stories_have_no_lines() -> None:
     told = record_of(
         story, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="As a user"
     )
-    assert details_of([told], description_of("story")).answer_lines is None
+    assert compute_details([told], describe_offline("story")).answer_lines is None
 
 
 COMPLETIONS = [
@@ -73,11 +73,11 @@ COMPLETIONS = [
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
 def test_the_code_of_a_completion_is_what_graders_take_for_the_answer(completion: str) -> None:
-    assert code_of(completion, TAGS).strip() == extract(completion, TAGS).text.strip()
+    assert extract_code(completion, TAGS).strip() == extract(completion, TAGS).text.strip()
 
 
 @pytest.mark.parametrize(
     "text", ["```" * 100_000, "`" * 200_000, " " * 200_000 + "```", "```ocaml\n" * 50_000]
 )
 def test_fences_made_to_be_slow_are_read_at_once(text: str) -> None:
-    assert isinstance(code_of(text, TAGS), str)
+    assert isinstance(extract_code(text, TAGS), str)

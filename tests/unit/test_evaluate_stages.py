@@ -21,13 +21,13 @@ from trainer.config.stages import (
     StageConfig,
 )
 from trainer.data.rows import load_rows
-from trainer.evaluate.pairs import pairs_of
+from trainer.evaluate.pairs import build_preference_pairs
 from trainer.evaluate.setup import (
     SamplingOptions,
-    config_beside,
-    config_of,
-    examples_of,
-    prompt_config,
+    find_run_config,
+    load_examples,
+    resolve_config,
+    resolve_prompt_config,
 )
 
 PROMPT = {"template": "Write: {prompt}"}
@@ -55,17 +55,17 @@ def test_a_model_is_asked_with_the_prompts_of_its_run(tmp_path: Path, stage: str
     kind, settings = STAGES[stage]
     config = kind.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **settings})
     model = run_folder(tmp_path, config.model_dump_json())
-    found = config_of(SamplingOptions(model=str(model)))
+    found = resolve_config(SamplingOptions(model=str(model)))
     assert isinstance(found, kind)
     wanted = PROMPT["template"] if issubclass(kind, RowStage) else "{prompt}"
-    assert prompt_config(SamplingOptions(model=str(model)), found).template == wanted
+    assert resolve_prompt_config(SamplingOptions(model=str(model)), found).template == wanted
 
 
 def test_columns_of_a_run_s_rows_say_nothing_about_tasks(tmp_path: Path) -> None:
     config = SftStage.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **ROWS})
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true"}) + "\n")
-    (found,) = examples_of(tasks, "ocaml", SamplingOptions(model="m"), config)
+    (found,) = load_examples(tasks, "ocaml", SamplingOptions(model="m"), config)
     assert found.prompt == "p"
 
 
@@ -75,7 +75,7 @@ def test_columns_of_a_run_s_rows_say_nothing_about_tasks(tmp_path: Path) -> None
 def test_a_configuration_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     model = run_folder(tmp_path, text)
     with pytest.raises(Misuse, match=r"config\.resolved\.json: is no configuration"):
-        config_beside(model)
+        find_run_config(model)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_pairs_are_read_by_the_training_that_they_are_for(tmp_path: Path, prompt
         {**same, "completion": "good", "reward": 1.0, "passed": True},
         {**same, "completion": "bad", "reward": 0.0, "passed": False},
     ]
-    pairs = list(pairs_of(answers, 0.05, 1))
+    pairs = list(build_preference_pairs(answers, 0.05, 1))
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
     settings = {
@@ -109,4 +109,4 @@ def test_a_run_on_rewards_is_still_asked_as_before(tmp_path: Path) -> None:
         "output_dir": "x",
     }
     config = TrainConfig.model_validate({**settings, "prompt": PROMPT})
-    assert isinstance(config_beside(run_folder(tmp_path, config.model_dump_json())), TrainConfig)
+    assert isinstance(find_run_config(run_folder(tmp_path, config.model_dump_json())), TrainConfig)

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.evaluate.collect import written_record
-from trainer.evaluate.completion_store import opened
+from trainer.evaluate.collect import build_record
+from trainer.evaluate.completion_store import open_store
 from trainer.evaluate.plan import (
     CompletionRequest,
     EvalPlan,
     GeneratedCompletion,
     GenerationError,
     Problem,
-    asks_of,
+    build_requests,
 )
 from trainer.rewards.judge import Record
 
@@ -37,22 +37,22 @@ def plan(**changed: Any) -> EvalPlan:
 
 
 def ask(place: int) -> CompletionRequest:
-    return asks_of(PROBLEMS, plan())[place]
+    return build_requests(PROBLEMS, plan())[place]
 
 
 def record(place: int, text: str = "x") -> Record:
-    return written_record(ask(place), GeneratedCompletion(text, "stop", 1, 2, 0.5))
+    return build_record(ask(place), GeneratedCompletion(text, "stop", 1, 2, 0.5))
 
 
 def keys() -> list[Any]:
-    return [one.key for one in asks_of(PROBLEMS, plan())]
+    return [one.key for one in build_requests(PROBLEMS, plan())]
 
 
 def test_the_last_line_of_a_completion_counts_and_the_end_is_one_line_each_in_order(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "new" / "completions.jsonl"
-    with opened(path, plan()) as store:
+    with open_store(path, plan()) as store:
         store.append([record(3)])
         store.append([record(0, "first")])
         store.append([{**record(0, "second"), "status": "graded"}])
@@ -67,11 +67,11 @@ def test_the_last_line_of_a_completion_counts_and_the_end_is_one_line_each_in_or
 
 def test_a_torn_last_line_is_cut_away_and_what_follows_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "completions.jsonl"
-    with opened(path, plan()) as store:
+    with open_store(path, plan()) as store:
         store.append([record(0), record(1)])
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    with opened(path, plan()) as store:
+    with open_store(path, plan()) as store:
         assert store.records.get(ask(0).key) is not None
         assert store.records.get(ask(1).key) is None
         store.append([record(1)])
@@ -80,14 +80,14 @@ def test_a_torn_last_line_is_cut_away_and_what_follows_is_whole(tmp_path: Path) 
 
 def test_texts_that_json_or_utf8_cannot_hold_are_kept_as_far_as_they_can(tmp_path: Path) -> None:
     path = tmp_path / "completions.jsonl"
-    with opened(path, plan()) as store:
+    with open_store(path, plan()) as store:
         store.append(
             [
                 record(0, "half \ud800 and \u2028 and \x85 and \0"),
                 {**record(1), "latency_s": float("nan")},
             ]
         )
-    with opened(path, plan()) as store:
+    with open_store(path, plan()) as store:
         found = store.records.get(ask(0).key)
         assert found is not None
         assert (
@@ -99,9 +99,13 @@ def test_texts_that_json_or_utf8_cannot_hold_are_kept_as_far_as_they_can(tmp_pat
 
 def test_only_one_process_writes_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "completions.jsonl"
-    with opened(path, plan()), pytest.raises(Misuse, match="another process"), opened(path, plan()):
+    with (
+        open_store(path, plan()),
+        pytest.raises(Misuse, match="another process"),
+        open_store(path, plan()),
+    ):
         raise AssertionError("two wrote")
-    with opened(path, plan()):
+    with open_store(path, plan()):
         pass
 
 
@@ -114,12 +118,12 @@ def test_only_one_process_writes_at_a_time(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, line: str) -> None:
     path = tmp_path / "completions.jsonl"
-    with opened(path, plan()):
+    with open_store(path, plan()):
         pass
     path.write_text(line + "\n")
     with (
         pytest.raises(Misuse, match=r"completions\.jsonl:1: not a completion of Gradus"),
-        opened(path, plan()),
+        open_store(path, plan()),
     ):
         raise AssertionError("it was opened")
     assert path.read_text() == line + "\n"
@@ -128,10 +132,13 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, line:
 def test_completions_without_their_plan_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "completions.jsonl"
     path.write_text("precious\n")
-    with pytest.raises(Misuse, match=r"without plan\.json"), opened(path, plan()):
+    with pytest.raises(Misuse, match=r"without plan\.json"), open_store(path, plan()):
         raise AssertionError("it was opened")
     (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(Misuse, match="no plan that this version can read"), opened(path, plan()):
+    with (
+        pytest.raises(Misuse, match="no plan that this version can read"),
+        open_store(path, plan()),
+    ):
         raise AssertionError("it was opened")
     assert path.read_text() == "precious\n"
 
@@ -139,7 +146,7 @@ def test_completions_without_their_plan_are_refused(tmp_path: Path) -> None:
 def test_a_plan_of_which_nothing_was_asked_binds_nobody(tmp_path: Path) -> None:
     path = tmp_path / "completions.jsonl"
     for number in (1, 2):
-        with opened(path, plan(seed=number)):
+        with open_store(path, plan(seed=number)):
             pass
     assert json.loads((tmp_path / "plan.json").read_text())["seed"] == 2
 
@@ -147,7 +154,7 @@ def test_a_plan_of_which_nothing_was_asked_binds_nobody(tmp_path: Path) -> None:
 def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     for number in range(3):
-        with opened(path, plan(seed=number), fresh=True) as store:
+        with open_store(path, plan(seed=number), fresh=True) as store:
             store.append([record(0, f"run {number}")])
     assert "run 2" in path.read_text()
     assert "run 0" in (tmp_path / "mine.jsonl.previous-1").read_text()
@@ -157,6 +164,6 @@ def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) ->
 
 def test_what_was_never_written_says_why() -> None:
 
-    found = written_record(ask(0), GenerationError("timeout", "late"))
+    found = build_record(ask(0), GenerationError("timeout", "late"))
     assert (found["status"], found["reward"], found["fault"]) == ("generation_error", None, None)
     assert found["error"] == {"kind": "timeout", "message": "late"}

@@ -14,26 +14,31 @@ from fake_grader import HIDDEN, Service
 from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_data import answer_in
 from report_runs import RIGHT, STUCK, WRONG, record_of
-from sample_evaluations import evaluation_of, stored
+from sample_evaluations import build_evaluation, stored
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
-from gradus.descriptions import description_of
+from gradus.descriptions import describe_offline
 from gradus.errors import Misuse
-from gradus.feedback import next_turn, reply
-from trainer.evaluate.breakdowns import Turns, turns_of
-from trainer.evaluate.collect import continued, refuse_turns
+from gradus.feedback import render_next_turn, reply
+from trainer.evaluate.breakdowns import Turns, compute_turns
+from trainer.evaluate.collect import extend_conversation, refuse_turns
 from trainer.evaluate.command import main
 from trainer.evaluate.completion_store import COMPLETIONS, TURNS
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.openai_client import Server
 from trainer.evaluate.report import write_report
-from trainer.evaluate.results import Evaluation, incomparable, measurement_of, read_evaluation
+from trainer.evaluate.results import (
+    Evaluation,
+    compute_measurement,
+    find_mismatches,
+    read_evaluation,
+)
 from trainer.evaluate.setup import SamplingOptions
 from trainer.pipeline.gates import Gate, judge
 from trainer.rewards.judge import Record
 
-OCAML = description_of("ocaml")
+OCAML = describe_offline("ocaml")
 
 # ----------------------------------------------------------------------------------------- figures
 
@@ -71,7 +76,7 @@ def figures(
         for task, found in chains.items()
         for turn, one in enumerate(found[1:], 2)
     ]
-    return turns_of(firsts, later, asked)
+    return compute_turns(firsts, later, asked)
 
 
 def test_the_figures_of_hand_made_chains_are_exactly_these() -> None:
@@ -92,7 +97,7 @@ def test_the_median_counts_failures() -> None:
 
 def test_tasks_weigh_alike_however_many_chains_they_have() -> None:
     firsts = [record(RIGHT, "a", sample=n) for n in range(3)] + [record(WRONG, "b")]
-    assert turns_of(firsts, [record(WRONG, "b", 2)], 2).green_by[2].value == 0.5
+    assert compute_turns(firsts, [record(WRONG, "b", 2)], 2).green_by[2].value == 0.5
 
 
 @pytest.mark.parametrize("end", [STUCK, "timeout", "unreachable", "server"])
@@ -119,7 +124,7 @@ def test_without_chains_there_are_no_figures() -> None:
 
 def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
     def evaluation(turns: Turns | None) -> Evaluation:
-        made = measurement_of(
+        made = compute_measurement(
             [record(RIGHT, "a")],
             mode="greedy",
             temperature=0.0,
@@ -127,11 +132,11 @@ def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
             turns=turns,
             description=OCAML,
         )
-        return evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
+        return build_evaluation("x", [record(RIGHT, "a")], measurements=(made,))
 
     one, three = evaluation(None), evaluation(figures({"a": [RIGHT]}))
-    assert incomparable(one, three) == ([], ["different sampling"])
-    assert incomparable(three, three) == ([], [])
+    assert find_mismatches(one, three) == ([], ["different sampling"])
+    assert find_mismatches(three, three) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -150,13 +155,13 @@ def test_a_figure_that_is_missing_fails_its_gate(
 ) -> None:
     """Of 31 tasks 15 pass at once and 16 never do; there are no errors of a compiler."""
     records = [record(RIGHT if n % 2 else WRONG, f"t{n}") for n in range(31)]
-    turns = turns_of(records, [record(WRONG, f"t{n}", 2) for n in range(0, 31, 2)], 2)
-    made = measurement_of(
+    turns = compute_turns(records, [record(WRONG, f"t{n}", 2) for n in range(0, 31, 2)], 2)
+    made = compute_measurement(
         records, mode="greedy", temperature=0.0, samples=1, turns=turns, description=OCAML
     )
     file = tmp_path / "results.json"
     file.write_text(
-        evaluation_of("x", records, measurements=(made,)).model_dump_json(by_alias=True)
+        build_evaluation("x", records, measurements=(made,)).model_dump_json(by_alias=True)
     )
     gate = {"name": "g", "of": str(file), "metric": f"measurements[mode=greedy].{metric}", **more}
     (judged,) = judge([Gate.model_validate(gate)], 0.05)
@@ -168,7 +173,7 @@ def test_a_figure_that_is_missing_fails_its_gate(
 
 def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
     """The words of a repair task and of a trajectory's tool, for one verdict."""
-    from corpus.repair_prompt import repair_prompt
+    from corpus.repair_prompt import render_repair_prompt
 
     remark = Diagnostic(
         stage=Stage.CHECK,
@@ -181,8 +186,8 @@ def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
     verdict = WRONG.model_copy(
         update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)}
     )
-    told = next_turn("rust", verdict, "```rust\nfn f() {}\n```\n```rust\nfn g() {}\n```")
-    repair = repair_prompt("Add.", "rust", "fn f() {}", reply(verdict))
+    told = render_next_turn("rust", verdict, "```rust\nfn f() {}\n```\n```rust\nfn g() {}\n```")
+    repair = render_repair_prompt("Add.", "rust", "fn f() {}", reply(verdict))
     first, _, shown = told.partition("\n\n")
     assert repair.startswith(first)
     assert repair.endswith(shown)
@@ -191,18 +196,18 @@ def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
 
 def test_a_chat_goes_on_without_thoughts_and_a_text_below_itself() -> None:
     asked = [{"role": "user", "content": "f"}]
-    assert continued(asked, "<think>\nhm\n</think>\n\nlet f = 1", "No.") == [
+    assert extend_conversation(asked, "<think>\nhm\n</think>\n\nlet f = 1", "No.") == [
         *asked,
         {"role": "assistant", "content": "let f = 1"},
         {"role": "user", "content": "No."},
     ]
-    assert continued("(* f *)\n", "let f = 1", "No.") == "(* f *)\nlet f = 1\n\nNo.\n\n"
+    assert extend_conversation("(* f *)\n", "let f = 1", "No.") == "(* f *)\nlet f = 1\n\nNo.\n\n"
     for text, shown in (
         ("<think> and so on", ""),
         ("let f = 1", "let f = 1"),
         ("a </think> b </think> c", " c"),
     ):
-        assert continued(asked, text, "No.")[1] == {"role": "assistant", "content": shown}
+        assert extend_conversation(asked, text, "No.")[1] == {"role": "assistant", "content": shown}
 
 
 # ---------------------------------------------------------------------- whole evaluations
@@ -265,7 +270,7 @@ def test_a_server_that_fails_first_and_passes_when_told_is_green_in_turn_two(
     assert status == 0
     found = read_evaluation(tmp_path / "out")
     for mode, each in (("sampled", 2), ("greedy", 1)):
-        measured = found.measured(mode)  # type: ignore[arg-type]
+        measured = found.get_measurement(mode)  # type: ignore[arg-type]
         assert measured is not None
         assert measured.turns is not None
         assert {
@@ -402,8 +407,8 @@ def test_turns_are_bounded(tasks: Path, tmp_path: Path, service: Service, turns:
 
 def test_scores_of_a_reward_model_are_nothing_to_repair_by() -> None:
     with pytest.raises(Misuse, match="do not say what to repair"):
-        refuse_turns(description_of("preference"), 2)
-    refuse_turns(description_of("story"), 2)
+        refuse_turns(describe_offline("preference"), 2)
+    refuse_turns(describe_offline("story"), 2)
 
 
 def test_a_stored_verdict_that_is_none_is_refused_by_the_task_it_is_of(
@@ -501,7 +506,7 @@ class _Harsh:
 
 
 def test_the_page_is_told_of_turns_only_where_there_were_any(tmp_path: Path) -> None:
-    made = measurement_of(
+    made = compute_measurement(
         [record(RIGHT, "a"), record(WRONG, "b")],
         mode="greedy",
         temperature=0.0,
@@ -509,7 +514,7 @@ def test_the_page_is_told_of_turns_only_where_there_were_any(tmp_path: Path) -> 
         turns=figures({"a": [RIGHT], "b": [WRONG, WRONG]}, 2),
         description=OCAML,
     )
-    evaluation = evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
+    evaluation = build_evaluation("x", [record(RIGHT, "a")], measurements=(made,))
 
     def told(found: Evaluation) -> Any:
         page = write_report(stored(tmp_path / "e", found, []), tmp_path / "report.html")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from services.event_loop import run, stopped_by_signals
+from services.event_loop import run, stop_on_signals
 
 
 def test_a_service_that_was_stopped_leaves_no_handlers_of_signals() -> None:
     async def stopped() -> bool:
-        with stopped_by_signals() as stop:
+        with stop_on_signals() as stop:
             signal.raise_signal(signal.SIGTERM)
             await asyncio.wait_for(stop.wait(), 10)
             return stop.is_set()

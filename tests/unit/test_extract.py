@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradus.extract import Answer, extract
-from services.graders.ocaml.syntax import SYNTAX, definitions
+from services.graders.ocaml.syntax import SYNTAX, find_definitions
 
 TAGS = frozenset({"ocaml", "ml"})
 CODE = "let f x = x + 1"
@@ -189,7 +189,7 @@ def test_what_a_text_defines_at_its_top_level() -> None:
         "let rec a = 1 and b = 2\ntype 'a d = E | F of int\ntype ('a, 'b) g = { h : int; i : 'a }\n"
         "  let j = 1"
     )
-    assert definitions(code) == {"a", "d", "E", "F", "g", "h", "i"}
+    assert find_definitions(code) == {"a", "d", "E", "F", "g", "h", "i"}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from trainer.generation.responses import (
     TESTED,
     GenerationStopped,
     TransientServerError,
-    group_of,
-    logprobs_of,
+    parse_group,
+    parse_prompt_logprobs,
     refuse_untested,
 )
 
@@ -35,7 +35,7 @@ def choice(index: int, **changed: Any) -> dict[str, Any]:
 
 
 def test_completions_come_in_the_order_of_their_indices() -> None:
-    group = group_of({"choices": [choice(1), choice(0)]}, PROMPT, 2, **BOUNDS)
+    group = parse_group({"choices": [choice(1), choice(0)]}, PROMPT, 2, **BOUNDS)
     assert [one.ids_T for one in group] == [[0, 9], [1, 9]]
     assert group[0].logprobs_T == [-0.5, -1.0]
 
@@ -90,7 +90,7 @@ def test_completions_come_in_the_order_of_their_indices() -> None:
 )
 def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint: str) -> None:
     with pytest.raises(TransientServerError, match=complaint):
-        group_of(said, PROMPT, 2, **BOUNDS)
+        parse_group(said, PROMPT, 2, **BOUNDS)
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
@@ -101,12 +101,12 @@ def test_a_log_probability_that_json_should_not_know_is_trouble(word: str) -> No
         )
     )
     with pytest.raises(TransientServerError, match="no log-probability"):
-        group_of(said, PROMPT, 1, **BOUNDS)
+        parse_group(said, PROMPT, 1, **BOUNDS)
 
 
 def test_a_prompts_log_probabilities_are_those_of_its_own_tokens() -> None:
     rows = [None, {"6": {"logprob": -2.5}, "1": {"logprob": -0.1}}]
-    assert logprobs_of({"choices": [{"prompt_logprobs": rows}]}, PROMPT) == [-2.5]
+    assert parse_prompt_logprobs({"choices": [{"prompt_logprobs": rows}]}, PROMPT) == [-2.5]
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ def test_a_prompts_log_probabilities_are_those_of_its_own_tokens() -> None:
 )
 def test_a_prompt_without_all_its_log_probabilities_is_trouble(said: Any) -> None:
     with pytest.raises(TransientServerError):
-        logprobs_of(said, PROMPT)
+        parse_prompt_logprobs(said, PROMPT)
 
 
 # ---------------------------------------------------------------------- probe and parity
 
 
 def test_what_is_compared_has_two_tokens_at_least_and_not_many() -> None:
-    from trainer.generation.client import PROBE_TOKENS, probe_of
+    from trainer.generation.client import PROBE_TOKENS, build_probe
 
-    assert probe_of([[1, 2], [3, 4, 5]]) == [3, 4, 5]
-    assert probe_of([[7]]) == [7, 7]
-    assert probe_of([list(range(1000))]) == list(range(PROBE_TOKENS))
+    assert build_probe([[1, 2], [3, 4, 5]]) == [3, 4, 5]
+    assert build_probe([[7]]) == [7, 7]
+    assert build_probe([list(range(1000))]) == list(range(PROBE_TOKENS))
 
 
 @pytest.fixture(scope="module")
@@ -164,14 +164,14 @@ def own_logprobs(model: Any, ids: list[int]) -> list[float]:
 
 
 def test_the_model_gives_each_token_its_log_probability_and_training_goes_on(model: Any) -> None:
-    from trainer.generation.parity import difference, logprobs_of_model
+    from trainer.generation.parity import compare_logprobs, compute_logprobs
 
     ids = [1, 2, 3, 4]
     served = own_logprobs(model, ids)
     model.train()
-    assert logprobs_of_model(model, ids) == pytest.approx(served, abs=1e-6)
+    assert compute_logprobs(model, ids) == pytest.approx(served, abs=1e-6)
     assert model.training
-    found = difference(served, [served[0], served[1] + 0.25, served[2] - 0.5])
+    found = compare_logprobs(served, [served[0], served[1] + 0.25, served[2] - 0.5])
     assert found == pytest.approx((0.25, 0.5))
 
 
@@ -179,9 +179,9 @@ def test_the_model_gives_each_token_its_log_probability_and_training_goes_on(mod
     "served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]]
 )
 def test_what_cannot_be_compared_differs_without_end(served: list[float]) -> None:
-    from trainer.generation.parity import difference
+    from trainer.generation.parity import compare_logprobs
 
-    assert difference([-1.0] * 3, served) == (float("inf"), float("inf"))
+    assert compare_logprobs([-1.0] * 3, served) == (float("inf"), float("inf"))
 
 
 def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_update_are_not() -> (
@@ -190,7 +190,7 @@ def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_up
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from trainer.generation.parity import difference, logprobs_of_model, mean_bound
+    from trainer.generation.parity import compare_logprobs, compute_logprobs, select_mean_bound
 
     sizes = {
         "hidden_size": 256,
@@ -207,14 +207,14 @@ def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_up
         ours.lm_head.weight.data.mul_(20)  # logits of up to 20, as those of a trained model
         theirs = copy.deepcopy(ours).float()  # rounds elsewhere, as the kernels of a server do
         ids = torch.randint(2048, (256,)).tolist()
-    served = logprobs_of_model(theirs, ids)
-    mean, largest = difference(logprobs_of_model(ours, ids), served)
-    bound = mean_bound(["torch.bfloat16", "bfloat16"])
+    served = compute_logprobs(theirs, ids)
+    mean, largest = compare_logprobs(compute_logprobs(ours, ids), served)
+    bound = select_mean_bound(["torch.bfloat16", "bfloat16"])
     assert largest > 0.05 > mean, "the largest one tells nothing"
     assert mean < bound
     for parameter in ours.parameters():
         parameter.data.mul_(1.05)
-    assert difference(logprobs_of_model(ours, ids), served)[0] > bound
+    assert compare_logprobs(compute_logprobs(ours, ids), served)[0] > bound
 
 
 # ---------------------------------------------------------------------------------------- versions

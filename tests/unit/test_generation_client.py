@@ -60,7 +60,7 @@ class Run:
         return self.folder.weights(name, [("w", torch.ones(1))])
 
     def step(self) -> dict[str, Any]:
-        self.client.new_version()
+        self.client.send_weights()
         return self.generate()
 
     def generate(self, n: int = 2, **options: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_held_out_completions_come_from_the_server_too(
         GeneratedCompletion,
         GenerationError,
         Problem,
-        asks_of,
+        build_requests,
         make_plan,
     )
     from trainer.models.fresh import train_tokenizer
@@ -118,7 +118,7 @@ def test_held_out_completions_come_from_the_server_too(
     source = GenerationServer(trainer, ends, tokenizer, plan, 64)
 
     async def all_of() -> dict[Any, Any]:
-        asks = asks_of(problems, plan)
+        asks = build_requests(problems, plan)
         keys = {ask.key for ask in asks}
         return {ask.key: found async for ask, found in source.write(asks, keys)}
 
@@ -163,7 +163,7 @@ def test_sampling_is_what_the_trainer_says_and_what_is_ours_stays_ours(
     start: Callable[..., Run], like: VllmLike
 ) -> None:
     run = start(verify_sync="never")
-    run.client.new_version()
+    run.client.send_weights()
     run.generate(generation_kwargs={"min_tokens": 1, "n": 7}, structured_outputs_regex="a+")
     asked = [body for path, body in like.log if path == "/v1/completions"]
     assert all(
@@ -233,7 +233,7 @@ def test_completions_written_while_the_weights_changed_are_thrown_away(
     start: Callable[..., Run], like: VllmLike
 ) -> None:
     run = start(verify_sync="never")
-    run.client.new_version()
+    run.client.send_weights()
     intrusions = iter(["another run's"])
 
     def before(path: str, body: Any) -> None:
@@ -252,7 +252,7 @@ def test_two_runs_on_one_server_stop_instead_of_taking_turns(
     start: Callable[..., Run], like: VllmLike
 ) -> None:
     run = start(verify_sync="never")
-    run.client.new_version()
+    run.client.send_weights()
 
     def before(path: str, body: Any) -> None:
         if path == "/v1/completions":
@@ -381,7 +381,7 @@ def test_nonsense_is_asked_for_again_and_given_up_after_a_few_tries(
     like: VllmLike, start: Callable[..., Run], nonsense: tuple[int, bytes]
 ) -> None:
     run = start(verify_sync="never")
-    run.client.new_version()
+    run.client.send_weights()
     answers = iter([nonsense, nonsense])
     like.before = lambda path, body: next(answers, None) if path == "/v1/completions" else None
     assert len(run.generate()["completion_ids"]) == 4
@@ -394,7 +394,7 @@ def test_what_no_other_try_will_mend_is_not_tried_again(
     like: VllmLike, start: Callable[..., Run]
 ) -> None:
     run = start(verify_sync="never")
-    run.client.new_version()
+    run.client.send_weights()
     like.before = lambda path, body: (
         (400, b"prompt too long") if path == "/v1/completions" else None
     )
@@ -405,7 +405,7 @@ def test_what_no_other_try_will_mend_is_not_tried_again(
 
 def test_only_what_is_missing_is_asked_for_again(like: VllmLike, start: Callable[..., Run]) -> None:
     run = start(verify_sync="never")
-    run.client.new_version()
+    run.client.send_weights()
     failing = iter([True])
 
     def before(path: str, body: Any) -> Any:
@@ -422,7 +422,7 @@ def test_only_what_is_missing_is_asked_for_again(like: VllmLike, start: Callable
 
 def test_a_late_answer_is_not_waited_for(like: VllmLike, start: Callable[..., Run]) -> None:
     run = start(verify_sync="never", request_timeout_s=0.2, tries=2)
-    run.client.new_version()
+    run.client.send_weights()
     like.before = slow(1.0, on="/v1/completions")
     with pytest.raises(
         GenerationStopped, match=r"no answer after 0\.2 s \(generation\.request_timeout_s\)"
@@ -436,7 +436,7 @@ def test_a_sync_over_its_deadline_is_a_message(like: VllmLike, start: Callable[.
     with pytest.raises(
         GenerationStopped, match=r"did not take new weights in 2 tries[^\n]*\n.*start it again"
     ):
-        run.client.new_version()
+        run.client.send_weights()
     assert like.paused, "it has half of the weights"
 
 
@@ -505,7 +505,7 @@ def test_a_disk_that_takes_no_weights_stops_the_run(like: VllmLike, tmp_path: Pa
     run = Run(like.url, tmp_path / "weights")
     run.client.connect(wants_adapter=False)
     with pytest.raises(GenerationStopped, match="could not be written"):
-        run.client.new_version()
+        run.client.send_weights()
     run.client.close()
 
 
@@ -514,18 +514,18 @@ def test_a_disk_that_takes_no_weights_stops_the_run(like: VllmLike, tmp_path: Pa
 def test_a_server_as_documented_suits_a_trainer_as_documented(
     like: VllmLike, device: str, rank: int | None
 ) -> None:
-    from services.generation.serve import VllmServerOptions, command_of
-    from trainer.generation.client import way_of_weights
+    from services.generation.serve import VllmServerOptions, build_command
+    from trainer.generation.client import select_sync
     from trainer.generation.server import VllmServer
 
-    command = command_of(VllmServerOptions("m", lora_rank=rank), device)
+    command = build_command(VllmServerOptions("m", lora_rank=rank), device)
     like.settings["weight_transfer_config"] = json.loads(
         command[command.index("--weight-transfer-config") + 1]
     )
     like.settings["lora_config"] = {"max_lora_rank": rank} if rank else None
     config = GenerationConfig(backend="vllm", url=like.url)
     for wants_adapter in (False, True):
-        way = way_of_weights(VllmServer(config), config, wants_adapter)
+        way = select_sync(VllmServer(config), config, wants_adapter)
         assert way == ("lora" if rank and wants_adapter else "file")
 
 
@@ -545,7 +545,7 @@ def test_the_way_is_the_first_of_the_table_that_both_sides_have(
     wants_adapter: bool,
     way: str | None,
 ) -> None:
-    from trainer.generation.client import way_of_weights
+    from trainer.generation.client import select_sync
     from trainer.generation.server import VllmServer
 
     like.settings |= {
@@ -554,16 +554,16 @@ def test_the_way_is_the_first_of_the_table_that_both_sides_have(
     }
     config = GenerationConfig(backend="vllm", url=like.url)
     if way is not None:
-        assert way_of_weights(VllmServer(config), config, wants_adapter) == way
+        assert select_sync(VllmServer(config), config, wants_adapter) == way
         return
     with pytest.raises(
         GenerationStopped, match=r"takes weights by nccl.*gradus vllm MODEL --sync file"
     ):
-        way_of_weights(VllmServer(config), config, wants_adapter)
+        select_sync(VllmServer(config), config, wants_adapter)
 
 
 def test_the_dry_run_refuses_a_server_that_takes_weights_otherwise(like: VllmLike) -> None:
-    from trainer.check import findings
+    from trainer.check import collect_findings
     from trainer.config.run import TrainConfig
 
     def found(**generation: Any) -> tuple[str | None, str]:
@@ -574,7 +574,7 @@ def test_the_dry_run_refuses_a_server_that_takes_weights_otherwise(like: VllmLik
             data={"dataset": "demo:ocaml"},
             output_dir=Path("unused"),
         )
-        ((_, kind, text),) = [one for one in findings(config) if one[0] == "vLLM server"]
+        ((_, kind, text),) = [one for one in collect_findings(config) if one[0] == "vLLM server"]
         return kind, text
 
     kind, text = found()

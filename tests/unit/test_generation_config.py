@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from services.generation.serve import VllmServerOptions, command_of, environment_of, serve
+from services.generation.serve import VllmServerOptions, build_command, build_environment, serve
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.config.stages import load_stage
@@ -73,8 +73,8 @@ def test_addresses_of_servers_are_taken_as_they_are(url: str) -> None:
 
 
 def test_trl_is_told_of_a_server_only_when_there_is_one(backend: Any) -> None:
-    assert backend.vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
-    told = backend.vllm_options(
+    assert backend.build_vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
+    told = backend.build_vllm_options(
         GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7}
     )
     assert told == {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://h:1"}
@@ -86,7 +86,7 @@ def test_trl_is_told_of_a_server_only_when_there_is_one(backend: Any) -> None:
 )
 def test_two_words_on_the_server_are_one_too_many(backend: Any, name: str) -> None:
     with pytest.raises(Misuse, match=f"grpo.{name}"):
-        backend.vllm_options(GenerationConfig(backend="vllm"), {name: True})
+        backend.build_vllm_options(GenerationConfig(backend="vllm"), {name: True})
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_two_words_on_the_server_are_one_too_many(backend: Any, name: str) -> No
 )
 def test_options_of_requests_that_would_break_them_are_refused(backend: Any, name: str) -> None:
     with pytest.raises(Misuse, match=f"generation_kwargs: {name}"):
-        backend.vllm_options(
+        backend.build_vllm_options(
             GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, name: 1}}
         )
-    assert backend.vllm_options(GenerationConfig(), {"generation_kwargs": {name: 1}}) == {}
-    backend.vllm_options(
+    assert backend.build_vllm_options(GenerationConfig(), {"generation_kwargs": {name: 1}}) == {}
+    backend.build_vllm_options(
         GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}}
     )
 
@@ -123,16 +123,16 @@ def test_sampling_whose_probabilities_would_take_the_weight_of_long_completions_
         with pytest.raises(
             Misuse, match=f"grpo: {name} {value} with vLLM.*vllm_importance_sampling_mode"
         ):
-            backend.vllm_options(config, asked | more)
+            backend.build_vllm_options(config, asked | more)
         for mended in (
             {"vllm_importance_sampling_mode": "token_truncate"},
             {"vllm_importance_sampling_correction": False},
         ):
-            backend.vllm_options(config, asked | more | mended)
-    assert backend.vllm_options(COLOCATE, asked) == {}, (
+            backend.build_vllm_options(config, asked | more | mended)
+    assert backend.build_vllm_options(COLOCATE, asked) == {}, (
         "transformers' probabilities are asked of nobody"
     )
-    backend.vllm_options(SERVER, asked, "rloo")
+    backend.build_vllm_options(SERVER, asked, "rloo")
 
 
 def test_sampling_that_changes_no_probability_goes_with_vllm(backend: Any) -> None:
@@ -144,7 +144,9 @@ def test_sampling_that_changes_no_probability_goes_with_vllm(backend: Any) -> No
         "temperature": 0.7,
     }
     assert (
-        backend.vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"]
+        backend.build_vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})[
+            "use_vllm"
+        ]
         is True
     )
 
@@ -166,7 +168,7 @@ def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(
         ):
             backend.refuse_without_vllm(config, options, CUDA)
     for config in (COLOCATE, SERVER):
-        backend.refuse_without_vllm(config, backend.vllm_options(config, {}), CPU)
+        backend.refuse_without_vllm(config, backend.build_vllm_options(config, {}), CPU)
 
 
 def test_what_trl_asks_of_vllm_itself_is_let_through_where_there_is_one(
@@ -174,14 +176,14 @@ def test_what_trl_asks_of_vllm_itself_is_let_through_where_there_is_one(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     backend.refuse_without_vllm(COLOCATE, {"use_vllm": True}, CUDA)
-    backend.refuse_without_vllm(NCCL, backend.vllm_options(NCCL, {}), CUDA)
+    backend.refuse_without_vllm(NCCL, backend.build_vllm_options(NCCL, {}), CUDA)
 
 
 def test_nccl_without_cuda_is_refused(backend: Any) -> None:
     with pytest.raises(
         Misuse, match="generation.sync: nccl moves weights between GPUs, and this trains on cpu"
     ):
-        backend.refuse_without_vllm(NCCL, backend.vllm_options(NCCL, {}), CPU)
+        backend.refuse_without_vllm(NCCL, backend.build_vllm_options(NCCL, {}), CPU)
 
 
 def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Path) -> None:
@@ -193,12 +195,12 @@ def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Pat
     stale = RunFolder(tmp_path).weights
     stale.mkdir()
     (stale / "of-a-killed-run.safetensors").write_text("old")
-    with backend.generating(GenerationConfig(backend="vllm"), RunFolder(tmp_path), print):
+    with backend.install_generation(GenerationConfig(backend="vllm"), RunFolder(tmp_path), print):
         assert grpo_trainer.VLLMGeneration is rloo_trainer.VLLMGeneration is not own
         assert not stale.exists()
     assert grpo_trainer.VLLMGeneration is rloo_trainer.VLLMGeneration is own
     for other in (GenerationConfig(), GenerationConfig(backend="vllm", sync="nccl")):
-        with backend.generating(other, RunFolder(tmp_path), print) as served:
+        with backend.install_generation(other, RunFolder(tmp_path), print) as served:
             assert served is None
             assert grpo_trainer.VLLMGeneration is PreciseVllmGeneration
         assert grpo_trainer.VLLMGeneration is own
@@ -226,7 +228,7 @@ def options_of(command: list[str]) -> dict[str, str]:
 
 
 def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
-    command = command_of(VllmServerOptions(model="m"), "cpu")
+    command = build_command(VllmServerOptions(model="m"), "cpu")
     options = options_of(command)
     assert options["--host"] == "127.0.0.1"
     assert options["--logprobs-mode"] == "processed_logprobs"
@@ -240,7 +242,7 @@ def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
 
 
 def test_a_server_on_cuda_is_left_its_own_settings() -> None:
-    command = command_of(
+    command = build_command(
         VllmServerOptions(model="m", lora_rank=16, extra=("--max-model-len", "512")),
         "cuda",
     )
@@ -258,12 +260,12 @@ def test_a_server_on_a_machines_only_card_leaves_room_for_the_trainer(
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     options = VllmServerOptions(model="m")
-    assert options_of(command_of(options, "cuda", cards=1))["--gpu-memory-utilization"] == "0.35"
-    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=2)
+    assert options_of(build_command(options, "cuda", cards=1))["--gpu-memory-utilization"] == "0.35"
+    assert "--gpu-memory-utilization" not in build_command(options, "cuda", cards=2)
     asked = VllmServerOptions(model="m", extra=("--gpu-memory-utilization", "0.8"))
-    assert options_of(command_of(asked, "cuda", cards=1))["--gpu-memory-utilization"] == "0.8"
+    assert options_of(build_command(asked, "cuda", cards=1))["--gpu-memory-utilization"] == "0.8"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=1), (
+    assert "--gpu-memory-utilization" not in build_command(options, "cuda", cards=1), (
         "a card of its own"
     )
 
@@ -273,7 +275,7 @@ def test_development_endpoints_cannot_be_switched_off_from_outside(
 ) -> None:
     monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "0")
     monkeypatch.setenv("VLLM_NO_USAGE_STATS", "0")
-    environment = environment_of()
+    environment = build_environment()
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
     assert environment["VLLM_NO_USAGE_STATS"] == "0", "that is for whoever starts it to say"

@@ -28,8 +28,8 @@ from gradus.errors import (
     TooLarge,
 )
 from gradus.integrations import areal, core, openrlhf, slime, trl, verl
-from gradus.integrations.core import Completion, grade_blocking, settings, task_of
-from gradus.integrations.openrlhf_query import completion_of
+from gradus.integrations.core import Completion, grade_blocking, parse_task, settings
+from gradus.integrations.openrlhf_query import extract_completion
 from tests.fake_grader import Service
 
 TASK = {"tests": "let () = assert (f 1 = 2)"}
@@ -79,13 +79,13 @@ def requests_at(service: Service) -> int:
     ],
 )
 def test_a_task_is_read_from_what_a_cell_holds(given: Any, expected: dict[str, Any]) -> None:
-    assert task_of(given, {"row-7": {"tests": "seven"}}) == expected
+    assert parse_task(given, {"row-7": {"tests": "seven"}}) == expected
 
 
 @pytest.mark.parametrize("given", ["row-8", "{not json", '{"tests": NaN}', 7, ["tests"]])
 def test_what_is_no_task_is_refused(given: Any) -> None:
     with pytest.raises(Misuse, match="task"):
-        task_of(given)
+        parse_task(given)
 
 
 def test_fields_that_arrow_fills_with_null_count_as_absent() -> None:
@@ -110,8 +110,8 @@ def test_a_row_of_a_file_of_tasks_is_named_by_its_id(tmp_path: Path) -> None:
     }
     file.write_text(json.dumps(row) + "\n")
     chosen = settings(tasks=str(file))
-    assert core.submission("ocaml", Completion("a", "x"), chosen)["task"] == TASK
-    assert core.submission("another", Completion("a", "x"), chosen)["task"] == TASK
+    assert core.build_submission("ocaml", Completion("a", "x"), chosen)["task"] == TASK
+    assert core.build_submission("another", Completion("a", "x"), chosen)["task"] == TASK
     with pytest.raises(Misuse, match="no task with the id 'b'"):
         grade_blocking([Completion("b", "x")], chosen)
 
@@ -120,7 +120,7 @@ def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
     file.write_text((json.dumps({"id": "a", **TASK}) + "\n") * 2)
     with pytest.raises(Misuse, match="tasks.jsonl:2.*occurred before"):
-        core.rows_of((str(file),))
+        core.load_tasks((str(file),))
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_text_of_a_completion(completion: Any, text: str) -> None:
-    assert core.text_of(completion) == text
+    assert core.get_completion_text(completion) == text
 
 
 def test_prompts_are_sent_to_graders_that_read_them() -> None:
     chosen = settings()
     messages = [{"role": "user", "content": "p"}]
-    assert "prompt" not in core.submission("ocaml", Completion(TASK, "x", "p"), chosen)
-    assert core.submission("preference", Completion({}, "x", "p"), chosen)["prompt"] == "p"
-    assert core.submission("preference", Completion({}, "x", messages), chosen)["task"] == {
+    assert "prompt" not in core.build_submission("ocaml", Completion(TASK, "x", "p"), chosen)
+    assert core.build_submission("preference", Completion({}, "x", "p"), chosen)["prompt"] == "p"
+    assert core.build_submission("preference", Completion({}, "x", messages), chosen)["task"] == {
         "messages": messages
     }
 
@@ -166,7 +166,9 @@ def test_text_that_no_contract_takes_is_no_misuse_of_the_trainer() -> None:
 
 def test_the_prefix_stands_before_each_completion() -> None:
     assert (
-        core.submission("ocaml", Completion(TASK, "x"), settings(prefix="<think>"))["completion"]
+        core.build_submission("ocaml", Completion(TASK, "x"), settings(prefix="<think>"))[
+            "completion"
+        ]
         == "<think>x"
     )
 
@@ -184,12 +186,12 @@ def test_the_prefix_stands_before_each_completion() -> None:
 def test_a_query_of_openrlhf_holds_the_completion(
     query: str, more: tuple[str, ...], expected: str
 ) -> None:
-    assert completion_of(query, "<|user|>p<|assistant|>", more) == expected
+    assert extract_completion(query, "<|user|>p<|assistant|>", more) == expected
 
 
 def test_a_query_without_its_prompt_is_refused() -> None:
     with pytest.raises(Misuse, match="does not hold its prompt"):
-        completion_of("something else", "<|user|>p<|assistant|>")
+        extract_completion("something else", "<|user|>p<|assistant|>")
 
 
 # ---------------------------------------------------------------------- sent together

@@ -11,15 +11,15 @@ from pydantic import ValidationError
 from gradus.contract import PreferenceSubmission
 from trainer.config.run import RewardConfig
 from trainer.rewards.judge import CompletionsFile
-from trainer.rewards.judges import preference_of
+from trainer.rewards.judges import build_preference
 from trainer.runs.folder import read_lines
 
 
 def test_a_reward_model_is_asked_as_the_prompt_is_rendered() -> None:
-    plain = preference_of("add 1\0", "x\ud800", "s1")
+    plain = build_preference("add 1\0", "x\ud800", "s1")
     assert isinstance(plain, PreferenceSubmission)
     assert (plain.prompt, plain.completion, plain.task.messages) == ("add 1\ufffd", "x\ufffd", ())
-    chat = preference_of(
+    chat = build_preference(
         [{"role": "system", "content": "be brief"}, {"role": "user", "content": "add 1"}], "x", "s2"
     )
     assert isinstance(chat, PreferenceSubmission)
@@ -55,7 +55,7 @@ def test_what_reward_models_said_stands_in_the_line_of_its_completion(tmp_path: 
     )  # before the grader's, or after
     file.take([{"completion": "a"}, {"completion": "b"}])
     file.add_extra_results("judge", [{"reward": 0.3}, {"reward": 0.4}])
-    file.settle([0.5, -0.5])
+    file.write_round([0.5, -0.5])
     first, second = read_lines(tmp_path / "completions.jsonl")
     assert first == {
         "completion": "a",
@@ -69,9 +69,9 @@ def test_what_belongs_to_no_completion_is_left_out_and_not_carried_over(tmp_path
     file = CompletionsFile(tmp_path / "completions.jsonl")
     file.take([{"completion": "a"}])
     file.add_extra_results("strict", [{"reward": 0.1}, {"reward": 0.2}])
-    file.settle([0.5])
+    file.write_round([0.5])
     file.take([{"completion": "b"}])
-    file.settle([0.5])
+    file.write_round([0.5])
     assert [line.get("reward_models") for line in read_lines(tmp_path / "completions.jsonl")] == [
         None,
         None,

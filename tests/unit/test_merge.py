@@ -32,12 +32,14 @@ def adapter_on(base: Path, folder: Path, scores: bool = False, targets: Any = "a
     from peft import get_peft_model
 
     from trainer.config.run import LoraSettings, ModelConfig
-    from trainer.models.adapters import lora_config
+    from trainer.models.adapters import build_lora_config
     from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(base))
     model = load_model(str(base), settings, "float32", scores)
-    model = get_peft_model(model, lora_config(LoraSettings(r=4, targets=targets), model, scores))
+    model = get_peft_model(
+        model, build_lora_config(LoraSettings(r=4, targets=targets), model, scores)
+    )
     torch.manual_seed(1)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -75,7 +77,7 @@ def test_the_merged_model_gives_the_adapters_logits_and_not_the_bases(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer.models.merge import apart, logits_of
+    from trainer.models.merge import compute_logits, measure_difference
 
     adapter = adapter_on(models(architecture), tmp_path / "final", targets=targets)
     target, said = merged(adapter)
@@ -87,7 +89,7 @@ def test_the_merged_model_gives_the_adapters_logits_and_not_the_bases(
     whole, base = (
         AutoModelForCausalLM.from_pretrained(path).eval() for path in (target, models(architecture))
     )
-    assert apart(logits_of(base), logits_of(whole)) > 0.01
+    assert measure_difference(compute_logits(base), compute_logits(whole)) > 0.01
     assert AutoTokenizer.from_pretrained(target)("let f").input_ids
     assert not (target / "adapter_config.json").exists()
 
@@ -256,13 +258,13 @@ def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(
 def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     from trainer.models.fresh import main
 
-    apart = main(asked(tmp_path), tmp_path / "made", dry_run=True)
+    untied = main(asked(tmp_path), tmp_path / "made", dry_run=True)
     tied = main(
         asked(tmp_path, sizes={**SIZES, "tie_word_embeddings": True}),
         tmp_path / "made",
         dry_run=True,
     )
-    assert apart - tied == 64 * VOCABULARY
+    assert untied - tied == 64 * VOCABULARY
     assert not (tmp_path / "made").exists()
 
 

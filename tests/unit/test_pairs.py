@@ -10,7 +10,7 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.evaluate.completion_store import write_lines
-from trainer.evaluate.pairs import main, pairs_of
+from trainer.evaluate.pairs import build_preference_pairs, main
 from trainer.rewards.judge import Record
 
 
@@ -32,7 +32,7 @@ def answer(
 
 
 def made(*answers: Record, min_margin: float = 0.05, max_per_task: int = 1) -> list[dict[str, Any]]:
-    return list(pairs_of(answers, min_margin, max_per_task))
+    return list(build_preference_pairs(answers, min_margin, max_per_task))
 
 
 def rewards(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:

@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 
 from gradus.errors import Misuse
-from trainer.pipeline.digests import digest_of, digest_of_named, digest_of_run, files_in
+from trainer.pipeline.digests import (
+    compute_digest,
+    compute_file_digests,
+    compute_named_digest,
+    compute_run_digest,
+)
 
 
 def test_a_file_s_hash_is_the_one_that_everybody_computes(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"abc")
-    assert digest_of(file) == hashlib.sha256(b"abc").hexdigest()
+    assert compute_digest(file) == hashlib.sha256(b"abc").hexdigest()
 
 
 def test_a_folder_changes_with_the_names_and_contents_in_it_and_with_nothing_else(
@@ -25,16 +30,16 @@ def test_a_folder_changes_with_the_names_and_contents_in_it_and_with_nothing_els
     folder = tmp_path / "m"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a").write_text("1")
-    seen = [digest_of(folder)]
+    seen = [compute_digest(folder)]
     os.utime(folder / "deep" / "a", ns=(1, 1))
     (folder / ".lock").write_text("held")
-    assert digest_of(folder) == seen[0]
+    assert compute_digest(folder) == seen[0]
     (folder / "deep" / "a").write_text("22")
-    seen.append(digest_of(folder))
+    seen.append(compute_digest(folder))
     (folder / "deep" / "a").rename(folder / "deep" / "b")
-    seen.append(digest_of(folder))
+    seen.append(compute_digest(folder))
     (folder / "deep" / "b").unlink()
-    seen.append(digest_of(folder))
+    seen.append(compute_digest(folder))
     assert len({*seen}) == 4
 
 
@@ -43,39 +48,39 @@ def test_what_was_read_is_not_read_again_until_it_changes(
 ) -> None:
     file = tmp_path / "a"
     file.write_text("1")
-    first = digest_of(file)
+    first = compute_digest(file)
     with monkeypatch.context() as patched:
         patched.setattr(hashlib, "file_digest", None)
-        assert digest_of(file) == first
+        assert compute_digest(file) == first
     file.write_text("22")
-    assert digest_of(file) == hashlib.sha256(b"22").hexdigest()
+    assert compute_digest(file) == hashlib.sha256(b"22").hexdigest()
 
 
 def test_of_a_run_only_its_records_are_read(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("1")
     (tmp_path / "checkpoint-1").mkdir()
-    before = digest_of_run(str(tmp_path))
+    before = compute_run_digest(str(tmp_path))
     (tmp_path / "checkpoint-1" / "optimizer.pt").write_text("1")
-    assert digest_of_run(str(tmp_path)) == before
+    assert compute_run_digest(str(tmp_path)) == before
     (tmp_path / "metrics.jsonl").write_text("22")
-    assert digest_of_run(str(tmp_path)) != before
-    assert digest_of_run(str(tmp_path / "no")) is None
+    assert compute_run_digest(str(tmp_path)) != before
+    assert compute_run_digest(str(tmp_path / "no")) is None
 
 
 @pytest.mark.parametrize(
     "text", ["", "no/such/file", "Qwen/Qwen2.5-0.5B", "demo:ocaml", "a\0b", "x" * 5000]
 )
 def test_what_is_no_file_has_no_hash(text: str) -> None:
-    assert digest_of_named(text) is None
+    assert compute_named_digest(text) is None
 
 
 def test_a_link_in_a_circle_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "again").symlink_to(tmp_path)
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    assert "a" in files_in(tmp_path)
+    assert "a" in compute_file_digests(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no_such: cannot be read"):
-        digest_of(tmp_path / "no_such")
+        compute_digest(tmp_path / "no_such")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from gradus.errors import Misuse
 from tests.conftest import Cli
-from trainer.evaluate.intervals import holm
-from trainer.pipeline.gates import Gate, Judged, judge
-from trainer.pipeline.metrics import Figure, NoFigure, at, read_figure
+from trainer.evaluate.intervals import adjust_p_values
+from trainer.pipeline.gates import Gate, GateVerdict, judge
+from trainer.pipeline.metrics import Figure, NoFigure, read_figure, resolve_path
 
 LM_EVAL = Path(__file__).parents[1] / "cases" / "lm_eval"
 """What lm-eval 0.4.13 left for two untrained models, but for what it says of the machine."""
@@ -30,7 +30,7 @@ RATE = {"value": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "wi
 def little_garbage() -> Iterator[None]:
     """statsmodels 0.14 collects garbage in each call of `multipletests`: 0.2 s with all that tests
     have imported."""
-    holm([0.5])
+    adjust_p_values([0.5])
     gc.freeze()
     yield
     gc.unfreeze()
@@ -42,7 +42,7 @@ def written(tmp_path: Path, value: Any, name: str = "results.json") -> str:
     return str(path)
 
 
-def judged(*gates: dict[str, Any], significance: float = 0.05) -> list[Judged]:
+def judged(*gates: dict[str, Any], significance: float = 0.05) -> list[GateVerdict]:
     return judge([Gate.model_validate({"name": "it", **gate}) for gate in gates], significance)
 
 
@@ -198,8 +198,8 @@ def test_paths_lead_through_lists_by_a_key_or_a_number(tmp_path: Path) -> None:
             {"mode": "a.b", "pass_at": {"1": 0.25}},
         ]
     }
-    assert at(tree, "measurements[mode=sampled].pass_at.1") == 0.5
-    assert at(tree, "measurements[mode=a.b].pass_at.1") == 0.25
+    assert resolve_path(tree, "measurements[mode=sampled].pass_at.1") == 0.5
+    assert resolve_path(tree, "measurements[mode=a.b].pass_at.1") == 0.25
     for path in (
         "",
         ".",
@@ -210,12 +210,12 @@ def test_paths_lead_through_lists_by_a_key_or_a_number(tmp_path: Path) -> None:
         "[0]x",
     ):
         with pytest.raises(NoFigure):
-            at(tree, path)
+            resolve_path(tree, path)
 
 
 def test_one_of_a_list_must_be_the_only_one() -> None:
     with pytest.raises(NoFigure, match="there is no"):
-        at({"m": [{"mode": "x", "v": 1}, {"mode": "x", "v": 2}]}, "m[mode=x].v")
+        resolve_path({"m": [{"mode": "x", "v": 1}, {"mode": "x", "v": 2}]}, "m[mode=x].v")
 
 
 @pytest.mark.parametrize(
@@ -260,26 +260,26 @@ def test_adjusted_p_values_decide_as_the_stepwise_procedure_does(
     p_values: list[float], level: float
 ) -> None:
     by_steps = stepwise(p_values, level)
-    for p, adjusted, counts in zip(p_values, holm(p_values), by_steps, strict=True):
+    for p, adjusted, counts in zip(p_values, adjust_p_values(p_values), by_steps, strict=True):
         if abs(adjusted - level) > 1e-12:
             assert (adjusted <= level) is counts
         assert p <= adjusted <= 1
 
 
 def test_holm_against_figures_worked_out_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    assert holm([0.2]) == [0.2]
+    assert adjust_p_values([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert adjust_p_values([]) == []
+    assert adjust_p_values([0.2]) == [0.2]
     for bad in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError):
-            holm([0.5, bad])
+            adjust_p_values([0.5, bad])
 
 
 def test_holm_keeps_the_chance_of_any_false_alarm_at_the_level() -> None:
     draw = random.Random(3)
     values = [draw.random() for _ in range(5000)]
     runs = [values[start : start + 5] for start in range(0, 5000, 5)]
-    corrected = sum(min(holm(run)) <= 0.05 for run in runs) / len(runs)
+    corrected = sum(min(adjust_p_values(run)) <= 0.05 for run in runs) / len(runs)
     plain = sum(min(run) <= 0.05 for run in runs) / len(runs)
     assert corrected < 0.06
     assert plain > 0.2

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from report_runs import record_of, verdict
-from sample_evaluations import evaluation_of
+from sample_evaluations import build_evaluation
 
 from gradus.contract import Stage
-from gradus.descriptions import description_of
+from gradus.descriptions import describe_offline
 from gradus.resources import configs
 from tests.conftest import Cli
-from trainer.evaluate.breakdowns import turns_of
+from trainer.evaluate.breakdowns import compute_turns
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.results import Evaluation, measurement_of
+from trainer.evaluate.results import Evaluation, compute_measurement
 from trainer.pipeline.gates import Gate, judge
 from trainer.pipeline.plan import load_pipeline
 from trainer.pipeline.stages import CommandStage, EvalStage, GateStage, TrainStage
@@ -73,16 +73,16 @@ def perfect(grader: str, name: str) -> Evaluation:
         for task in range(16)
         for sample in range(8)
     ]
-    turns = turns_of(records, [], 5)
-    measured = measurement_of(
+    turns = compute_turns(records, [], 5)
+    measured = compute_measurement(
         records,
         mode="sampled",
         temperature=1.0,
         samples=8,
         turns=turns,
-        description=description_of(grader),
+        description=describe_offline(grader),
     )
-    return evaluation_of(name, records, grader=grader, measurements=(measured,))
+    return build_evaluation(name, records, grader=grader, measurements=(measured,))
 
 
 def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:

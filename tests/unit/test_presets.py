@@ -214,7 +214,9 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(
     device = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda")
     said: list[str] = []
     stage = Rl(config)
-    made = stage.rl_arguments(stage.options(device, said.append), tmp_path, len(stage.read().train))
+    made = stage.build_rl_arguments(
+        stage.options(device, said.append), tmp_path, len(stage.read().train)
+    )
     assert made.num_generations > 1
     assert made.bf16 is False
     assert not said

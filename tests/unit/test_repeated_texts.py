@@ -17,12 +17,12 @@ import pytest
 from gradus.extract import extract
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask
-from services.degenerate import degenerate_flags
-from services.graders.ocaml.syntax import SYNTAX, needed_names
+from services.degenerate import find_degenerate_flags
+from services.graders.ocaml.syntax import SYNTAX, find_needed_names
 from services.graders.rust.answer import read_answer
-from services.graders.rust.glob_imports import names_to_import
-from services.graders.rust.lexer import TooManyTokens, without_comments
-from services.graders.rust.own_equality import Place, refused
+from services.graders.rust.glob_imports import list_names_to_import
+from services.graders.rust.lexer import TooManyTokens, remove_comments
+from services.graders.rust.own_equality import Place, find_refused_places
 from services.graders.rust.signature import parse_signature
 from tests.bench.repeated_texts import PIECES
 
@@ -35,22 +35,22 @@ def rust(completion: str) -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() { f(1); }")
     answer = read_answer(completion, task, parse_signature("pub fn f(x: u8);", "solution"))
     try:
-        uncommented = without_comments(answer.form.text)
-        _ = answer.forbidden, answer.items, names_to_import(task, answer)
+        uncommented = remove_comments(answer.form.text)
+        _ = answer.forbidden, answer.items, list_names_to_import(task, answer)
         list(
-            refused(
+            find_refused_places(
                 [Place(answer.entry, line, 1, False) for line in range(1, 50)], answer.tokens, ()
             )
         )
-        degenerate_flags(answer.form, uncommented=uncommented, tests_passed=0, passed=False)
+        find_degenerate_flags(answer.form, uncommented=uncommented, tests_passed=0, passed=False)
     except TooManyTokens:
         pass
 
 
 def ocaml(completion: str) -> None:
     task = OcamlTask(tests="let () = assert (f 1 = 2)")
-    answer = extract(completion, task.FENCES, SYNTAX, lambda: needed_names(task))
-    degenerate_flags(answer, uncommented=answer.text, tests_passed=0, passed=False)
+    answer = extract(completion, task.FENCES, SYNTAX, lambda: find_needed_names(task))
+    find_degenerate_flags(answer, uncommented=answer.text, tests_passed=0, passed=False)
 
 
 def steps(function: Callable[[str], None], text: str) -> int:

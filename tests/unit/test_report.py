@@ -32,7 +32,7 @@ from gradus.contract import Graded
 from gradus.errors import Misuse
 from services.dashboard.files import ConfinedDirectory
 from services.dashboard.run import FollowedRun
-from services.dashboard.views import detail_of
+from services.dashboard.views import build_detail
 from trainer.evaluate.report import write_comparisons, write_report
 from trainer.runs.folder import RunFolder
 
@@ -88,8 +88,8 @@ def test_the_comparison_that_a_run_leaves_at_its_end_is_that_of_its_report(tiny:
     assert not folder.comparison.exists()
     write_comparisons(before, after, folder.comparison)
     run = FollowedRun(ConfinedDirectory(tiny), tiny, "tiny")
-    run.look()
-    assert detail_of(run, 0.0)["comparisons"] == told(tiny)["comparisons"] != []
+    run.read_changes()
+    assert build_detail(run, 0.0)["comparisons"] == told(tiny)["comparisons"] != []
 
 
 # ---------------------------------------------------------------------- exact figures

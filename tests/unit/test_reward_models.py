@@ -72,7 +72,7 @@ def scored(grader: Any, prompts: Sequence[str], completions: Sequence[str]) -> l
     """What TRL gets of a reward model."""
     config = RewardConfig(models=[RewardModelConfig(path="judge", name="judge")])
     examples = [Example(f"t{number}", prompt, None) for number, prompt in enumerate(prompts)]
-    judge = Judges(config, {one.id: one for one in examples}, PromptConfig()).of_model(
+    judge = Judges(config, {one.id: one for one in examples}, PromptConfig()).make_model_judge(
         config.models[0], grader
     )
     columns = {
@@ -84,7 +84,7 @@ def scored(grader: Any, prompts: Sequence[str], completions: Sequence[str]) -> l
         "completions": completions,
         "log_metric": lambda name, value: None,
     }
-    return asyncio.run(judge.rewards(**told, **columns))
+    return asyncio.run(judge.compute_rewards(**told, **columns))
 
 
 # ---------------------------------------------------------------------------------------- the head

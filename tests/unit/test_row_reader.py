@@ -24,7 +24,7 @@ def rows(folder: Path, name: str, content: str | bytes) -> list[Row]:
 
 
 def values(found: list[Row]) -> list[dict[str, Any]]:
-    return [dict(row.checked().values) for row in found]
+    return [dict(row.require_valid().values) for row in found]
 
 
 def places(found: list[Row]) -> list[str]:
@@ -46,7 +46,7 @@ def test_a_line_that_is_no_json_is_a_problem_of_its_own(tmp_path: Path) -> None:
     assert bad.problem.startswith("is not JSON: ")
     assert (good.problem, last.problem) == (None, None)
     with pytest.raises(Misuse, match=r"a\.jsonl:2: is not JSON"):
-        bad.checked()
+        bad.require_valid()
 
 
 @pytest.mark.parametrize(

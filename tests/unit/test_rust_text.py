@@ -18,21 +18,25 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.expected_values import TOLD, split
-from services.graders.rust.glob_imports import names_missed, names_to_import, shadowed_std_method
-from services.graders.rust.grader import checked_share
+from services.graders.rust.glob_imports import (
+    find_shadowed_method,
+    list_missed_names,
+    list_names_to_import,
+)
+from services.graders.rust.grader import compute_checked_share
 from services.graders.rust.lexer import (
     MAX_TOKENS,
     Kind,
     TooManyTokens,
     code,
+    get_source_text,
     items,
-    source_text,
+    remove_comments,
     tokens,
-    without_comments,
 )
-from services.graders.rust.own_equality import Place, refused
+from services.graders.rust.own_equality import Place, find_refused_places
 from services.graders.rust.signature import parse_signature
-from services.graders.rust.soundness_25860 import assumed_bounds
+from services.graders.rust.soundness_25860 import find_assumed_bounds
 from services.graders.rust.tests_file import write_tests_file
 from tests.attack.fuzz_rust import differences, first_line_differences
 
@@ -86,7 +90,7 @@ TEXTS = st.lists(PIECES, max_size=60).map("".join) | st.text(max_size=60)
 
 @given(TEXTS)
 def test_tokens_are_the_whole_text_whatever_it_is(text: str) -> None:
-    made = "".join(source_text(text, token) for token in tokens(text))
+    made = "".join(get_source_text(text, token) for token in tokens(text))
     assert unicodedata.normalize("NFC", made) == unicodedata.normalize("NFC", text)
     assert sum(len(item.body) for item in items(code(text))) == len(code(text))
     parse_signature(text, "solution")
@@ -257,10 +261,10 @@ def test_whatever_is_repeated_costs_little(piece: str) -> None:
         with suppress(TooManyTokens):
             answer = read_answer(text, task, None)
             assert answer.forbidden is not None
-            assert names_to_import(task, answer) is not None
-            assert checked_share(answer, None, []) >= 0
+            assert list_names_to_import(task, answer) is not None
+            assert compute_checked_share(answer, None, []) >= 0
             places = [Place("src/lib.rs", 1, 1, by_macro=False)]
-            assert list(refused(places, answer.tokens, ())) is not None
+            assert list(find_refused_places(places, answer.tokens, ())) is not None
         assert time.thread_time() - started < 1.5
 
 
@@ -281,8 +285,8 @@ def test_a_text_of_too_many_tokens_is_not_read() -> None:
 
 def test_comments_leave_lines_and_texts_alone() -> None:
     source = 'fn f() { // one\n    "// two" /* three\n four */ }'
-    assert without_comments(source).split() == ["fn", "f()", "{", '"//', 'two"', "}"]
-    assert without_comments(source).count("\n") == source.count("\n")
+    assert remove_comments(source).split() == ["fn", "f()", "{", '"//', 'two"', "}"]
+    assert remove_comments(source).count("\n") == source.count("\n")
 
 
 def pins(signature: str) -> dict[str, str]:
@@ -402,14 +406,14 @@ pub enum Kind { A }
 def test_an_import_of_everything_brings_what_tests_mention_and_the_answer_defines_but_no_word_of_rust() -> (  # noqa: E501
     None
 ):
-    assert names_to_import(GLOB, read_answer(ANSWER, GLOB, None)) == {"f", "g", "Kind"}
+    assert list_names_to_import(GLOB, read_answer(ANSWER, GLOB, None)) == {"f", "g", "Kind"}
 
 
 def test_macros_of_the_library_keep_their_meaning_and_functions_may_have_their_names() -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() { concat(); matches!(1, 1); }")
-    assert names_to_import(task, read_answer("pub fn concat() {}", task, None)) == {"concat"}
+    assert list_names_to_import(task, read_answer("pub fn concat() {}", task, None)) == {"concat"}
     macros = "#[macro_export] macro_rules! matches { () => {} } pub fn concat() {}"
-    assert names_to_import(task, read_answer(macros, task, None)) == set()
+    assert list_names_to_import(task, read_answer(macros, task, None)) == set()
 
 
 def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -> None:
@@ -419,7 +423,7 @@ def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -
         "cannot find macro `m!`",
         "`i64`",
     ]
-    assert names_missed(GLOB, read_answer(ANSWER, GLOB, None), complaints) == {"m", "Valid"}
+    assert list_missed_names(GLOB, read_answer(ANSWER, GLOB, None), complaints) == {"m", "Valid"}
 
 
 @pytest.mark.parametrize(
@@ -434,19 +438,19 @@ def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -
 def test_a_trait_in_scope_may_not_stand_in_for_std(
     answer: str, imported: set[str], method: str | None
 ) -> None:
-    assert shadowed_std_method(GLOB, read_answer(answer, GLOB, None), imported) == method
+    assert find_shadowed_method(GLOB, read_answer(answer, GLOB, None), imported) == method
 
 
 def test_what_a_module_brings_is_not_known_so_any_trait_counts() -> None:
     task = RustTask(tests=GLOB.tests.replace("*", "inner::*", 1))
     assert (
-        shadowed_std_method(
+        find_shadowed_method(
             task, read_answer("pub trait T { fn is_err(self); }", task, None), set()
         )
         == "is_err"
     )
     assert (
-        shadowed_std_method(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set())
+        find_shadowed_method(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set())
         is None
     )
 
@@ -485,13 +489,15 @@ def test_the_share_that_checks(signature: str | None, lines: list[int], share: f
     answer = read_answer("pub fn a() {}\npub fn b() {}\npub fn c() {}", task, None)
     errors = [CompilerMessage("src/lib.rs", line, 1, Severity.ERROR, "E0308", "") for line in lines]
     declared = parse_signature(signature, "solution") if signature else None
-    assert checked_share(answer, declared, errors) == pytest.approx(share)
+    assert compute_checked_share(answer, declared, errors) == pytest.approx(share)
 
 
 def test_a_syntax_error_leaves_no_share() -> None:
     answer = read_answer("pub fn a() {}", RustTask(tests="x"), None)
     assert (
-        checked_share(answer, None, [CompilerMessage("src/lib.rs", 1, 1, Severity.ERROR, None, "")])
+        compute_checked_share(
+            answer, None, [CompilerMessage("src/lib.rs", 1, 1, Severity.ERROR, None, "")]
+        )
         == 0.0
     )
 
@@ -552,4 +558,4 @@ def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_ar
 def test_functions_that_take_lifetimes_for_granted_are_no_values(
     text: str, refused: list[str]
 ) -> None:
-    assert [token.text for token in assumed_bounds(code(text))] == refused
+    assert [token.text for token in find_assumed_bounds(code(text))] == refused

@@ -114,14 +114,14 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(
     preset: str, tmp_path: Path
 ) -> None:
     from trainer.config.device import Device
-    from trainer.stages.base import stage_for
+    from trainer.stages.base import build_stage
 
     config = load_stage(FOLDER / preset)
     kind = "mps" if config.model.device == "mps" else "cuda"
     device = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda")
     said = list[str]()
-    stage = stage_for(config)
-    made = stage.arguments(stage.options(device, said.append), tmp_path)
+    stage = build_stage(config)
+    made = stage.build_arguments(stage.options(device, said.append), tmp_path)
     assert made.learning_rate < 1e-3
     assert made.bf16 is False
     assert not said
@@ -179,15 +179,15 @@ def test_the_demo_of_a_stage_needs_nothing_but_a_cpu(tmp_path: Path) -> None:
 
 def test_weights_that_are_published_in_four_bits_are_asked_for_as_sixteen(tmp_path: Path) -> None:
     from trainer.config.run import ModelConfig
-    from trainer.models.loading import _quantization
+    from trainer.models.loading import _build_quantization
 
     model = make_model("gpt_oss", tmp_path / "model")
-    assert _quantization(str(model), ModelConfig(name=str(model)), "bfloat16") == {}
+    assert _build_quantization(str(model), ModelConfig(name=str(model)), "bfloat16") == {}
     told = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(
         json.dumps({**told, "quantization_config": {"quant_method": "mxfp4"}})
     )
-    asked = _quantization(str(model), ModelConfig(name=str(model)), "bfloat16")[
+    asked = _build_quantization(str(model), ModelConfig(name=str(model)), "bfloat16")[
         "quantization_config"
     ]
     assert (type(asked).__name__, asked.dequantize) == ("Mxfp4Config", True)

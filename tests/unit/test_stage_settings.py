@@ -62,13 +62,13 @@ def test_a_file_is_of_the_stage_that_it_names(write, text: str, kind: type) -> N
 
 def test_a_stage_on_the_command_line_has_to_agree_with_the_file(write) -> None:  # type: ignore[no-untyped-def]
     path = write(ROWS + "stage: sft")
-    assert isinstance(load_stage(path, asked="sft"), SftStage)
+    assert isinstance(load_stage(path, expected="sft"), SftStage)
     with pytest.raises(Misuse, match="is not for dpo: it says stage: sft"):
-        load_stage(path, asked="dpo")
+        load_stage(path, expected="dpo")
     path = write(REWARDED)
-    assert isinstance(load_stage(path, asked="grpo"), TrainConfig)
+    assert isinstance(load_stage(path, expected="grpo"), TrainConfig)
     with pytest.raises(Misuse, match="is not for rloo: it has no stage:, which means grpo"):
-        load_stage(path, asked="rloo")
+        load_stage(path, expected="rloo")
 
 
 def test_an_override_chooses_the_stage_and_where_bare_options_go(write) -> None:  # type: ignore[no-untyped-def]
@@ -88,7 +88,7 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
     with pytest.raises(
         Misuse, match=r"PPO is no longer in TRL. Take stage: rloo or stage: grpo.*reward.models"
     ):
-        load_stage(write(REWARDED + ("stage: ppo" if asked is None else "")), asked=asked)
+        load_stage(write(REWARDED + ("stage: ppo" if asked is None else "")), expected=asked)
 
 
 @pytest.mark.parametrize(

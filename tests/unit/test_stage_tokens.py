@@ -13,7 +13,7 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.config.stages import Phase, TokenSource
-from trainer.data.tokens import Stream, Tokens, describe, load_tokens, texts_of
+from trainer.data.tokens import Stream, Tokens, describe, load_tokens, read_texts
 
 pytestmark = pytest.mark.training
 
@@ -71,7 +71,7 @@ def test_the_end_of_the_stream_is_held_out(tmp_path: Path, tokenizer: Any) -> No
     tokens = loaded(
         source(packed(tmp_path / "a.npy", range(100)), held_out=0.2), tmp_path, tokenizer
     )
-    assert (tokens.held_out_from, tokens.blocks(8)) == (80, 10)
+    assert (tokens.held_out_from, tokens.count_blocks(8)) == (80, 10)
     assert tokens.held_out.read(0, 1000).tolist() == list(range(80, 100))
 
 
@@ -168,7 +168,7 @@ def test_a_folder_without_files_of_tokens_is_refused(tmp_path: Path, tokenizer: 
 def test_another_column_may_hold_the_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("body\nlet x = 1\n")
     config = source(tmp_path / "a.csv", text_column="body")
-    assert list(texts_of(config, config.dataset)) == ["let x = 1"]
+    assert list(read_texts(config, config.dataset)) == ["let x = 1"]
 
 
 # ---------------------------------------------------------------------- curriculum
@@ -187,7 +187,7 @@ def curriculum(
 def test_each_step_has_blocks_of_its_phases_length() -> None:
     made = curriculum(96, [(4, 3), (8, 2)], samples_per_step=6)
     assert [len(made[n]["input_ids"]) for n in range(len(made))] == [4] * 18 + [8] * 12
-    assert [made.phase_at(step).length for step in range(1, 6)] == [4, 4, 4, 8, 8]
+    assert [made.find_phase(step).length for step in range(1, 6)] == [4, 4, 4, 8, 8]
 
 
 def test_a_pass_sees_every_block_once_and_the_next_one_in_another_order() -> None:

@@ -469,14 +469,16 @@ def test_the_samples_of_an_update_are_kept_for_any_batch(
 ) -> None:
     from types import SimpleNamespace
 
-    from trainer.runs.oom_recovery import OutOfMemory, smaller
+    from trainer.runs.oom_recovery import OutOfMemory, build_smaller_options
 
     args = SimpleNamespace(
         per_device_train_batch_size=batch,
         per_device_eval_batch_size=1,
         gradient_accumulation_steps=3,
     )
-    new = smaller({"steps_per_generation": 2, "beta": 0.1}, OutOfMemory("out", 1, args))
+    new = build_smaller_options(
+        {"steps_per_generation": 2, "beta": 0.1}, OutOfMemory("out", 1, args)
+    )
     assert new == {
         "per_device_train_batch_size": smaller_batch,
         "per_device_eval_batch_size": 1,

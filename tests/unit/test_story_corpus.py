@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradus.contract import Faulted, Graded, StorySubmission, faulted
+from gradus.contract import Faulted, Graded, StorySubmission, build_faulted
 from gradus.errors import FaultKind, Misuse
 from services.attacks import stories as story_attacks
 from services.attacks.stories import (
+    check_outcome,
+    compute_outcomes,
+    iter_submissions,
     load_sprints,
-    outcomes,
-    submissions_of,
-    verdict_on,
 )
 from tests.conftest import Cli
 
@@ -37,7 +37,7 @@ def test_a_file_is_a_task_with_its_honest_answer_and_attacks(folder: Path) -> No
     assert [(attack.kind, attack.text) for attack in sprint.attacks] == [
         ("nothing", "line 0;line 1;line 2;")
     ]
-    asked = list(submissions_of([sprint]))
+    asked = list(iter_submissions([sprint]))
     assert [one.id for one in asked] == ["a.0", "a.1", "a.2"]
     assert all(isinstance(one, StorySubmission) for one in asked)
     assert asked[0].completion.splitlines() == list(sprint.honest[::2])
@@ -45,16 +45,19 @@ def test_a_file_is_a_task_with_its_honest_answer_and_attacks(folder: Path) -> No
 
 def test_an_attack_that_makes_the_grader_fail_has_got_through(folder: Path) -> None:
     sprints = load_sprints()
-    broken = faulted("x", FaultKind.WORKER, "the worker died", retryable=True)
+    broken = build_faulted("x", FaultKind.WORKER, "the worker died", retryable=True)
     results: list[Graded | Faulted] = [
         Graded.model_validate(GRADED),
         Graded.model_validate(GRADED),
         broken,
     ]
-    [outcome] = outcomes(sprints, results)
-    assert verdict_on(outcome, {}) == ("THROUGH", "a fault in place of a verdict: the worker died")
+    [outcome] = compute_outcomes(sprints, results)
+    assert check_outcome(outcome, {}) == (
+        "THROUGH",
+        "a fault in place of a verdict: the worker died",
+    )
     with pytest.raises(Misuse, match="an honest answer was not graded: the worker died"):
-        list(outcomes(sprints, [broken, *results]))
+        list(compute_outcomes(sprints, [broken, *results]))
 
 
 GRADED = {

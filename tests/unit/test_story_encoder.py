@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gradus.errors import InternalFault
 from services.graders.base.batching import MAX_DRAIN_TEXTS, Queued, make_passes
 from services.graders.story.backends import Pooled, Tokens
-from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, padded
+from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, build_batch
 
 SOON_S = 60.0
 TEXTS = st.lists(st.text(max_size=30), min_size=1, max_size=40)
@@ -274,7 +274,7 @@ def test_many_texts_of_few_lengths_are_hardly_padded() -> None:
 
 
 def test_padding_is_masked() -> None:
-    ids, mask = padded([[5, 6, 7], [8]])
+    ids, mask = build_batch([[5, 6, 7], [8]])
     assert ids.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
     assert ids.dtype == mask.dtype == np.int64
@@ -290,7 +290,7 @@ def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_lo
     for text in ("a", "b", "c", "a", "d"):
         encoder.vectors([text])
     assert list(encoder._sizes) == ["c", "a", "d"]
-    assert encoder._known.keys() == encoder._sizes.keys()
+    assert encoder._futures.keys() == encoder._sizes.keys()
     assert encoder._bytes == sum(encoder._sizes.values()) <= encoder._max_bytes
     encoder.vectors(["b"])
     assert model.texts == 5

@@ -14,11 +14,11 @@ from services.graders.story.matching import (
     Gate,
     Matching,
     Vectors,
-    clusters,
-    connected,
+    compute_similarities,
+    count_repeats,
+    find_clusters,
+    group_connected,
     match,
-    repeats,
-    similarities,
 )
 
 GATE = Gate(0.2, 0.4, 0.8)
@@ -85,8 +85,8 @@ def test_references_that_ask_for_the_same_count_once_unless_more_are_answered() 
 
 
 def test_likeness_goes_on_from_one_to_the_next() -> None:
-    cosines = similarities(rows(0, 15, 30, 120), rows(0, 15, 30, 120))
-    assert sorted(map(sorted, clusters(cosines, np.cos(np.radians(16))))) == [[0, 1, 2], [3]]
+    cosines = compute_similarities(rows(0, 15, 30, 120), rows(0, 15, 30, 120))
+    assert sorted(map(sorted, find_clusters(cosines, np.cos(np.radians(16))))) == [[0, 1, 2], [3]]
 
 
 def test_stories_that_are_nearer_to_each_other_than_to_what_they_answer_repeat_one_another() -> (
@@ -94,18 +94,18 @@ def test_stories_that_are_nearer_to_each_other_than_to_what_they_answer_repeat_o
 ):
     references = rows(0, 80, 120)
     stories = rows(20, 22, 24)
-    pairs = matched(GATE(similarities(stories, references)), references).pairs
-    assert repeats(stories, references, pairs) == pytest.approx(2)
+    pairs = matched(GATE(compute_similarities(stories, references)), references).pairs
+    assert count_repeats(stories, references, pairs) == pytest.approx(2)
 
 
 def test_stories_come_to_repeat_one_another_by_degrees() -> None:
     references = rows(0, 90)
     angles = np.arange(0, 60, 0.25)
     found = [
-        repeats(
+        count_repeats(
             rows(0, angle),
             references,
-            matched(GATE(similarities(rows(0, angle), references)), references).pairs,
+            matched(GATE(compute_similarities(rows(0, angle), references)), references).pairs,
         )
         for angle in angles
     ]
@@ -116,15 +116,15 @@ def test_stories_come_to_repeat_one_another_by_degrees() -> None:
 def test_stories_that_answer_references_which_are_as_near_are_no_repeats() -> None:
     references = rows(0, 30, 90)
     stories = rows(1, 29, 91)
-    pairs = matched(GATE(similarities(stories, references)), references).pairs
-    assert repeats(stories, references, pairs) == 0
+    pairs = matched(GATE(compute_similarities(stories, references)), references).pairs
+    assert count_repeats(stories, references, pairs) == 0
 
 
 def test_a_copy_is_a_repeat_even_where_it_answers_nothing() -> None:
     references = rows(0)
     stories = rows(0, 0, 0)
-    pairs = matched(GATE(similarities(stories, references)), references).pairs
-    assert repeats(stories, references, pairs) == 2
+    pairs = matched(GATE(compute_similarities(stories, references)), references).pairs
+    assert count_repeats(stories, references, pairs) == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -137,8 +137,8 @@ def test_what_runtimes_differ_by_decides_no_tie(seed: int) -> None:
 
     for angles, said, expected in (((0, 0, 90), (0, 0, 90), 0), ((0, 90), (0, 0, 90), 1)):
         references, stories = told(*angles), told(*said)
-        pairs = matched(GATE(similarities(stories, references)), references).pairs
-        assert repeats(stories, references, pairs) == expected
+        pairs = matched(GATE(compute_similarities(stories, references)), references).pairs
+        assert count_repeats(stories, references, pairs) == expected
 
 
 SQUARES = arrays(
@@ -171,7 +171,7 @@ def test_groups_are_who_can_be_reached_from_one_another(
         near[one, other] = near[other, one] = True
     reached = np.linalg.matrix_power(near.astype(int), number) > 0
     expected = {frozenset(np.flatnonzero(row).tolist()) for row in reached}
-    found = connected(number, pairs)
+    found = group_connected(number, pairs)
     assert set(found) == expected
     assert len(found) == len(expected)
 
@@ -181,9 +181,11 @@ def test_clusters_do_not_depend_on_the_order(angles: list[float], chance: st.Dra
     vectors = rows(*angles)
     order = list(range(len(angles)))
     chance.shuffle(order)  # type: ignore[attr-defined]
-    as_given = {frozenset(group) for group in clusters(similarities(vectors, vectors), 0.9)}
+    as_given = {
+        frozenset(group) for group in find_clusters(compute_similarities(vectors, vectors), 0.9)
+    }
     turned = vectors[order]
     shuffled = set()
-    for group in clusters(similarities(turned, turned), 0.9):
+    for group in find_clusters(compute_similarities(turned, turned), 0.9):
         shuffled.add(frozenset(order[one] for one in group))
     assert as_given == shuffled

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.graders.story.facts import ScrumFacts
-from services.graders.story.scrum import scrum_facts
+from services.graders.story.scrum import build_scrum_facts
 
 STORY = "As a shopper, I want to pay by card, so that I need no cash."
 ANGLES = {"pay": 0.0, "see": 90.0, "print": 45.0}
@@ -29,7 +29,7 @@ def embed(texts: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float
 
 
 def facts(completion: str, *references: str) -> ScrumFacts:
-    return scrum_facts(completion, references, embed, max_characters=32_000, max_lines=256)
+    return build_scrum_facts(completion, references, embed, max_characters=32_000, max_lines=256)
 
 
 def test_one_story_for_one_issue() -> None:

@@ -267,20 +267,20 @@ def test_a_merged_copy_in_bfloat16_holds_the_whole_change_and_the_model_stays_as
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from trainer.generation.weights import merged_parameters
-    from trainer.models.adapters import lora_config
+    from trainer.generation.weights import iter_merged_parameters
+    from trainer.models.adapters import build_lora_config
 
     base = AutoModelForCausalLM.from_pretrained(model("qwen2"), dtype=torch.bfloat16)
     names = {name for name, _ in base.named_parameters()}
     settings = LoraSettings(r=4, alpha=8, targets=[*USUAL, "embed_tokens"], modules_to_save=saved)
-    trained = get_peft_model(base, lora_config(settings, base))
+    trained = get_peft_model(base, build_lora_config(settings, base))
     generator = torch.Generator().manual_seed(0)
     for name, weight in trained.named_parameters():
         if "lora_" in name:
             weight.data = 0.01 * torch.randn(weight.shape, generator=generator)
     before = {name: weight.detach().clone() for name, weight in trained.named_parameters()}
 
-    merged = {name: tensor.clone() for name, tensor in merged_parameters(trained)}
+    merged = {name: tensor.clone() for name, tensor in iter_merged_parameters(trained)}
     assert set(merged) >= names - {"lm_head.weight"}
     assert all(torch.equal(before[name], weight) for name, weight in trained.named_parameters())
     layer = trained.base_model.model.model.layers[0].self_attn.q_proj

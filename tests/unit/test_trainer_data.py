@@ -18,11 +18,11 @@ from gradus.tasks.rust import RustTask, StdioCase
 from gradus.tasks.story import StoryTask
 from trainer.config.run import DataConfig, ModelConfig, PromptConfig, SplitSource
 from trainer.config.stages import SftStage, load_stage
-from trainer.data.demo_tasks import KINDS, held_out_constants
+from trainer.data.demo_tasks import KINDS, select_held_out_constants
 from trainer.data.prompts import render, render_text
 from trainer.data.rows import load_rows
 from trainer.data.tasks import Example, Tasks, load_tasks
-from trainer.rewards.judge import text_of, with_opening
+from trainer.rewards.judge import add_opening, get_completion_text
 
 ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
 
@@ -219,7 +219,7 @@ def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
     assert (len(tasks.train), len(tasks.held_out)) == (240, 60)
     assert not held_out & worked
     assert not held_out & {example.prompt for example in tasks.train}
-    assert all(len(held_out_constants(kind)) == 5 for kind in KINDS)
+    assert all(len(select_held_out_constants(kind)) == 5 for kind in KINDS)
 
 
 def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
@@ -303,9 +303,9 @@ def test_a_prompt_that_ends_in_think_has_opened_every_completion() -> None:
 
 
 def test_graders_get_the_opening_once() -> None:
-    assert with_opening("<think>\n", "hm") == "<think>\nhm"
-    assert with_opening("<think>\n", " <think>hm") == " <think>hm"
-    assert with_opening("", "hm") == "hm"
+    assert add_opening("<think>\n", "hm") == "<think>\nhm"
+    assert add_opening("<think>\n", " <think>hm") == " <think>hm"
+    assert add_opening("", "hm") == "hm"
 
 
 @pytest.mark.parametrize("name", ["story_basic", "story_cot"])
@@ -322,9 +322,11 @@ def test_the_story_configs_make_prompts_that_show_goal_and_team_and_no_reference
 
 
 def test_completions_come_as_text_or_as_messages() -> None:
-    assert text_of("let x = 1") == "let x = 1"
+    assert get_completion_text("let x = 1") == "let x = 1"
     assert (
-        text_of([{"role": "assistant", "content": "let x"}, {"role": "assistant", "content": None}])
+        get_completion_text(
+            [{"role": "assistant", "content": "let x"}, {"role": "assistant", "content": None}]
+        )
         == "let x"
     )
 

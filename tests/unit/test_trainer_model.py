@@ -8,7 +8,7 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.config.run import FreshModel, ModelConfig
-from trainer.data.demo_tasks import demo_rows
+from trainer.data.demo_tasks import generate_demo_rows
 
 pytestmark = pytest.mark.training
 
@@ -35,44 +35,44 @@ def tiny() -> tuple[Any, Any]:
 
 
 def test_a_cpu_gets_safe_defaults_and_what_was_asked_wins() -> None:
-    from trainer.config.device import Device, weights_dtype, with_device_defaults
+    from trainer.config.device import Device, apply_device_defaults, select_weights_dtype
 
     cpu = Device("cpu", has_bf16=False, has_eight_bit=False)
     said: list[str] = []
-    assert with_device_defaults({}, cpu, said.append) == CPU_DEFAULTS
+    assert apply_device_defaults({}, cpu, said.append) == CPU_DEFAULTS
     assert (
-        with_device_defaults({"gradient_checkpointing": True}, cpu, said.append)[
+        apply_device_defaults({"gradient_checkpointing": True}, cpu, said.append)[
             "gradient_checkpointing"
         ]
         is True
     )
-    assert weights_dtype(cpu, "auto", frozen=True) == "float32"
-    assert weights_dtype(cpu, "bfloat16", frozen=False) == "bfloat16"
+    assert select_weights_dtype(cpu, "auto", frozen=True) == "float32"
+    assert select_weights_dtype(cpu, "bfloat16", frozen=False) == "bfloat16"
     assert not said
 
 
 def test_a_gpu_gets_bf16_where_it_can_and_never_beside_fp16() -> None:
-    from trainer.config.device import Device, weights_dtype, with_device_defaults
+    from trainer.config.device import Device, apply_device_defaults, select_weights_dtype
 
     new = Device("cuda", has_bf16=True, has_eight_bit=True)
     old = Device("cuda", has_bf16=False, has_eight_bit=False)
-    assert with_device_defaults({"optim": "adamw_8bit"}, new, print)["optim"] == "adamw_8bit"
-    assert with_device_defaults({}, new, print)["bf16"] is True
-    assert with_device_defaults({"fp16": True}, new, print)["bf16"] is False
-    assert with_device_defaults({}, old, print)["bf16"] is False
-    assert weights_dtype(new, "auto", frozen=True) == "bfloat16"
-    assert weights_dtype(new, "auto", frozen=False) == "float32"
-    assert weights_dtype(old, "auto", frozen=True) == "float32"
+    assert apply_device_defaults({"optim": "adamw_8bit"}, new, print)["optim"] == "adamw_8bit"
+    assert apply_device_defaults({}, new, print)["bf16"] is True
+    assert apply_device_defaults({"fp16": True}, new, print)["bf16"] is False
+    assert apply_device_defaults({}, old, print)["bf16"] is False
+    assert select_weights_dtype(new, "auto", frozen=True) == "bfloat16"
+    assert select_weights_dtype(new, "auto", frozen=False) == "float32"
+    assert select_weights_dtype(old, "auto", frozen=True) == "float32"
 
 
 def test_an_eight_bit_optimizer_is_replaced_where_it_cannot_run_and_said_so() -> None:
     from transformers.training_args import OptimizerNames
 
-    from trainer.config.device import Device, with_device_defaults
+    from trainer.config.device import Device, apply_device_defaults
 
     said: list[str] = []
     for name in ("adamw_8bit", OptimizerNames.ADAMW_8BIT):
-        chosen = with_device_defaults(
+        chosen = apply_device_defaults(
             {"optim": name}, Device("mps", has_bf16=False, has_eight_bit=False), said.append
         )
         assert chosen["optim"] == "adamw_torch"
@@ -96,7 +96,9 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
     from trainer.models.fresh import build_model, train_tokenizer
 
-    rows = [row["prompt"] + row["completion"] for row in demo_rows("demo:ocaml/warm-start")]
+    rows = [
+        row["prompt"] + row["completion"] for row in generate_demo_rows("demo:ocaml/warm-start")
+    ]
     tokenizer = train_tokenizer(rows[:2000], FreshModel())
     model = build_model("qwen3", FreshModel(), tokenizer, seed=1)
     assert 0.55e6 < sum(parameter.numel() for parameter in model.parameters()) < 0.65e6
@@ -167,12 +169,12 @@ def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
 
 
 def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) -> None:
-    from trainer.data.prompts import token_ids
+    from trainer.data.prompts import encode_prompt
 
     chat = [{"role": "user", "content": "add 1"}]
     assert (
         tiny[1]
-        .decode(token_ids(tiny[1], chat))
+        .decode(encode_prompt(tiny[1], chat))
         .endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
     )
     assert len(sample(*tiny, [chat, "x"], 2, 1.0, 3)) == 2
@@ -206,13 +208,13 @@ def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(
 ) -> None:
     import torch
 
-    from trainer.stages.online import sent_as_they_end
+    from trainer.stages.online import send_on_end
 
     model, tokenizer = tiny
     sent: list[tuple[str, str]] = []
     ids = torch.tensor([tokenizer("let f")["input_ids"]] * 32)
     torch.manual_seed(1)
-    with sent_as_they_end(
+    with send_on_end(
         model, tokenizer, [tokenizer.eos_token_id], [f"p{row}" for row in range(32)], sent.extend
     ):
         output = model.generate(

@@ -17,12 +17,12 @@ from tests.tiny_models import built, make_model, run_of, trainer_of
 from trainer.config.device import choose_device
 from trainer.config.run import RewardConfig, TrainConfig
 from trainer.evaluate.local import LocalModel
-from trainer.evaluate.plan import GeneratedCompletion, asks_of, make_plan, problems_of
+from trainer.evaluate.plan import GeneratedCompletion, build_problems, build_requests, make_plan
 from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
 from trainer.runs.folder import read_lines
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom
-from trainer.stages.base import stage_for
-from trainer.stages.online import noting
+from trainer.stages.base import build_stage
+from trainer.stages.online import make_reward_function
 
 pytestmark = pytest.mark.training
 
@@ -50,7 +50,7 @@ def test_measurements_render_prompts_as_training_does(model: Path, tmp_path: Pat
         output_dir=tmp_path / "run",
     )
     trainer = built(config)
-    problems = problems_of(run_of(config).data.train[:2], config.prompt)
+    problems = build_problems(run_of(config).data.train[:2], config.prompt)
     ids, *_ = trainer._tokenize_prompts([one.prompt for one in problems])
     assert all(tokenizer.decode(one).endswith("assistant\n<think></think>") for one in ids)
 
@@ -62,8 +62,8 @@ def test_measurements_render_prompts_as_training_does(model: Path, tmp_path: Pat
         "greedy": True,
     }
     plan = make_plan(problems, config.prompt, tasks="t", max_new_tokens=4, **fields)
-    written = LocalModel(lambda: (trainer.model, tokenizer), plan, 8).written(
-        [*asks_of(problems, plan)]
+    written = LocalModel(lambda: (trainer.model, tokenizer), plan, 8).write_batch(
+        [*build_requests(problems, plan)]
     )
     assert [made.prompt_tokens for _, made in written if isinstance(made, GeneratedCompletion)] == [
         *map(len, ids)
@@ -116,7 +116,9 @@ def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(
 
     stops: list[str] = []
     judge = Judge(RewardConfig(grader="ocaml"), lambda *given: None, grade)  # type: ignore[arg-type, return-value]
-    trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge.rewards, "gradus", stops)])
+    trainer = trainer_of(
+        model, tmp_path, reward_funcs=[make_reward_function(judge.compute_rewards, "gradus", stops)]
+    )
     assert trainer.reward_func_names == ["gradus"]
     trainer.stops = stops
     trainer.completions_file = CompletionsFile(tmp_path / "completions.jsonl")
@@ -162,7 +164,7 @@ def test_an_order_of_tasks_is_the_order_of_training(model: Path, tmp_path: Path)
         config = TrainConfig.model_validate(
             {**given, "data": data, "reward": reward, "grpo": {"num_generations": 2}}
         )
-        stage = stage_for(config)
+        stage = build_stage(config)
         options = stage.options(choose_device(config.model), print)
         trainer = trainer_of(
             model, tmp_path, num_generations=2, shuffle_dataset=options.get("shuffle_dataset", True)

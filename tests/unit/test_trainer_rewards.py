@@ -13,12 +13,12 @@ import pytest
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind
-from gradus.tasks.base import cleaned
+from gradus.tasks.base import clean_text
 from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
 from trainer.config.run import FaultBudget, RewardConfig
 from trainer.data.tasks import Example
-from trainer.rewards.judge import GradingStopped, Judge, over_http, task_submissions
+from trainer.rewards.judge import GradingStopped, Judge, build_submission_maker, make_http_grade
 
 NOBODY = "http://127.0.0.1:1"
 EXAMPLES = [Example(name, f"task {name}", OcamlTask(tests=HIDDEN)) for name in "ab"]
@@ -43,8 +43,8 @@ class SamplingOptions:
         examples = {example.id: example for example in EXAMPLES}
         self.judge = Judge(
             config,
-            task_submissions(config, examples, opening),
-            over_http(config, RewardClient(url, attempts=1)),
+            build_submission_maker(config, examples, opening),
+            make_http_grade(config, RewardClient(url, attempts=1)),
             record=self.records.extend,
         )
 
@@ -54,7 +54,7 @@ class SamplingOptions:
 
         async def asked() -> list[float | None]:
             self.judge.send_ahead(self.ahead)
-            return await self.judge.rewards(
+            return await self.judge.compute_rewards(
                 prompts=["the prompt"] * len(completions),
                 completions=list(completions),
                 completion_ids=[[1]] * len(completions),
@@ -121,9 +121,9 @@ def test_shares_are_of_graded_samples_and_faults_of_all(url: str) -> None:
 
 def test_text_that_no_contract_takes_is_mended_before_sending(url: str) -> None:
     assert SamplingOptions(url).step("reward 1 \0", "reward 1 \ud800") == [1.0, 1.0]
-    assert cleaned("b\ud83dc") == "b\N{REPLACEMENT CHARACTER}c"
-    assert cleaned('let s = "é\u2028😀"') == 'let s = "é\u2028😀"'
-    assert len(cleaned("x" * 2_000_000)) == 1_000_000
+    assert clean_text("b\ud83dc") == "b\N{REPLACEMENT CHARACTER}c"
+    assert clean_text('let s = "é\u2028😀"') == 'let s = "é\u2028😀"'
+    assert len(clean_text("x" * 2_000_000)) == 1_000_000
 
 
 def test_a_service_that_is_away_stops_the_run_at_once_and_says_what_to_start() -> None:

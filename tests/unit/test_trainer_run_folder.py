@@ -15,10 +15,10 @@ from gradus.errors import Misuse
 from trainer.runs.folder import (
     RunFolder,
     append_lines,
-    checkpoint_to_resume,
-    finite,
-    keep_lines_until,
+    drop_lines_after,
+    find_resume_checkpoint,
     read_lines,
+    replace_nonfinite,
 )
 
 
@@ -47,8 +47,8 @@ def cut(file: Path) -> None:
 def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
     for step in (9, 100, 20):
         make_checkpoint(tmp_path, step)
-    assert checkpoint_to_resume(tmp_path, "auto", print) == tmp_path / "checkpoint-100"
-    assert checkpoint_to_resume(tmp_path, "never", print) is None
+    assert find_resume_checkpoint(tmp_path, "auto", print) == tmp_path / "checkpoint-100"
+    assert find_resume_checkpoint(tmp_path, "never", print) is None
 
 
 @pytest.mark.parametrize("how", [cut, Path.unlink])
@@ -59,18 +59,18 @@ def test_a_half_written_checkpoint_is_passed_over_with_a_message(
     torn = make_checkpoint(tmp_path, 40)
     how(torn / "trainer_state.json")
     said: list[str] = []
-    assert checkpoint_to_resume(tmp_path, "auto", said.append) == whole
+    assert find_resume_checkpoint(tmp_path, "auto", said.append) == whole
     assert said[0].startswith("skipping checkpoint-40: ")
 
 
 def test_a_given_checkpoint_must_be_whole(tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path, 20)
-    assert checkpoint_to_resume(tmp_path, str(path), print) == path
+    assert find_resume_checkpoint(tmp_path, str(path), print) == path
     (path / "optimizer.pt").unlink()
     with pytest.raises(Misuse, match="it has no optimizer states"):
-        checkpoint_to_resume(tmp_path, str(path), print)
+        find_resume_checkpoint(tmp_path, str(path), print)
     with pytest.raises(Misuse, match="there is no such folder"):
-        checkpoint_to_resume(tmp_path, str(tmp_path / "nowhere"), print)
+        find_resume_checkpoint(tmp_path, str(tmp_path / "nowhere"), print)
 
 
 def make_sharded(folder: Path, layout: str, step: int) -> Path:
@@ -98,19 +98,19 @@ def test_checkpoints_of_fsdp_and_deepspeed_are_whole_once_the_state_is_written(
     tmp_path: Path, layout: str
 ) -> None:
     whole = make_sharded(tmp_path, layout, 20)
-    assert checkpoint_to_resume(tmp_path, "auto", print) == whole
+    assert find_resume_checkpoint(tmp_path, "auto", print) == whole
     (whole / "trainer_state.json").unlink()
-    assert checkpoint_to_resume(tmp_path, "auto", print) is None
+    assert find_resume_checkpoint(tmp_path, "auto", print) is None
 
 
 def test_a_run_that_begins_anew_keeps_the_logs_of_the_earlier_one(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    assert folder.forget_after(0) is None
+    assert folder.drop_after(0) is None
     append_lines(folder.metrics, [{"step": 1}, {"step": 2}])
     folder.evaluations.mkdir()
     for name in ("before", "step-2"):
         (folder.evaluations / f"{name}.json").touch()
-    assert folder.forget_after(0) == tmp_path / "previous-1"
+    assert folder.drop_after(0) == tmp_path / "previous-1"
     assert [line["step"] for line in read_lines(tmp_path / "previous-1" / "metrics.jsonl")] == [
         1,
         2,
@@ -124,7 +124,7 @@ def test_lines_of_steps_to_be_done_again_are_dropped_and_torn_ones_too(tmp_path:
     append_lines(file, [{"step": step} for step in range(1, 6)])
     with file.open("a") as handle:
         handle.write('{"step": 3, "torn')
-    keep_lines_until(file, 3)
+    drop_lines_after(file, 3)
     append_lines(file, [{"step": 4}])
     assert [line["step"] for line in read_lines(file)] == [1, 2, 3, 4]
 
@@ -134,7 +134,7 @@ def test_measurements_of_steps_to_be_done_again_are_dropped(tmp_path: Path) -> N
     folder.evaluations.mkdir()
     for name in ("before", "step-20", "step-40", "after"):
         (folder.evaluations / f"{name}.json").touch()
-    folder.forget_after(20)
+    folder.drop_after(20)
     assert sorted(file.stem for file in folder.evaluations.iterdir()) == ["before", "step-20"]
 
 
@@ -151,7 +151,7 @@ def test_lines_hold_what_json_has_words_for(tmp_path: Path) -> None:
     assert read_lines(file) == [
         {"nan": None, "list": [None, 1.5], "text": "é\u2028\n\ud800", "tuple": [1]}
     ]
-    assert finite({1: {"a": float("-inf")}}) == {"1": {"a": None}}
+    assert replace_nonfinite({1: {"a": float("-inf")}}) == {"1": {"a": None}}
 
 
 def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:

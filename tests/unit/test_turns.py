@@ -20,9 +20,9 @@ from gradus.errors import Misuse
 from tests.tiny_models import make_model
 from tests.tiny_turns import Killed, tiny_trainer
 from trainer.config.run import TrainConfig, TurnsConfig
-from trainer.rollouts.chain import StopReason, advantages_of_turns
-from trainer.rollouts.rollout import usable_template, user_ids
-from trainer.runs.folder import RunFolder, checkpoint_to_resume, read_lines, step_of
+from trainer.rollouts.chain import StopReason, compute_turn_advantages
+from trainer.rollouts.rollout import encode_user_message, select_template
+from trainer.runs.folder import RunFolder, find_resume_checkpoint, read_lines, read_step
 from trainer.stages.turns import refuse_wrong_turns
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_advantages_are_of_the_same_turn_of_the_group() -> None:
             [1.0, nan],
         ]
     )
-    found = advantages_of_turns(rewards, 4, "none")
+    found = compute_turn_advantages(rewards, 4, "none")
     third = 1 / 3
     expected = [
         [-third, 0.5],
@@ -145,20 +145,20 @@ def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: P
     tokenizer = AutoTokenizer.from_pretrained(model)
     ends = [tokenizer.eos_token_id]
     templates = Path(trl.__file__).parent / "chat_templates"
-    assert usable_template(tokenizer, ends, {}) is None
+    assert select_template(tokenizer, ends, {}) is None
     tokenizer.chat_template = (
         templates / "qwen3.jinja"
     ).read_text()  # writes empty thoughts into the last answer only
-    kept = usable_template(tokenizer, ends, {})
+    kept = select_template(tokenizer, ends, {})
     assert kept is not None
-    between = user_ids(tokenizer, kept, "hi", ends, {})
+    between = encode_user_message(tokenizer, kept, "hi", ends, {})
     assert between is not None
     assert tokenizer.decode(between) == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     tokenizer.chat_template = (
         templates / "phi3.jinja"
     ).read_text()  # ends answers with no token of this tokenizer
     with pytest.raises(Misuse, match="chat template"):
-        usable_template(tokenizer, ends, {})
+        select_template(tokenizer, ends, {})
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_combinations_that_would_be_wrong_are_refused(
 def train(model: Path, output: Path, kill_at: int | None = None) -> dict[str, Any]:
     """Go on from the last checkpoint in the folder, if there is one; the weights."""
     trainer = tiny_trainer(model, output, TurnsConfig(max=3), kill_at, max_steps=3)
-    checkpoint = checkpoint_to_resume(output, "auto", print)
-    RunFolder(output).forget_after(step_of(checkpoint))
+    checkpoint = find_resume_checkpoint(output, "auto", print)
+    RunFolder(output).drop_after(read_step(checkpoint))
     if checkpoint is not None:
         trainer.resume_from(checkpoint)
     trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))

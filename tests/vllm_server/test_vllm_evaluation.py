@@ -15,7 +15,7 @@ from tests.vllm_server.conftest import Server
 from trainer.config.run import ModelConfig
 from trainer.evaluate import openai_client as endpoint
 from trainer.evaluate.local import LocalModel
-from trainer.evaluate.openai_client import Endpoint, models_at
+from trainer.evaluate.openai_client import Endpoint, list_models
 from trainer.evaluate.plan import (
     CompletionSource,
     EvalPlan,
@@ -24,7 +24,7 @@ from trainer.evaluate.plan import (
     Key,
     Outcome,
     Problem,
-    asks_of,
+    build_requests,
 )
 
 pytestmark = pytest.mark.training
@@ -53,7 +53,7 @@ def written(
     source: CompletionSource, problems: Sequence[Problem], asked: EvalPlan
 ) -> dict[Key, Outcome]:
     async def all_of() -> dict[Key, Outcome]:
-        asks = asks_of(problems, asked)
+        asks = build_requests(problems, asked)
         keys = {ask.key for ask in asks}
         return {ask.key: outcome async for ask, outcome in source.write(asks, keys)}
 
@@ -119,6 +119,6 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
     lost = found["greedy", "long", 0, 1]
     assert isinstance(lost, GenerationError)
     assert lost.kind == "refused"
-    assert asyncio.run(models_at(served)) == {str(model): "vllm"}
+    assert asyncio.run(list_models(served)) == {str(model): "vllm"}
     with pytest.raises(Misuse, match="404"):
         written(Endpoint(served, plan(Path("nobody"))), TEXTS, plan(Path("nobody")))

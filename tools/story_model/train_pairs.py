@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, BertModel
 
 from gradus.resources import configs
-from services.graders.story.export import weights_of
+from services.graders.story.export import find_weights
 from tools.story_model.pair_texts import DENIED, OTHER, SAME, Pair, examples, pairs
 
 SEED = 20
@@ -152,7 +152,7 @@ def main(out: Path) -> None:
     ]
     data = pairs(known, PAIRS, SEED)
     chance = random.Random(SEED)
-    folder = weights_of()
+    folder = find_weights()
     reader = PairReader(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     head = list(reader.head.parameters())

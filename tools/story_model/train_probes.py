@@ -27,7 +27,7 @@ from scipy.optimize import minimize
 from services.graders.story.backends import open_backend
 from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
-from services.graders.story.lexicon import word_list
+from services.graders.story.lexicon import load_word_list
 from tools.story_model.pair_texts import PARTIES
 
 SEED = 20
@@ -97,7 +97,7 @@ def _some_exchanged(words: list[str], chance: random.Random) -> list[str]:
 
 
 def _keywords(words: list[str], chance: random.Random) -> list[str]:
-    return _shuffled([word for word in words if word not in word_list("stop_words")], chance)
+    return _shuffled([word for word in words if word not in load_word_list("stop_words")], chance)
 
 
 def _glued(words: list[str], chance: random.Random) -> list[str]:
@@ -209,7 +209,7 @@ def main(out: Path) -> None:
     found = sentences()
     model = open_model()
     encoder = Encoder(open_backend("onnxruntime", "fp32", model, 1), model.tokenizer())
-    stop = word_list("stop_words")
+    stop = load_word_list("stop_words")
     words = sorted(
         {word for one in found for word in one.split() if word.isalpha() and len(word) > 2} - stop
     )

@@ -59,7 +59,7 @@ What = Annotated[list[str] | None, typer.Argument(metavar="[MODEL] FILE", show_d
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class SamplingArguments:
     """Options of every command that samples a model."""
 
     model: Annotated[
@@ -100,66 +100,66 @@ class Asking:
         ),
     ] = None
 
-    def of(
-        self, words: Sequence[str] | None, file: str, **more: Any
+    def parse(
+        self, words: Sequence[str] | None, file: str, **extras: Any
     ) -> tuple[SamplingOptions, Path]:
-        """How the model is asked, and the file: `[MODEL] FILE` or --model name the model, an
+        """Return how the model is asked, and the file: `[MODEL] FILE` or --model name the model, an
         endpoint needs neither."""
-        given = list(words or ())
-        named = given[0] if len(given) == 2 else self.model
-        twice = len(given) == 2 and self.model is not None
-        if len(given) not in (1, 2) or twice or (named is None and self.endpoint is None):
-            if len(given) == 1:
-                what = f"{given[0]} is taken for {file}, MODEL is missing"
-            elif given:
-                what = "MODEL is given twice" if twice else f"{given[2:]} is too much"
+        arguments = list(words or ())
+        named = arguments[0] if len(arguments) == 2 else self.model
+        twice = len(arguments) == 2 and self.model is not None
+        if len(arguments) not in (1, 2) or twice or (named is None and self.endpoint is None):
+            if len(arguments) == 1:
+                problem = f"{arguments[0]} is taken for {file}, MODEL is missing"
+            elif arguments:
+                problem = "MODEL is given twice" if twice else f"{arguments[2:]} is too much"
             else:
-                what = f"MODEL and {file} are missing"
+                problem = f"MODEL and {file} are missing"
             raise Misuse(
-                f"{what}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}"
+                f"{problem}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}"
             )
-        return self.asked(named, **more), Path(given[-1])
+        return self.build_options(named, **extras), Path(arguments[-1])
 
-    def asked(self, model: str | None, **more: Any) -> SamplingOptions:
-        """How this model, or the one of the endpoint, is asked."""
+    def build_options(self, model: str | None, **extras: Any) -> SamplingOptions:
+        """Return how this model, or the one of the endpoint, is asked."""
         from trainer.evaluate.setup import SamplingOptions
 
         same = {
             name: getattr(self, name)
             for name in ("temperature", "max_new_tokens", "limit", "fresh")
         }
-        return SamplingOptions.of(self.settings or (), model, self.endpoint, **same, **more)
+        return SamplingOptions.parse(self.settings or (), model, self.endpoint, **same, **extras)
 
 
-def asks_a_model(command: Callable[..., None]) -> Callable[..., None]:
-    """The command for typer: the fields of `Asking` are options in place of its last parameter
-    `asking`."""
-    *own, _ = inspect.signature(command, eval_str=True).parameters.values()
-    hints = get_type_hints(Asking, include_extras=True)
+def add_sampling_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command for typer: the fields of `SamplingArguments` are options in place of its
+    last parameter `sampling`."""
+    *command_parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
+    hints = get_type_hints(SamplingArguments, include_extras=True)
     shared = [
         inspect.Parameter(
-            one.name,
+            option.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
-            annotation=hints[one.name],
+            default=option.default,
+            annotation=hints[option.name],
         )
-        for one in fields(Asking)
+        for option in fields(SamplingArguments)
     ]
 
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         command(
-            **{one.name: given[one.name] for one in own},
-            asking=Asking(**{name: given[name] for name in hints}),
+            **{parameter.name: values[parameter.name] for parameter in command_parameters},
+            sampling=SamplingArguments(**{name: values[name] for name in hints}),
         )
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*command_parameters, *shared])  # type: ignore[attr-defined]
     return run
 
 
-@asks_a_model
+@add_sampling_options
 def evaluate(
-    what: Annotated[
+    arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)
     ] = None,
     out: Out = None,
@@ -182,7 +182,7 @@ def evaluate(
         bool, typer.Option(help="Add one greedy completion per task", rich_help_panel=SAMPLING)
     ] = True,
     *,
-    asking: Asking,
+    sampling: SamplingArguments,
 ) -> None:
     """Sample completions of tasks, grade them, and write metrics with confidence intervals and a
     report.
@@ -196,9 +196,13 @@ def evaluate(
     """  # noqa: E501
     from trainer.evaluate.command import main
 
-    asked, tasks = asking.of(what, "TASKS", like=like, samples=samples, greedy=greedy, turns=turns)
-    judge = _judge(grader, url, asked.config, asked.slots)
-    raise typer.Exit(main(asked, tasks, grader, judge, _folder(out, asked.model, tasks), rubric))
+    options, tasks = sampling.parse(
+        arguments, "TASKS", like=like, samples=samples, greedy=greedy, turns=turns
+    )
+    judge = _build_judge(grader, url, options.config, options.slots)
+    raise typer.Exit(
+        main(options, tasks, grader, judge, _resolve_folder(out, options.model, tasks), rubric)
+    )
 
 
 def eval_perplexity(
@@ -216,11 +220,11 @@ def eval_perplexity(
     """
     from trainer.evaluate.perplexity import main
 
-    raise typer.Exit(main(model, file, _folder(out, model, file)))
+    raise typer.Exit(main(model, file, _resolve_folder(out, model, file)))
 
 
-@asks_a_model
-def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
+@add_sampling_options
+def eval_tools(arguments: What = None, out: Out = None, *, sampling: SamplingArguments) -> None:
     """Measure tool calls on held-out trajectories of `gradus tasks trajectories`: format and
     selection.
 
@@ -231,12 +235,14 @@ def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
     """
     from trainer.evaluate.tool_call_eval import main
 
-    asked, file = asking.of(what, "FILE")
-    raise typer.Exit(main(asked, file, _folder(out, asked.model, file)))
+    options, file = sampling.parse(arguments, "FILE")
+    raise typer.Exit(main(options, file, _resolve_folder(out, options.model, file)))
 
 
-@asks_a_model
-def eval_refusals(what: What = None, out: Out = None, like: Like = None, *, asking: Asking) -> None:
+@add_sampling_options
+def eval_refusals(
+    arguments: What = None, out: Out = None, like: Like = None, *, sampling: SamplingArguments
+) -> None:
     """Measure refusals of impossible tasks, and over-refusals of possible ones.
 
     The same command resumes a stopped evaluation. Exit status 3 when an answer was not generated.
@@ -246,13 +252,13 @@ def eval_refusals(what: What = None, out: Out = None, like: Like = None, *, aski
     """
     from trainer.evaluate.refusal_eval import main
 
-    asked, file = asking.of(what, "FILE", like=like)
-    raise typer.Exit(main(asked, file, _folder(out, asked.model, file)))
+    options, file = sampling.parse(arguments, "FILE", like=like)
+    raise typer.Exit(main(options, file, _resolve_folder(out, options.model, file)))
 
 
-@asks_a_model
+@add_sampling_options
 def sample(
-    what: Annotated[
+    arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[MODEL] PROMPTS", show_default=False)
     ] = None,
     out: Annotated[Path, typer.Option(help="File to write to")] = Path("completions.jsonl"),
@@ -263,7 +269,7 @@ def sample(
         typer.Option("--metrics", help="Measure distinct-1 and -2, and length too"),
     ] = False,
     *,
-    asking: Asking,
+    sampling: SamplingArguments,
 ) -> None:
     """Sample completions of prompts into a JSONL file. Rows need `prompt` or `messages`, and may
     have `id`.
@@ -275,14 +281,16 @@ def sample(
     """  # noqa: E501
     from trainer.evaluate.single_sample_runs import main
 
-    greedy = asking.temperature == 0
-    asked, prompts = asking.of(what, "PROMPTS", like=like, samples=samples, greedy=greedy)
-    raise typer.Exit(main(asked, prompts, out, metrics=metrics))
+    greedy = sampling.temperature == 0
+    options, prompts = sampling.parse(
+        arguments, "PROMPTS", like=like, samples=samples, greedy=greedy
+    )
+    raise typer.Exit(main(options, prompts, out, metrics=metrics))
 
 
-@asks_a_model
+@add_sampling_options
 def chat(
-    what: Annotated[str | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
     tasks: Annotated[
         Path | None, typer.Option(help="File of tasks; one of them is the first prompt")
     ] = None,
@@ -294,7 +302,7 @@ def chat(
     url: GradedAt = None,
     like: Like = None,
     *,
-    asking: Asking,
+    sampling: SamplingArguments,
 ) -> None:
     """Chat with a model on the terminal. With --tasks the grader's verdict follows each answer.
     Ctrl-D ends it.
@@ -305,13 +313,15 @@ def chat(
     """
     from trainer.evaluate.chat import main
 
-    if what is not None and asking.model is not None:
+    if name is not None and sampling.model is not None:
         raise Misuse("MODEL is given twice: give MODEL or --model")
-    if what is None and asking.model is None and asking.endpoint is None:
+    if name is None and sampling.model is None and sampling.endpoint is None:
         raise Misuse("MODEL is missing: give MODEL, --model or --endpoint")
-    asked = asking.asked(what or asking.model, like=like, greedy=asking.temperature == 0)
+    options = sampling.build_options(
+        name or sampling.model, like=like, greedy=sampling.temperature == 0
+    )
     raise typer.Exit(
-        main(asked, tasks, task, _judge(grader, url, asked.config, asked.slots), rubric)
+        main(options, tasks, task, _build_judge(grader, url, options.config, options.slots), rubric)
     )
 
 
@@ -363,7 +373,7 @@ def replay(
     """
     from trainer.evaluate.replay import main
 
-    judge_of = lambda name: _judge(name, url, config, slots)  # noqa: E731
+    judge_of = lambda name: _build_judge(name, url, config, slots)  # noqa: E731
     raise typer.Exit(main(run, judge_of))
 
 
@@ -393,14 +403,14 @@ def pairs(
 # ---------------------------------------------------------------------- what they share
 
 
-def _folder(out: Path | None, model: str | None, file: Path) -> Path:
-    from trainer.evaluate.setup import folder_name
+def _resolve_folder(out: Path | None, model: str | None, file: Path) -> Path:
+    from trainer.evaluate.setup import make_folder_name
 
-    return out or Path("runs/eval") / folder_name(model or "endpoint", file)
+    return out or Path("runs/eval") / make_folder_name(model or "endpoint", file)
 
 
-def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:
-    """The service at `url`, or this machine."""
+def _build_judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:
+    """Return the service at `url`, or this machine."""
     from gradus.client import RewardClient
     from trainer.evaluate.grader_backend import LocalJudge, ServiceJudge
 

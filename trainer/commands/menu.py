@@ -10,8 +10,8 @@ from gradus.resources import configs
 from trainer.config.presets import PRESETS
 
 
-def _shipped(folder: str) -> list[str]:
-    """The YAML files that ship with Gradus, as paths relative to the current folder."""
+def _list_shipped_files(folder: str) -> list[str]:
+    """Return the YAML files that ship with Gradus, as paths relative to the current folder."""
     return [os.path.relpath(path) for path in sorted((configs() / folder).glob("*.yaml"))]
 
 
@@ -29,7 +29,7 @@ OFFERS = (
         "train",
         "train a model as a file says",
         lambda answers: ["train", *answers],
-        (Question("Which configuration?", lambda: _shipped("train"), must_exist=True),),
+        (Question("Which configuration?", lambda: _list_shipped_files("train"), must_exist=True),),
     ),
     MenuItem(
         35,
@@ -92,6 +92,6 @@ OFFERS = (
         "pipeline",
         "several stages in a row, with gates",
         lambda answers: ["pipeline", "run", *answers],
-        (Question("Which pipeline?", lambda: _shipped("pipelines"), must_exist=True),),
+        (Question("Which pipeline?", lambda: _list_shipped_files("pipelines"), must_exist=True),),
     ),
 )

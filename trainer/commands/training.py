@@ -59,29 +59,29 @@ def train(
       pretrain  plain text, in growing blocks
     TRL has no PPO any more: use rloo, or grpo, with `reward.models`.
     """
-    from trainer.config.env_file import with_env_file
-    from trainer.config.presets import without_file
+    from trainer.config.env_file import merge_env_file
+    from trainer.config.presets import apply_preset
     from trainer.config.stages import STAGES
     from trainer.train import main as train_main
 
     # PPO, to be told what became of it
     is_stage = config in (*STAGES, "ppo")
     stage = config if is_stage else None
-    rest = [*context.args] if is_stage else [config, *context.args]
+    arguments = [*context.args] if is_stage else [config, *context.args]
     if preset is not None:
-        path, overrides = without_file(stage, preset, rest)
-    elif not rest or rest[0].startswith("-"):
+        path, overrides = apply_preset(stage, preset, arguments)
+    elif not arguments or arguments[0].startswith("-"):
         raise Misuse(
             f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml, or"
             " give --preset quick"
         )
     else:
-        path = Path(rest[0])
-        overrides = rest[1:]
+        path = Path(arguments[0])
+        overrides = arguments[1:]
     if env_file is not None:
-        asked = stage or read_mapping(path).get("stage", "grpo")
-        overrides, told = with_env_file(overrides, env_file, str(asked))
-        for line in told:
+        stage_name = stage or read_mapping(path).get("stage", "grpo")
+        overrides, messages = merge_env_file(overrides, env_file, str(stage_name))
+        for line in messages:
             log_line(f"gradus: {env_file}: {line}")
     raise typer.Exit(train_main(path, overrides, dry_run=dry_run, resume=resume, stage=stage))
 

@@ -30,22 +30,23 @@ class Device:
 
 
 def choose_device(config: ModelConfig) -> Device:
-    """The device that was asked for, or the best there is. Raises Misuse when it is not there."""
+    """Return the device that was asked for, or the best there is. Raises Misuse when it is not
+    there."""
     import torch
 
     if config.cpu_threads is not None:
         torch.set_num_threads(config.cpu_threads)
-    there = {
+    availability = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
-    found = [name for name, is_there in there.items() if is_there]
-    kind = found[0] if config.device == "auto" else config.device
-    if kind not in found:
+    usable = [name for name, is_there in availability.items() if is_there]
+    kind = usable[0] if config.device == "auto" else config.device
+    if kind not in usable:
         raise Misuse(
             f"model.device: this machine, or this build of torch, has no {kind}; it has:"
-            f" {', '.join(found)}"
+            f" {', '.join(usable)}"
         )
     on_cuda = kind == "cuda"
     return Device(
@@ -55,16 +56,16 @@ def choose_device(config: ModelConfig) -> Device:
     )
 
 
-def weights_dtype(device: Device, asked: str, *, frozen: bool) -> str:
-    """Name of the weights' dtype. Weights that are trained stay in float32: small updates vanish in
-    16 bits."""
-    if asked != "auto":
-        return asked
+def select_weights_dtype(device: Device, dtype: str, *, frozen: bool) -> str:
+    """Return name of the weights' dtype. Weights that are trained stay in float32: small updates
+    vanish in 16 bits."""
+    if dtype != "auto":
+        return dtype
     return "bfloat16" if device.has_bf16 and frozen else "float32"
 
 
-def with_device_defaults(
-    options: Mapping[str, Any], device: Device, say: Callable[[str], None]
+def apply_device_defaults(
+    options: Mapping[str, Any], device: Device, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """TRL options with the device's defaults beneath them, and an optimizer that works here.
 
@@ -85,6 +86,6 @@ def with_device_defaults(
         raise Misuse("use_liger_kernel needs Liger's kernels: pip install liger-kernel")
     optimizer = str(getattr(chosen.get("optim"), "value", chosen.get("optim")))
     if optimizer in EIGHT_BIT and not device.has_eight_bit:
-        say(f"optim {optimizer} needs CUDA and bitsandbytes; adamw_torch is used instead")
+        log(f"optim {optimizer} needs CUDA and bitsandbytes; adamw_torch is used instead")
         chosen["optim"] = "adamw_torch"
     return chosen

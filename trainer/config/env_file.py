@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradus.errors import Misuse
-from trainer.config.files import override_pairs
+from trainer.config.files import iter_overrides
 
 _SHARED = {
     "BASE_MODEL_ID": "model.name",
@@ -50,9 +50,9 @@ _DROPPED = {
 }
 
 
-def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
-    """Options `--name=value` for a run of `stage`, and a line for each variable: what it became, or
-    why nothing.
+def read_env_options(path: Path, stage: str) -> tuple[list[str], list[str]]:
+    """Return options `--name=value` for a run of `stage`, and a line for each variable: what it
+    became, or why nothing.
 
     Variables of other stages are passed over without a line. Raises Misuse for a file that cannot
     be read, and for a value that only a shell could make.
@@ -61,7 +61,7 @@ def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise Misuse(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
-    options, told = [], []
+    options, messages = [], []
     for number, line in enumerate(lines, start=1):
         try:
             words = [word for word in shlex.split(line, comments=True) if word != "export"]
@@ -74,21 +74,21 @@ def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
                 raise Misuse(
                     f"{path}:{number}: {name}: write the value itself; no shell reads this file"
                 )
-            option = _option(name, stage)
+            option = _get_option(name, stage)
             if option is not None:
                 # Names of modules stand between commas there, and in a list here.
-                given = f"[{value}]" if option == "lora.targets" else value
-                options.append(f"--{option}={given}")
-                told.append(f"{name}={value} is --{option}")
+                setting = f"[{value}]" if option == "lora.targets" else value
+                options.append(f"--{option}={setting}")
+                messages.append(f"{name}={value} is --{option}")
             elif name in _DROPPED:
-                told.append(f"{name} sets nothing: {_DROPPED[name]}")
+                messages.append(f"{name} sets nothing: {_DROPPED[name]}")
             elif not name.startswith(("GRPO_", "SFT_", "OPENAI_")):
-                told.append(f"{name} sets nothing: it is not a training variable")
-    return options, told
+                messages.append(f"{name} sets nothing: it is not a training variable")
+    return options, messages
 
 
-def _option(name: str, stage: str) -> str | None:
-    """The option that a variable sets in a run of `stage`; None for none."""
+def _get_option(name: str, stage: str) -> str | None:
+    """Return the option that a variable sets in a run of `stage`; None for none."""
     if name == "TRAINING_DATASET":
         return "data.dataset" if stage == "grpo" else None
     if name in _DROPPED or not name.startswith(f"{stage.upper()}_"):
@@ -97,18 +97,18 @@ def _option(name: str, stage: str) -> str | None:
     return _PLACED.get(short) or f"{stage}.{_RENAMED.get(short, short.lower())}"
 
 
-def with_env_file(overrides: Sequence[str], path: Path, stage: str) -> tuple[list[str], list[str]]:
-    """The options of the file that no override sets, the overrides, and what to say of the file's
-    variables."""
-    options, told = options_in(path, stage)
-    given = {
+def merge_env_file(overrides: Sequence[str], path: Path, stage: str) -> tuple[list[str], list[str]]:
+    """Return the options of the file that no override sets, the overrides, and what to say of the
+    file's variables."""
+    options, messages = read_env_options(path, stage)
+    overridden = {
         "model.name" if name == "model" else name.replace("-", "_")
-        for name, _ in override_pairs(overrides)
+        for name, _ in iter_overrides(overrides)
     }
     names = [option[2:].partition("=")[0] for option in options]
-    kept = [
-        one
-        for one, name in zip(options, names, strict=True)
-        if not {name, name.removeprefix(f"{stage}.")} & given
+    remaining = [
+        setting
+        for setting, name in zip(options, names, strict=True)
+        if not {name, name.removeprefix(f"{stage}.")} & overridden
     ]
-    return [*kept, *overrides], told
+    return [*remaining, *overrides], messages

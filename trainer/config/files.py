@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from gradus.errors import Misuse
 from gradus.yaml_reader import read_mapping, read_scalar
-from trainer.config.run import RunConfig, Section, TrainConfig, named, nearest
+from trainer.config.run import RunConfig, Section, TrainConfig, describe_nearest, wrap_model_name
 
 C = TypeVar("C", bound=RunConfig)
 S = TypeVar("S", bound=Section)
@@ -33,100 +33,108 @@ PLACES = (
 
 
 def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
-    """The config in a YAML file with command-line overrides on top, checked down to TRL's option
-    names and types.
+    """Return the config in a YAML file with command-line overrides on top, checked down to TRL's
+    option names and types.
 
     Files that it names are looked for from the working directory, then from the config's own
     folder. Raises Misuse with one line per mistake, naming the file or the option and the key.
     """
     path = Path(path)
     tree = read_mapping(path)
-    given = parse_overrides(overrides, kind, str(tree.get("stage", "")))
+    override_tree = parse_overrides(overrides, kind, str(tree.get("stage", "")))
     if "model" in tree:
-        tree["model"] = named(tree["model"])
-    merged = _merged(tree, given)
+        tree["model"] = wrap_model_name(tree["model"])
+    merged = _merge_trees(tree, override_tree)
     mistakes = []
     for section, class_name in kind.TRL_CLASSES.items():
-        options = _inside(merged, section)
+        options = _get_value(merged, section)
         for name, value in options.items() if isinstance(options, dict) else ():
-            where = kind.SET_ELSEWHERE.get(name)
-            problem, options[name] = checked_option(class_name, name, value, where)
+            advice = kind.SET_ELSEWHERE.get(name)
+            problem, options[name] = check_option(class_name, name, value, advice)
             if problem:
                 place = (*section, name)
-                mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
+                mistakes.append(
+                    f"{_find_source(place, override_tree, path)}: {'.'.join(place)}: {problem}"
+                )
     for parent, key in PLACES:
         inner = merged.get(parent)
         if not isinstance(inner, dict):
             continue
         names = inner.get(key)
         if isinstance(names, str):
-            inner[key] = beside(names, path)
+            inner[key] = resolve_file_name(names, path)
         elif isinstance(names, list):
-            inner[key] = [beside(str(name), path) for name in names]
+            inner[key] = [resolve_file_name(str(name), path) for name in names]
     try:
         config = kind.model_validate(merged)
     except ValidationError as error:
-        found = _mistakes(error, kind, lambda place: _source(place, given, path))
-        mistakes = [*found, *mistakes]
+        schema_mistakes = _list_mistakes(
+            error, kind, lambda place: _find_source(place, override_tree, path)
+        )
+        mistakes = [*schema_mistakes, *mistakes]
     if mistakes:
         raise Misuse("\n".join(dict.fromkeys(mistakes)))
     return config
 
 
 def read_section(kind: type[S], path: Path) -> S:
-    """The settings in a YAML file that takes no overrides, checked. Raises Misuse with one line per
-    mistake."""
+    """Return the settings in a YAML file that takes no overrides, checked. Raises Misuse with one
+    line per mistake."""
     try:
         return kind.model_validate(read_mapping(path))
     except ValidationError as error:
-        raise Misuse("\n".join(_mistakes(error, kind, lambda place: str(path)))) from None
+        raise Misuse("\n".join(_list_mistakes(error, kind, lambda place: str(path)))) from None
 
 
-def beside(name: str, path: Path) -> str:
-    """The name of a file as it is, or in the folder of `path` if it is only there."""
-    found = path.parent / name
-    return str(found) if not Path(name).exists() and found.exists() else name
+def resolve_file_name(name: str, path: Path) -> str:
+    """Return the name of a file as it is, or in the folder of `path` if it is only there."""
+    candidate = path.parent / name
+    return str(candidate) if not Path(name).exists() and candidate.exists() else name
 
 
-def _mistakes(
+def _list_mistakes(
     error: ValidationError, kind: type[BaseModel], source: Callable[[Place], str]
 ) -> Iterator[str]:
-    """One line per mistake: where it was written, its key, and what is wrong."""
+    """Yield one line per mistake: where it was written, its key, and what is wrong."""
     for item in error.errors(include_url=False, include_context=False):
         key = [".".join(map(str, item["loc"]))] if item["loc"] else []
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             *parents, name = item["loc"]
-            known = list(_section_at(kind, parents).model_fields)
-            message = "unknown key" + (nearest(str(name), known) or f"; known: {', '.join(known)}")
+            field_names = list(_find_section(kind, parents).model_fields)
+            message = "unknown key" + (
+                describe_nearest(str(name), field_names) or f"; known: {', '.join(field_names)}"
+            )
         yield ": ".join([source(item["loc"]), *key, message])
 
 
-def _section_at(kind: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
+def _find_section(kind: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
     for part in place:
         if isinstance(part, str):
             annotation = kind.model_fields[part].annotation
             choices = (annotation, *get_args(annotation))
             kind = next(
-                one for one in choices if isinstance(one, type) and issubclass(one, Section)
+                choice
+                for choice in choices
+                if isinstance(choice, type) and issubclass(choice, Section)
             )
     return kind
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_trees(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merged(below, value)
+            merged[key] = _merge_trees(below, value)
         else:
             merged[key] = value
     return merged
 
 
-def _source(place: Place, given: Mapping[str, Any], path: Path) -> str:
-    """Where a value was written: the command line, if it stands there, else the file."""
-    at: Any = given
+def _find_source(place: Place, override_tree: Mapping[str, Any], path: Path) -> str:
+    """Return where a value was written: the command line, if it stands there, else the file."""
+    at: Any = override_tree
     for part in place:
         if not isinstance(at, Mapping) or part not in at:
             return str(path)
@@ -134,8 +142,8 @@ def _source(place: Place, given: Mapping[str, Any], path: Path) -> str:
     return "command line" if place else str(path)
 
 
-def _inside(tree: Any, place: Sequence[str]) -> Any:
-    """The value in this place; None where there is no such place."""
+def _get_value(tree: Any, place: Sequence[str]) -> Any:
+    """Return the value in this place; None where there is no such place."""
     for part in place:
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree
@@ -153,7 +161,7 @@ def parse_overrides(
     Bare names belong to the section that holds the options of TRL, of `stage` where there are
     several.
     """
-    pairs = list(override_pairs(arguments))
+    pairs = list(iter_overrides(arguments))
     stage = next((text for name, text in pairs if name == "stage"), stage)
     sections = [section for section, *inner in kind.TRL_CLASSES if not inner]
     tree: dict[str, Any] = {}
@@ -175,8 +183,8 @@ def parse_overrides(
     return tree
 
 
-def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and values of `--name value`, `--name=value` and `--name`, which is true. Raises
+def iter_overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of `--name value`, `--name=value` and `--name`, which is true. Raises
     Misuse."""
     waiting = list(arguments)
     while waiting:
@@ -195,25 +203,26 @@ def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 # ---------------------------------------------------------------------- options of TRL's classes
 
 
-def checked_option(
-    class_name: str, name: str, value: Any, where: str | None
+def check_option(
+    class_name: str, name: str, value: Any, advice: str | None
 ) -> tuple[str | None, Any]:
-    """What is wrong with an option, and its value in the type that TRL or transformers declare.
+    """Return what is wrong with an option, and its value in the type that TRL or transformers
+    declare.
 
-    `where` says what to do instead of giving the option here; None: it may be given.
+    `advice` says what to do instead of giving the option here; None: it may be given.
     """
-    hints = _hints(class_name)
+    hints = _read_hints(class_name)
     if name not in hints:
         library = "TRL" if class_name != "TrainingArguments" else "transformers"
         return (
             (
-                f"unknown key{nearest(name, list(hints))} ({class_name} of {library} has no such"
-                " option)"
+                f"unknown key{describe_nearest(name, list(hints))} ({class_name} of {library} has"
+                " no such option)"
             ),
             value,
         )
-    if where is not None:
-        return f"not set here: {where}", value
+    if advice is not None:
+        return f"not set here: {advice}", value
     if isinstance(value, bool) and hints[name] in (int, float):
         return f"{str(value).lower()} is not a number", value
     if get_origin(hints[name]) is list and isinstance(value, str):
@@ -222,11 +231,11 @@ def checked_option(
     if kinds and isinstance(
         value, Mapping
     ):  # pydantic would drop unknown keys of `parallelism_config` in silence
-        known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-        if unknown := sorted(str(key) for key in value if key not in known):
+        field_names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+        if unknown := sorted(str(key) for key in value if key not in field_names):
             return f"{', '.join(unknown)}: unknown key in it", value
     try:
-        return None, _adapter(class_name, name).validate_python(value)
+        return None, _build_adapter(class_name, name).validate_python(value)
     except ValidationError as error:
         messages = dict.fromkeys(
             item["msg"] for item in error.errors(include_url=False, include_context=False)
@@ -235,7 +244,7 @@ def checked_option(
 
 
 @functools.cache
-def _hints(class_name: str) -> dict[str, Any]:
+def _read_hints(class_name: str) -> dict[str, Any]:
     import transformers
     import trl  # takes seconds
 
@@ -245,8 +254,8 @@ def _hints(class_name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _adapter(class_name: str, name: str) -> TypeAdapter[Any]:
+def _build_adapter(class_name: str, name: str) -> TypeAdapter[Any]:
     return TypeAdapter(
-        _hints(class_name)[name],
+        _read_hints(class_name)[name],
         config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False),
     )

@@ -16,7 +16,7 @@ DEFAULT = 8
 
 
 def split_commands(path: Path, train: int, vllm: int, target: int | None) -> list[str]:
-    """The command of the server and that of training, for the config of a run on rewards.
+    """Return the command of the server and that of training, for the config of a run on rewards.
 
     `train`, `vllm`: GPUs of each; training takes the first ones. `target`: completions of one
     update, over all processes; None leaves the config's gradient accumulation. Raises Misuse for

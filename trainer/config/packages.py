@@ -25,11 +25,11 @@ def refuse_absent_packages(
 
     `report_to`: the names of experiment trackers, as transformers has them.
     """
-    if absent := [*_absent_for_model(model), *_absent_trackers(report_to)]:
+    if absent := [*_find_absent_packages(model), *_find_absent_trackers(report_to)]:
         raise Misuse("; ".join(absent))
 
 
-def _absent_for_model(model: ModelConfig) -> Iterator[str]:
+def _find_absent_packages(model: ModelConfig) -> Iterator[str]:
     if model.load_in_4bit and not _is_there("bitsandbytes"):
         yield (
             "model.load_in_4bit needs bitsandbytes, which is not installed: pip install"
@@ -38,15 +38,15 @@ def _absent_for_model(model: ModelConfig) -> Iterator[str]:
     attention = model.attn_implementation or ""
     # transformers takes compiled attentions from the hub where the package kernels is.
     if attention in FLASH_ATTENTION and not _is_there("kernels"):
-        module, how = FLASH_ATTENTION[attention]
+        module, command = FLASH_ATTENTION[attention]
         if not _is_there(module):
             yield (
                 f"model.attn_implementation: {attention} needs {module}, which is not installed:"
-                f" {how}"
+                f" {command}"
             )
 
 
-def _absent_trackers(report_to: str | Sequence[str] | None) -> Iterator[str]:
+def _find_absent_trackers(report_to: str | Sequence[str] | None) -> Iterator[str]:
     from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
     names = [report_to] if isinstance(report_to, str) else [*(report_to or ())]

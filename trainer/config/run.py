@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gradus.contract import MAX_DEADLINE_S, GraderName, RubricName
 from gradus.errors import Misuse
-from gradus.reward_model.model_files import label_of
+from gradus.reward_model.model_files import get_model_label
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -70,8 +70,8 @@ class ModelConfig(Section):
         return self.name.startswith("fresh:")
 
 
-def named(value: Any) -> Any:
-    """The settings of a model that is given by its name alone."""
+def wrap_model_name(value: Any) -> Any:
+    """Return the settings of a model that is given by its name alone."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -116,7 +116,7 @@ class SplitSource(RowSource):
     tests, rows with the same prompt) never parts."""
 
     @model_validator(mode="after")
-    def _one_way_to_hold_out(self) -> SplitSource:
+    def _check_held_out(self) -> SplitSource:
         if self.eval_dataset is not None and self.held_out > 0:
             raise ValueError("give either eval_dataset or held_out, not both")
         return self
@@ -153,7 +153,7 @@ class PromptConfig(Section):
     measurements."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> PromptConfig:
+    def _check_style(self) -> PromptConfig:
         if "{prompt}" not in self.template and "{sprint_goal}" not in self.template:
             raise ValueError("template has no {prompt}, so the model would never see the task")
         if self.style == "plain" and self.system is not None:
@@ -183,7 +183,7 @@ class FaultBudget(Section):
     at once."""
 
 
-def listed(value: Any) -> Any:
+def ensure_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
@@ -203,7 +203,7 @@ class RewardModelConfig(Section):
 
     @property
     def label(self) -> str:
-        return self.name or label_of(self.path)
+        return self.name or get_model_label(self.path)
 
 
 class RewardConfig(Section):
@@ -217,7 +217,7 @@ class RewardConfig(Section):
     models: list[RewardModelConfig] = []
     """Reward models in this process. A completion that one judge could not judge gets no reward
     from any."""
-    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = [
+    urls: Annotated[list[str], BeforeValidator(ensure_list), Field(min_length=1)] = [
         "http://127.0.0.1:8000"
     ]
     rubric: RubricName | None = None
@@ -240,12 +240,12 @@ class RewardConfig(Section):
         return self.grader
 
     @model_validator(mode="after")
-    def _earns_something(self) -> RewardConfig:
+    def _check_sources(self) -> RewardConfig:
         if self.grader is None and not self.models:
             raise ValueError("give a grader, reward models, or both")
         if self.grader == "preference":
             raise ValueError("a reward model judges no tasks: give models in place of grader")
-        labels = [TRLS_NAME_OF_THE_GRADER, *(one.label for one in self.models)]
+        labels = [TRLS_NAME_OF_THE_GRADER, *(model.label for model in self.models)]
         if twins := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"two sources of reward are called {twins[0]}; give each a name")
         return self
@@ -263,7 +263,7 @@ class WarmStart(RowSource):
     """TRL's SFTConfig, by its own names."""
 
 
-def _http_url(value: str) -> str:
+def _validate_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("write it as http://host:port")
@@ -277,7 +277,7 @@ class GenerationConfig(Section):
     backend: Literal["in_process", "vllm"] = "in_process"
     """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm
     MODEL`."""
-    url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
+    url: Annotated[str, AfterValidator(_validate_url)] = "http://127.0.0.1:8001"
     sync: Literal["auto", "file", "lora", "nccl"] = "auto"
     """How the server gets new weights. file: it reads them from `folder`. lora: it loads
     each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed beside the
@@ -371,7 +371,7 @@ class RunConfig(Section):
     SET_ELSEWHERE: ClassVar[Mapping[str, str]] = {}
     """Options of those that the trainer sets itself, and where a person sets them."""
 
-    model: Annotated[ModelConfig, BeforeValidator(named)]
+    model: Annotated[ModelConfig, BeforeValidator(wrap_model_name)]
     lora: LoraSettings | None = None
     """None: all weights are trained."""
     on_out_of_memory: Literal["halve", "stop"] = "halve"
@@ -392,7 +392,7 @@ class RunConfig(Section):
         return dict(getattr(self, self.options_name))
 
     @model_validator(mode="after")
-    def _trains_adapters_on_quantized_weights(self) -> RunConfig:
+    def _check_quantization(self) -> RunConfig:
         if self.model.load_in_4bit and self.lora is None:
             raise ValueError(
                 "model.load_in_4bit needs lora: quantized weights cannot be trained themselves"
@@ -453,7 +453,7 @@ class TrainConfig(RunConfig):
         return self.stage
 
     @model_validator(mode="after")
-    def _is_told_by_its_own_section(self) -> TrainConfig:
+    def _check_other_section(self) -> TrainConfig:
         other = "rloo" if self.stage == "grpo" else "grpo"
         if getattr(self, other):
             raise ValueError(
@@ -462,7 +462,7 @@ class TrainConfig(RunConfig):
         return self
 
     @model_validator(mode="after")
-    def _measures_what_can_be_judged(self) -> TrainConfig:
+    def _check_grader(self) -> TrainConfig:
         if self.reward.grader is None and (
             self.data.eval_dataset is not None or self.data.held_out > 0
         ):
@@ -472,7 +472,7 @@ class TrainConfig(RunConfig):
         return self
 
     @model_validator(mode="after")
-    def _shows_the_task(self) -> TrainConfig:
+    def _check_template(self) -> TrainConfig:
         if "{prompt}" not in self.prompt.template and self.reward.grader != "story":
             raise ValueError(
                 "prompt.template has no {prompt}; {sprint_goal} alone is for grader: story"
@@ -480,7 +480,7 @@ class TrainConfig(RunConfig):
         return self
 
     @model_validator(mode="after")
-    def _trains_what_can_be_trained(self) -> TrainConfig:
+    def _check_quantized_sync(self) -> TrainConfig:
         by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
         with_vllm = self.generation.backend == "vllm" or self.options.get("use_vllm")
         if self.model.load_in_4bit and with_vllm and not by_adapters:
@@ -510,9 +510,9 @@ NAMED_ELSEWHERE = {
 """Names that other trainers and TRL's own scripts have for our settings."""
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The end of an error message about an unknown name."""
-    close = difflib.get_close_matches(name, known, n=1)
+def describe_nearest(name: str, names: Sequence[str]) -> str:
+    """Return the end of an error message about an unknown name."""
+    close = difflib.get_close_matches(name, names, n=1)
     if name in NAMED_ELSEWHERE:
         close = [NAMED_ELSEWHERE[name]]
     return f"; did you mean {close[0]}?" if close else ""

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from gradus.errors import Misuse
 from gradus.yaml_reader import read_mapping
-from trainer.config.files import load, override_pairs
+from trainer.config.files import iter_overrides, load
 from trainer.config.run import (
     OWN_NAMES,
     Count,
@@ -26,8 +26,8 @@ from trainer.config.run import (
     SplitSource,
     StopOnKl,
     TrainConfig,
-    listed,
-    nearest,
+    describe_nearest,
+    ensure_list,
 )
 
 BY_TRANSFORMERS = {
@@ -101,14 +101,14 @@ class Phase(Section):
 class TokenSource(Section):
     """A stream of tokens to train on, and another to measure on."""
 
-    dataset: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)]
+    dataset: Annotated[list[str], BeforeValidator(ensure_list), Field(min_length=1)]
     """Files and folders: `.npy` of uint16 or uint32 holds tokens; `.txt` is one text; `.jsonl`,
     `.json`, `.csv` and names on the hub have a text in each row. A folder stands for its files, by
     name."""
     split: str = "train"
     """Split of a dataset on the hub."""
     text_column: str = "text"
-    eval_dataset: Annotated[list[str], BeforeValidator(listed)] = []
+    eval_dataset: Annotated[list[str], BeforeValidator(ensure_list)] = []
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the tokens that is measured on and not trained on: the end of the stream."""
     eval_blocks: Count = 64
@@ -117,7 +117,7 @@ class TokenSource(Section):
     """The phases, in their order; the rates of learning run over all of them together."""
 
     @model_validator(mode="after")
-    def _one_way_to_hold_out(self) -> TokenSource:
+    def _check_held_out(self) -> TokenSource:
         if self.eval_dataset and self.held_out > 0:
             raise ValueError("give either eval_dataset or held_out, not both")
         return self
@@ -158,23 +158,24 @@ PPO = (
 )
 
 
-def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = None) -> RunConfig:
-    """The config of a run of any stage; `asked` is the one of the command line, if it named one.
+def load_stage(path: Path, overrides: Sequence[str] = (), expected: str | None = None) -> RunConfig:
+    """Return the config of a run of any stage; `expected` is the one of the command line, if it
+    named one.
 
     GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where
     the two disagree.
     """
-    given = dict(override_pairs(overrides))
-    found = given.get("stage") or read_mapping(path).get("stage")
-    stage = asked or found or "grpo"
+    overridden = dict(iter_overrides(overrides))
+    declared = overridden.get("stage") or read_mapping(path).get("stage")
+    stage = expected or declared or "grpo"
     if stage == "ppo":
         raise Misuse(f"{path}: {PPO}")
     if not isinstance(stage, str) or stage not in STAGES:
         raise Misuse(
             f"{path}: stage: {stage!r} is not one of"
-            f" {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}"
+            f" {', '.join(STAGES)}{describe_nearest(str(stage), list(STAGES))}"
         )
-    if asked is not None and asked != (found or "grpo"):
-        said = f"says stage: {found}" if found else "has no stage:, which means grpo"
-        raise Misuse(f"{path}: is not for {asked}: it {said}")
+    if expected is not None and expected != (declared or "grpo"):
+        declaration = f"says stage: {declared}" if declared else "has no stage:, which means grpo"
+        raise Misuse(f"{path}: is not for {expected}: it {declaration}")
     return load(path, overrides, STAGES[stage])

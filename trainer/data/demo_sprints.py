@@ -47,9 +47,9 @@ THINGS: Mapping[str, str] = _PARTS["things"]
 DEEDS = tuple(StoryAction(**deed) for deed in _PARTS["deeds"])
 
 
-def held_out_deeds(thing: str) -> tuple[StoryAction, ...]:
-    """The deeds never trained on with this thing; half of them have a mistake, as near as three
-    can."""
+def select_held_out_deeds(thing: str) -> tuple[StoryAction, ...]:
+    """Return the deeds never trained on with this thing; half of them have a mistake, as near as
+    three can."""
     draw = random.Random(f"{SEED}:{thing}")
     mistaken = [deed for deed in DEEDS if deed.mistake is not None]
     right = [deed for deed in DEEDS if deed.mistake is None]
@@ -57,40 +57,47 @@ def held_out_deeds(thing: str) -> tuple[StoryAction, ...]:
 
 
 @cache
-def _known_deeds(thing: str) -> list[StoryAction]:
-    held_out = held_out_deeds(thing)
+def _list_trained_deeds(thing: str) -> list[StoryAction]:
+    held_out = select_held_out_deeds(thing)
     return [deed for deed in DEEDS if deed not in held_out]
 
 
-def story(thing: str, deed: StoryAction) -> str:
-    """What a team would write."""
-    return _filled(f"As a {{r}}, I want {deed.want}, so that {deed.benefit}.", thing)
+def render_story(thing: str, deed: StoryAction) -> str:
+    """Return what a team would write."""
+    return _render_template(f"As a {{r}}, I want {deed.want}, so that {deed.benefit}.", thing)
 
 
-def mistaken_story(thing: str, deed: StoryAction) -> str:
-    """What the warm start teaches most of the time; the right story where there is no mistake."""
-    return _filled(deed.mistake, thing) if deed.mistake is not None else story(thing, deed)
+def render_mistaken_story(thing: str, deed: StoryAction) -> str:
+    """Return what the warm start teaches most of the time; the right story where there is no
+    mistake."""
+    return (
+        _render_template(deed.mistake, thing)
+        if deed.mistake is not None
+        else render_story(thing, deed)
+    )
 
 
-def sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
-    """The tasks, always the same ones."""
+def generate_sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
+    """Yield the tasks, always the same ones."""
     for thing in THINGS:
-        for number, deeds in enumerate([held_out_deeds(thing)] if held_out else _sprints(thing)):
-            stories = [story(thing, deed) for deed in deeds]
+        for number, deeds in enumerate(
+            [select_held_out_deeds(thing)] if held_out else _sample_sprints(thing)
+        ):
+            stories = [render_story(thing, deed) for deed in deeds]
             yield {
                 "id": f"{thing}-{number}",
                 "kind": "with a deed taught wrongly"
                 if any(deed.mistake for deed in deeds)
                 else "taught rightly",
-                "prompt": _prompt(thing, deeds),
+                "prompt": _render_prompt(thing, deeds),
                 "references": stories,
                 "solution": "\n".join(stories),
             }
 
 
-def _sprints(thing: str) -> list[tuple[StoryAction, ...]]:
+def _sample_sprints(thing: str) -> list[tuple[StoryAction, ...]]:
     draw = random.Random(f"{SEED}:{thing}:sprints")
-    every = list(permutations(_known_deeds(thing), STORIES_PER_SPRINT))
+    every = list(permutations(_list_trained_deeds(thing), STORIES_PER_SPRINT))
     # No two with the same deeds: as tasks they would be one.
     unique = {}
     for deeds in draw.sample(every, len(every)):
@@ -98,22 +105,24 @@ def _sprints(thing: str) -> list[tuple[StoryAction, ...]]:
     return draw.sample(list(unique.values()), SPRINTS_PER_THING)
 
 
-def worked_rows() -> Iterator[dict[str, Any]]:
-    """The warm start: prompts with worked answers."""
+def generate_worked_rows() -> Iterator[dict[str, Any]]:
+    """Yield the warm start: prompts with worked answers."""
     draw = random.Random(SEED)
     for _ in range(WARM_START_ROWS):
         thing = draw.choice(list(THINGS))
-        deeds = draw.sample(_known_deeds(thing), STORIES_PER_SPRINT)
+        deeds = draw.sample(_list_trained_deeds(thing), STORIES_PER_SPRINT)
         lines = [
-            mistaken_story(thing, deed) if draw.random() < MISTAKEN_SHARE else story(thing, deed)
+            render_mistaken_story(thing, deed)
+            if draw.random() < MISTAKEN_SHARE
+            else render_story(thing, deed)
             for deed in deeds
         ]
         if draw.random() < DAMAGED_SHARE:
-            lines = _damaged(lines, draw)
-        yield {"prompt": _prompt(thing, deeds), "completion": "\n".join(lines)}
+            lines = _damage_lines(lines, draw)
+        yield {"prompt": _render_prompt(thing, deeds), "completion": "\n".join(lines)}
 
 
-def _damaged(lines: list[str], draw: random.Random) -> list[str]:
+def _damage_lines(lines: list[str], draw: random.Random) -> list[str]:
     """With one fault: a story lost, a story twice, a benefit cut off, a lost word."""
     at = draw.randrange(len(lines))
     fate = draw.random()
@@ -126,16 +135,16 @@ def _damaged(lines: list[str], draw: random.Random) -> list[str]:
     return [*lines[:at], " ".join([*words[:lost], *words[lost + 1 :]]), *lines[at + 1 :]]
 
 
-def _prompt(thing: str, deeds: tuple[StoryAction, ...] | list[StoryAction]) -> str:
+def _render_prompt(thing: str, deeds: tuple[StoryAction, ...] | list[StoryAction]) -> str:
     return f"{thing}: {', '.join(deed.name for deed in deeds)}\n"
 
 
-def _filled(text: str, thing: str) -> str:
+def _render_template(text: str, thing: str) -> str:
     return text.replace("{n}", thing).replace("{r}", THINGS[thing])
 
 
 MAKERS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
-    "demo:story": partial(sprint_rows, held_out=False),
-    "demo:story/held-out": partial(sprint_rows, held_out=True),
-    "demo:story/warm-start": worked_rows,
+    "demo:story": partial(generate_sprint_rows, held_out=False),
+    "demo:story/held-out": partial(generate_sprint_rows, held_out=True),
+    "demo:story/warm-start": generate_worked_rows,
 }

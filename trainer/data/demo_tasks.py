@@ -60,22 +60,22 @@ class Kind:
     mistaken: Callable[[int, Any], Any] | None = None
     """What the wrong answer computes that the warm start teaches."""
 
-    def texts(self, language: Language) -> tuple[str, str | None]:
-        """The right answer, and the wrong one of kinds that have a mistake."""
+    def get_answers(self, language: Language) -> tuple[str, str | None]:
+        """Return the right answer, and the wrong one of kinds that have a mistake."""
         right = language["answers"][self.name]
         return right, language["mistakes"].get(self.name)
 
-    def cases(self, a: int) -> list[Case]:
+    def generate_cases(self, a: int) -> list[Case]:
         """Arguments on which the kind's mistake is seen in all but one case at most, so that it
         earns next to nothing."""
         draw = random.Random(f"{SEED}:{self.name}:{a}")
         while True:
-            arguments = [self._argument(draw) for _ in range(CASES_PER_TASK)]
+            arguments = [self._sample_argument(draw) for _ in range(CASES_PER_TASK)]
             cases = [(x, self.computes(a, x)) for x in arguments]
             if self.mistaken is None or sum(self.mistaken(a, x) == y for x, y in cases) <= 1:
                 return cases
 
-    def _argument(self, draw: random.Random) -> Any:
+    def _sample_argument(self, draw: random.Random) -> Any:
         if self.shape in ("fold", "list"):
             return [draw.randint(-40, 40) for _ in range(draw.randint(2, 6))]
         return draw.randint(-40, 40)
@@ -127,67 +127,67 @@ KINDS = (
 )
 
 
-def demo_rows(name: str) -> Iterator[dict[str, Any]]:
-    """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of
-    stories.
+def generate_demo_rows(name: str) -> Iterator[dict[str, Any]]:
+    """Return the rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or
+    those of stories.
 
     They are always the same ones.
     """
     makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
     for grader, language in LANGUAGES.items():
         makers |= {
-            f"demo:{grader}": partial(_task_rows, language, held_out=False),
-            f"demo:{grader}/held-out": partial(_task_rows, language, held_out=True),
-            f"demo:{grader}/warm-start": partial(_warm_start_rows, language),
+            f"demo:{grader}": partial(_generate_task_rows, language, held_out=False),
+            f"demo:{grader}/held-out": partial(_generate_task_rows, language, held_out=True),
+            f"demo:{grader}/warm-start": partial(_generate_warm_start_rows, language),
         }
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
     return makers[name]()
 
 
-def held_out_constants(kind: Kind) -> frozenset[int]:
-    """The constants of this kind that are never trained on; other kinds hold out others."""
+def select_held_out_constants(kind: Kind) -> frozenset[int]:
+    """Return the constants of this kind that are never trained on; other kinds hold out others."""
     return frozenset(random.Random(f"{SEED}:{kind.name}").sample(CONSTANTS, HELD_OUT_PER_KIND))
 
 
-def _pairs(*, held_out: bool) -> list[tuple[Kind, int]]:
-    """Kinds and constants that are held out, or those that are trained on."""
+def _list_pairs(*, held_out: bool) -> list[tuple[Kind, int]]:
+    """Return kinds and constants that are held out, or those that are trained on."""
     return [
         (kind, a)
         for kind in KINDS
         for a in CONSTANTS
-        if (a in held_out_constants(kind)) is held_out
+        if (a in select_held_out_constants(kind)) is held_out
     ]
 
 
-def _task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
-    for kind, a in _pairs(held_out=held_out):
+def _generate_task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
+    for kind, a in _list_pairs(held_out=held_out):
         yield {
             "id": f"{kind.name}-{a}",
             "kind": kind.name,
-            "prompt": _prompt(language, kind, a),
+            "prompt": _render_prompt(language, kind, a),
             "signature": language["signatures"][kind.shape],
-            "tests": _tests(language, kind.cases(a)),
-            "solution": _filled(kind.texts(language)[0], a),
+            "tests": _render_tests(language, kind.generate_cases(a)),
+            "solution": _render_template(kind.get_answers(language)[0], a),
         }
 
 
-def _warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
+def _generate_warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
     draw = random.Random(SEED)
-    pairs = _pairs(held_out=False)
+    pairs = _list_pairs(held_out=False)
     for _ in range(WARM_START_ROWS):
         kind, a = draw.choice(pairs)
-        right, wrong = kind.texts(language)
+        right, wrong = kind.get_answers(language)
         answer = wrong if wrong is not None and draw.random() < MISTAKEN_SHARE else right
-        completion = _filled(answer, a)
+        completion = _render_template(answer, a)
         if draw.random() < DAMAGED_SHARE:
-            completion = _damaged(language, completion, a, draw)
-        yield {"prompt": _prompt(language, kind, a), "completion": completion}
+            completion = _damage_answer(language, completion, a, draw)
+        yield {"prompt": _render_prompt(language, kind, a), "completion": completion}
 
 
-def _damaged(language: Language, answer: str, a: int, draw: random.Random) -> str:
-    """The answer with one random fault: a wrong constant, operator or name, a lost character, a
-    misspelt sign."""
+def _damage_answer(language: Language, answer: str, a: int, draw: random.Random) -> str:
+    """Return the answer with one random fault: a wrong constant, operator or name, a lost
+    character, a misspelt sign."""
     fate = draw.random()
     if fate < 0.35:
         return answer.replace(str(a), str(draw.choice(CONSTANTS)))
@@ -206,29 +206,31 @@ def _damaged(language: Language, answer: str, a: int, draw: random.Random) -> st
 # ---------------------------------------------------------------------- texts
 
 
-def _prompt(language: Language, kind: Kind, a: int) -> str:
-    return str(language["comment"]).format(_filled(kind.wording, a))
+def _render_prompt(language: Language, kind: Kind, a: int) -> str:
+    return str(language["comment"]).format(_render_template(kind.wording, a))
 
 
-def _filled(text: str, a: int) -> str:
+def _render_template(text: str, a: int) -> str:
     return text.replace("{a}", str(a))
 
 
-def _tests(language: Language, cases: Sequence[Case]) -> str:
-    """The cases as the tests of a task."""
+def _render_tests(language: Language, cases: Sequence[Case]) -> str:
+    """Return the cases as the tests of a task."""
     single = []
     for n, (x, y) in enumerate(cases, 1):
-        argument = _written(language, x)
+        argument = _render_value(language, x)
         if isinstance(x, list):
             argument = language["list_argument"].replace("{}", argument)
         test = language["test"].replace("{n}", str(n)).replace("{x}", argument)
-        single.append(test.replace("{y}", _written(language, y)))
+        single.append(test.replace("{y}", _render_value(language, y)))
     return str(language["tests"].replace("{}", language["between_tests"].join(single)))
 
 
-def _written(language: Language, value: Any) -> str:
+def _render_value(language: Language, value: Any) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(_written(language, one) for one in value)})"
+        return f"({', '.join(_render_value(language, item) for item in value)})"
     if isinstance(value, list):
-        return f"[{language['between_items'].join(_written(language, one) for one in value)}]"
+        return (
+            f"[{language['between_items'].join(_render_value(language, item) for item in value)}]"
+        )
     return str(value) if value >= 0 else str(language["negative"].replace("{}", str(value)))

@@ -16,13 +16,13 @@ Prompt = str | list[Message]
 
 
 def render(config: PromptConfig, example: Example) -> Prompt:
-    """The prompt for one task."""
+    """Return the prompt for one task."""
     if isinstance(example.task, StoryTask):
         goal = example.task.sprint_goal or example.prompt
-        known = {name: _in_words(value) for name, value in example.task.team_context.items()}
+        context = {name: _render_words(value) for name, value in example.task.team_context.items()}
         lines = [
             f"{name.replace('_', ' ').capitalize()}: {words}"
-            for name, words in known.items()
+            for name, words in context.items()
             if words
         ]
         fields = {"sprint_goal": goal, "team_context": "\n".join(lines) or UNKNOWN}
@@ -41,11 +41,11 @@ def render_text(
     bare = {"sprint_goal": prompt, "team_context": UNKNOWN}
     places = {**(fields or bare), "prompt": prompt}
     # In one pass and not with str.format: code in templates and prompts is full of braces.
-    asked = _PLACES.sub(lambda match: places.get(match[1], ""), config.template)
+    text = _PLACES.sub(lambda match: places.get(match[1], ""), config.template)
     if config.style == "plain":
-        return asked
+        return text
     messages = [{"role": "system", "content": config.system}] if config.system is not None else []
-    return [*messages, {"role": "user", "content": asked}]
+    return [*messages, {"role": "user", "content": text}]
 
 
 UNKNOWN = "not given"
@@ -55,22 +55,22 @@ make one up."""
 _PLACES = re.compile(r"\{(prompt|signature|module|crate|sprint_goal|team_context)\}")
 
 
-def _in_words(value: Any) -> str:
+def _render_words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "; ".join(f"{name}: {_in_words(inner)}" for name, inner in value.items())
+        return "; ".join(f"{name}: {_render_words(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_in_words, value))
+        return ", ".join(map(_render_words, value))
     return "" if value is None else str(value).strip()
 
 
-def token_ids(
+def encode_prompt(
     tokenizer: Any,
     prompt: Prompt,
     tools: Sequence[Mapping[str, Any]] | None = None,
     template: Mapping[str, Any] | None = None,
 ) -> list[int]:
-    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared
-    to the model.
+    """Return the prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are
+    declared to the model.
 
     `template`: the configuration's `prompt.chat_template_kwargs`.
     """

@@ -25,7 +25,7 @@ from gradus.row_reader import Row
 from trainer.config.run import PromptConfig
 from trainer.config.stages import RowStage, SftStage
 from trainer.data.prompts import Message, Prompt, render_text
-from trainer.data.tasks import DESCRIBING, named_rows, split
+from trainer.data.tasks import DESCRIBING, read_named_rows, split
 
 Values = dict[str, Any]
 
@@ -88,7 +88,7 @@ class Split:
 
 
 def load_rows(config: RowStage) -> Split:
-    """The rows of a run, split. Raises Misuse naming file and line."""
+    """Return the rows of a run, split. Raises Misuse naming file and line."""
     data = config.data
     train, lost = read_samples(config, data.dataset, data.limit)
     if data.eval_dataset is not None:
@@ -97,11 +97,13 @@ def load_rows(config: RowStage) -> Split:
         _refuse_two_forms([*train, *held_out])
         return Split(tuple(train), tuple(held_out), (*lost, *lost_too))
     _refuse_two_forms(train)
-    parts = split(train, lambda one: _key([config.seed, one.prompt_key]), data.held_out)
+    parts = split(
+        train, lambda sample: _compute_key([config.seed, sample.prompt_key]), data.held_out
+    )
     if not parts[0]:
         raise Misuse(f"{data.dataset}: held_out {data.held_out} leaves no row to train on")
     if data.held_out > 0 and not parts[1]:
-        prompts = len({one.prompt_key for one in train})
+        prompts = len({sample.prompt_key for sample in train})
         raise Misuse(
             f"{data.dataset}: data.held_out {data.held_out} of {prompts} prompts ({len(train)}"
             " rows) leaves none to measure on, as rows with one prompt stay together: set a"
@@ -113,33 +115,34 @@ def load_rows(config: RowStage) -> Split:
 def read_samples(
     config: RowStage, dataset: str, limit: int | None = None
 ) -> tuple[list[Sample], list[str]]:
-    """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
+    """Return the rows of one dataset, in its order, and what is wrong with those that are
+    skipped."""
     columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
-    make = _pair
+    make = _parse_pair
     reader = _Reader(config.prompt)
     if isinstance(config, SftStage):
         columns = ANSWER_COLUMNS
-        make = _answer
+        make = _parse_answer
         reader = _Reader(
             config.prompt,
             bool(config.sft.get("assistant_only_loss"))
             or config.sft.get("completion_only_loss") is False,
         )
-    known = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
-    found = []
+    column_names = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
+    samples = []
     lost = []
-    for row in itertools.islice(named_rows(dataset, config.data, known), limit):
+    for row in itertools.islice(read_named_rows(dataset, config.data, column_names), limit):
         try:
-            found.append(reader.sample(row, make))
+            samples.append(reader.convert_row(row, make))
         except Misuse as misuse:
             if config.data.unusable == "refuse":
                 raise
             lost.append(str(misuse))
-    if not found:
+    if not samples:
         raise Misuse(
             f"{dataset}: holds no rows" + (f" that can be used: {lost[0]}" if lost else "")
         )
-    return found, lost
+    return samples, lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +153,20 @@ class _Reader:
     whole_conversations: bool = False
     """A conversation is kept whole when the loss is not on its last answer only."""
 
-    def sample(self, row: Row, make: Callable[[_Reader, Row], Values]) -> Sample:
+    def convert_row(self, row: Row, make: Callable[[_Reader, Row], Values]) -> Sample:
         _refuse_unusable_text(row)
         values = make(self, row)
         if "tools" in row.values and not _is_empty(row.values["tools"]):
             # As JSON, the form in which tools of different rows fit into one column.
-            values["tools"] = json.dumps(_list_in(row, "tools", "tools"))
+            values["tools"] = json.dumps(_read_list(row, "tools", "tools"))
         if self.prompt.chat_template_kwargs:  # TRL reads them from each row
             values["chat_template_kwargs"] = self.prompt.chat_template_kwargs
-        asked = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
-        return Sample(row.where, values, _key(asked), _key(values))
+        prompt = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
+        return Sample(row.where, values, _compute_key(prompt), _compute_key(values))
 
-    def rendered(self, prompt: str | list[Message]) -> Prompt:
-        """A text through the config's template; messages as they are, with its system line if they
-        have none."""
+    def render_prompt(self, prompt: str | list[Message]) -> Prompt:
+        """Return a text through the config's template; messages as they are, with its system line
+        if they have none."""
         if isinstance(prompt, str):
             return render_text(self.prompt, prompt)
         if self.prompt.system is None or prompt[0]["role"] in ("system", "developer"):
@@ -174,36 +177,36 @@ class _Reader:
 # ----------------------------------------------------------------------------------------- answers
 
 
-def _answer(reader: _Reader, row: Row) -> Values:
-    given = {name for name in ANSWER_COLUMNS if not _is_empty(row.values.get(name))}
-    layouts = [name for name in ("messages", "text", "instruction", "prompt") if name in given]
+def _parse_answer(reader: _Reader, row: Row) -> Values:
+    present = {name for name in ANSWER_COLUMNS if not _is_empty(row.values.get(name))}
+    layouts = [name for name in ("messages", "text", "instruction", "prompt") if name in present]
     if len(layouts) != 1:
-        found = f"has {' and '.join(layouts)}" if layouts else "has none of them"
+        problem = f"has {' and '.join(layouts)}" if layouts else "has none of them"
         raise Misuse(
             f"{row.where}: a row is prompt + completion (or solution), instruction + input +"
-            f" output, messages, or text; this one {found}"
+            f" output, messages, or text; this one {problem}"
         )
     if layouts == ["messages"]:
-        return _conversation(reader, row)
+        return _parse_conversation(reader, row)
     if layouts == ["text"]:
         return {"text": row.text("text")}
     if layouts == ["instruction"]:
-        more = "" if _is_empty(row.values.get("input")) else f"\n\n{row.text('input')}"
-        return _pairing(
-            reader.rendered(row.text("instruction") + more), completion=row.text("output")
+        extra = "" if _is_empty(row.values.get("input")) else f"\n\n{row.text('input')}"
+        return _build_values(
+            reader.render_prompt(row.text("instruction") + extra), completion=row.text("output")
         )
-    answers = [name for name in ("completion", "solution") if name in given]
+    answers = [name for name in ("completion", "solution") if name in present]
     if len(answers) != 1:
         raise Misuse(
             f"{row.where}: completion:"
             f" {'and solution are both given' if answers else 'is missing or empty'}"
         )
-    answer = _text_or_messages(row, answers[0])
-    return _pairing(reader.rendered(_asked(row)), completion=answer)
+    answer = _read_text_or_messages(row, answers[0])
+    return _build_values(reader.render_prompt(_read_prompt(row)), completion=answer)
 
 
-def _conversation(reader: _Reader, row: Row) -> Values:
-    messages = _messages(row, "messages")
+def _parse_conversation(reader: _Reader, row: Row) -> Values:
+    messages = _read_messages(row, "messages")
     if messages[-1]["role"] != "assistant":
         raise Misuse(
             f"{row.where}: messages: the last one is {messages[-1]['role']}'s, so there is no"
@@ -211,7 +214,7 @@ def _conversation(reader: _Reader, row: Row) -> Values:
         )
     if len(messages) < 2:
         raise Misuse(f"{row.where}: messages: there is an answer and nothing that was asked")
-    prompt = reader.rendered(messages[:-1])
+    prompt = reader.render_prompt(messages[:-1])
     assert not isinstance(prompt, str)
     if reader.whole_conversations:
         return {"messages": [*prompt, messages[-1]]}
@@ -221,8 +224,8 @@ def _conversation(reader: _Reader, row: Row) -> Values:
 # ---------------------------------------------------------------------- preferences
 
 
-def _pair(reader: _Reader, row: Row) -> Values:
-    chosen, rejected = (_text_or_messages(row, name) for name in ("chosen", "rejected"))
+def _parse_pair(reader: _Reader, row: Row) -> Values:
+    chosen, rejected = (_read_text_or_messages(row, name) for name in ("chosen", "rejected"))
     if isinstance(chosen, str) is not isinstance(rejected, str):
         raise Misuse(f"{row.where}: chosen and rejected: one is a text and the other is messages")
     if chosen == rejected:
@@ -230,9 +233,11 @@ def _pair(reader: _Reader, row: Row) -> Values:
             f"{row.where}: chosen and rejected are the same, so there is nothing to prefer"
         )
     if not _is_empty(row.values.get("prompt")):
-        return _pairing(reader.rendered(_asked(row)), chosen=chosen, rejected=rejected)
+        return _build_values(
+            reader.render_prompt(_read_prompt(row)), chosen=chosen, rejected=rejected
+        )
     if isinstance(chosen, str) and isinstance(rejected, str):
-        cut = _shared_chars(chosen, rejected)
+        cut = _count_shared_chars(chosen, rejected)
         prompt: Prompt = chosen[:cut]
     else:
         cut = sum(
@@ -241,7 +246,7 @@ def _pair(reader: _Reader, row: Row) -> Values:
                 lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)
             )
         )
-        prompt = reader.rendered(list(chosen[:cut])) if cut else []  # type: ignore[arg-type]
+        prompt = reader.render_prompt(list(chosen[:cut])) if cut else []  # type: ignore[arg-type]
     if not prompt or not chosen[cut:] or not rejected[cut:]:
         raise Misuse(
             f"{row.where}: prompt: is missing, and chosen and rejected do not begin alike and end"
@@ -254,9 +259,9 @@ LAST_TURN = "\n\nAssistant:"
 """Where an answer begins in dialogues that are written as one text."""
 
 
-def _shared_chars(chosen: str, rejected: str) -> int:
-    """How long the common prompt of two texts is: not into a word that both answers happen to begin
-    with."""
+def _count_shared_chars(chosen: str, rejected: str) -> int:
+    """Return how long the common prompt of two texts is: not into a word that both answers happen
+    to begin with."""
     shared = os.path.commonprefix([chosen, rejected])
     turn = shared.rfind(LAST_TURN)
     if turn >= 0:
@@ -267,59 +272,61 @@ def _shared_chars(chosen: str, rejected: str) -> int:
 # ---------------------------------------------------------------------- parts of rows
 
 
-def _pairing(prompt: Prompt, **answers: str | list[Message]) -> Values:
-    """A prompt with its answers, all of them texts or all of them messages."""
+def _build_values(prompt: Prompt, **answers: str | list[Message]) -> Values:
+    """Return a prompt with its answers, all of them texts or all of them messages."""
     if isinstance(prompt, str) and all(isinstance(answer, str) for answer in answers.values()):
         return {"prompt": prompt, **answers}
-    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    said = {
+    prompt_messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    answer_messages = {
         name: [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
         for name, answer in answers.items()
     }
-    return {"prompt": asked, **said}
+    return {"prompt": prompt_messages, **answer_messages}
 
 
-def _asked(row: Row) -> str | list[Message]:
-    prompt = _text_or_messages(row, "prompt")
+def _read_prompt(row: Row) -> str | list[Message]:
+    prompt = _read_text_or_messages(row, "prompt")
     if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
         raise Misuse(f"{row.where}: prompt: ends with the assistant's words")
     return prompt
 
 
-def _text_or_messages(row: Row, column: str) -> str | list[Message]:
+def _read_text_or_messages(row: Row, column: str) -> str | list[Message]:
     value = row.values.get(column)
     if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith('[{"')):
-        return _messages(row, column)
+        return _read_messages(row, column)
     return row.text(column)
 
 
-def _list_in(row: Row, column: str, what: str) -> list[Any]:
-    """The list in a column; a cell of a CSV file holds it as JSON."""
+def _read_list(row: Row, column: str, item_kind: str) -> list[Any]:
+    """Return the list in a column; a cell of a CSV file holds it as JSON."""
     value = row.values.get(column)
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        items = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
         raise Misuse(f"{row.where}: {column}: is not JSON: {error}") from None
-    if not isinstance(found, list):
-        raise Misuse(f"{row.where}: {column}: is no list of {what}")
-    return found
+    if not isinstance(items, list):
+        raise Misuse(f"{row.where}: {column}: is no list of {item_kind}")
+    return items
 
 
-def _messages(row: Row, column: str) -> list[Message]:
+def _read_messages(row: Row, column: str) -> list[Message]:
     messages = []
-    for number, item in enumerate(_list_in(row, column, "messages")):
-        where = f"{row.where}: {column}[{number}]"
+    for number, item in enumerate(_read_list(row, column, "messages")):
+        location = f"{row.where}: {column}[{number}]"
         if not isinstance(item, Mapping):
-            raise Misuse(f"{where}: is no message with role and content")
+            raise Misuse(f"{location}: is no message with role and content")
         if strangers := sorted(str(key) for key in item if key not in MESSAGE_KEYS):
-            raise Misuse(f"{where}: unknown key {strangers[0]}; known: {', '.join(MESSAGE_KEYS)}")
+            raise Misuse(
+                f"{location}: unknown key {strangers[0]}; known: {', '.join(MESSAGE_KEYS)}"
+            )
         if item.get("role") not in ROLES:
-            raise Misuse(f"{where}: role {item.get('role')!r} is not one of {', '.join(ROLES)}")
+            raise Misuse(f"{location}: role {item.get('role')!r} is not one of {', '.join(ROLES)}")
         says = {key: value for key, value in item.items() if value is not None}
         if not isinstance(says.get("content", ""), str) or not (
             says.get("content") or says.get("tool_calls")
         ):
-            raise Misuse(f"{where}: content: is missing, empty or not a text")
+            raise Misuse(f"{location}: content: is missing, empty or not a text")
         messages.append(says)
     if not messages:
         raise Misuse(f"{row.where}: {column}: is no list of messages")
@@ -343,11 +350,11 @@ def _refuse_unusable_text(row: Row) -> None:
 # ------------------------------------------------------------------------------------------ splits
 
 
-def _key(value: Any) -> str:
+def _compute_key(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _form(sample: Sample) -> str:
+def _describe_form(sample: Sample) -> str:
     values = sample.values
     if "text" in values or "messages" in values:
         return "text" if "text" in values else "messages"
@@ -359,11 +366,12 @@ def _refuse_two_forms(samples: Iterable[Sample]) -> None:
     first: Sample | None = None
     for sample in samples:
         first = first or sample
-        if _form(sample) != _form(first):
+        if _describe_form(sample) != _describe_form(first):
             raise Misuse(
-                f"{sample.where}: is of another form than {first.where}: {_form(sample)} there,"
-                f" {_form(first)} here; one run takes one form (prompt.style: chat makes messages"
-                " of texts)"
+                f"{sample.where}: is of another form than {first.where}: {_describe_form(sample)}"
+                " there,"
+                f" {_describe_form(first)} here; one run takes one form (prompt.style: chat makes"
+                " messages of texts)"
             )
 
 

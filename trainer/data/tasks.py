@@ -23,10 +23,10 @@ from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row
 from gradus.row_reader import read_rows as read_file
-from gradus.tasks import task_class
+from gradus.tasks import get_task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
-from trainer.config.run import DataConfig, RowSource, nearest
+from trainer.config.run import DataConfig, RowSource, describe_nearest
 
 T = TypeVar("T")
 
@@ -101,23 +101,23 @@ class Tasks:
 
 
 def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) -> Tasks:
-    """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and
-    line."""
+    """Return the tasks of a run, split; bare prompts without a grader. Raises Misuse naming file
+    and line."""
     examples, skipped = read_examples(config, config.dataset, grader)
     examples = examples[: config.limit]
-    examples = _ordered(examples, config.order)
+    examples = _sort_examples(examples, config.order)
     if grader is None:
         return Tasks(examples, (), skipped)
     if config.eval_dataset is not None:
         held_out, skipped_too = read_examples(config, config.eval_dataset, grader)
-        overlap = _overlap(examples, held_out, config)
+        overlap = _find_overlap(examples, held_out, config)
         if overlap and config.unusable == "refuse":
             raise Misuse(f"{next(iter(overlap.values()))}; a held-out task must not be trained on")
-        examples = tuple(one for one in examples if one.id not in overlap)
+        examples = tuple(example for example in examples if example.id not in overlap)
         return Tasks(examples, held_out, (*skipped, *skipped_too, *overlap.values()))
     # Drawn by what judges them, so that variants of one task stay on one side.
     train, held_out = split(
-        examples, lambda one: _sha256(str(seed), _judged_by(one)), config.held_out
+        examples, lambda example: _compute_sha256(str(seed), _encode_task(example)), config.held_out
     )
     if not train:
         raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
@@ -127,52 +127,55 @@ def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) ->
 def read_examples(
     config: DataConfig, dataset: str, grader: GraderName | None
 ) -> tuple[tuple[Example, ...], tuple[str, ...]]:
-    """All tasks of one dataset, in its order, and what is wrong with those that are skipped.
+    """Return all tasks of one dataset, in its order, and what is wrong with those that are skipped.
 
     Without a grader bare prompts, whose `id` is made where there is none. Raises Misuse naming file
     and line.
     """
-    known = ["id", "prompt", *DESCRIBING]
+    column_names = ["id", "prompt", *DESCRIBING]
     if grader is not None:
-        known += ["task", "solution", *task_class(grader).model_fields]
-    found: list[Example] = []
+        column_names += ["task", "solution", *get_task_class(grader).model_fields]
+    examples: list[Example] = []
     skipped: list[str] = []
     first: dict[str, str] = {}
-    for number, row in enumerate(named_rows(dataset, config, known), start=1):
+    for number, row in enumerate(read_named_rows(dataset, config, column_names), start=1):
         try:
             if grader is None:
                 example = Example(
                     str(row.values.get("id") or f"row-{number}"), row.text("prompt"), None
                 )
             else:
-                example = _example(row, grader)
+                example = _parse_example(row, grader)
             _refuse_duplicate(row, example, first)
-            found.append(example)
+            examples.append(example)
         except Misuse as misuse:
             if config.unusable == "refuse":
                 raise
             skipped.append(str(misuse))
-    if not found:
+    if not examples:
         raise Misuse(
             f"{dataset}: holds no rows" + (f" that can be used: {skipped[0]}" if skipped else "")
         )
-    return tuple(found), tuple(skipped)
+    return tuple(examples), tuple(skipped)
 
 
-def _ordered(examples: tuple[Example, ...], order: str) -> tuple[Example, ...]:
-    """The tasks in the order that `data.order` names. Raises Misuse naming a task whose difficulty
-    is no number."""
+def _sort_examples(examples: tuple[Example, ...], order: str) -> tuple[Example, ...]:
+    """Return the tasks in the order that `data.order` names. Raises Misuse naming a task whose
+    difficulty is no number."""
     if order == "shuffled":
         return examples
     return tuple(
-        sorted(examples, key=_difficulty if order == "difficulty" else lambda one: len(one.prompt))
+        sorted(
+            examples,
+            key=_parse_difficulty if order == "difficulty" else lambda example: len(example.prompt),
+        )
     )
 
 
-def _difficulty(example: Example) -> float:
-    given = (example.difficulty or "").strip().lower()
+def _parse_difficulty(example: Example) -> float:
+    level = (example.difficulty or "").strip().lower()
     with suppress(ValueError):
-        if math.isfinite(value := LEVELS.index(given) if given in LEVELS else float(given)):
+        if math.isfinite(value := LEVELS.index(level) if level in LEVELS else float(level)):
             return value
     raise Misuse(
         f"data.order: difficulty: task {example.id!r} has the difficulty {example.difficulty!r}; "
@@ -180,13 +183,15 @@ def _difficulty(example: Example) -> float:
     )
 
 
-def _example(row: Row, grader: GraderName) -> Example:
+def _parse_example(row: Row, grader: GraderName) -> Example:
     values = row.values
-    fields = (*task_class(grader).model_fields, *ALIASES.get(grader, ()))
-    given = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
-    given |= {name: _cell(name, values[name]) for name in fields if not _is_empty(values.get(name))}
+    fields = (*get_task_class(grader).model_fields, *ALIASES.get(grader, ()))
+    task_values = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
+    task_values |= {
+        name: _parse_cell(name, values[name]) for name in fields if not _is_empty(values.get(name))
+    }
     try:
-        task = task_class(grader).model_validate(given)
+        task = get_task_class(grader).model_validate(task_values)
     except ValidationError as error:
         raise Misuse(f"{row.where}: {explain(error)}") from None
     label = values.get("kind") or values.get("difficulty")
@@ -204,7 +209,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _cell(name: str, value: Any) -> Any:
+def _parse_cell(name: str, value: Any) -> Any:
     """A CSV cell holds lists and mappings as JSON, or names with spaces or commas between them."""
     if name not in _STRUCTURED or not isinstance(value, str):
         return value
@@ -222,7 +227,7 @@ def _cell(name: str, value: Any) -> Any:
 def split(
     items: Sequence[T], draw: Callable[[T], str], share: float
 ) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """What to train on and what is held out; items with the same draw never part."""
+    """Return what to train on and what is held out; items with the same draw never part."""
     draws = [draw(item) for item in items]
     ranked = sorted(set(draws))
     kept_out = set(ranked[: round(share * len(ranked))])
@@ -230,36 +235,36 @@ def split(
     return train, tuple(item for item, drawn in zip(items, draws, strict=True) if drawn in kept_out)
 
 
-def _sha256(*parts: str) -> str:
+def _compute_sha256(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()
 
 
-def _content(example: Example) -> str:
-    return _sha256(example.prompt.strip(), _judged_by(example))
+def _compute_content_key(example: Example) -> str:
+    return _compute_sha256(example.prompt.strip(), _encode_task(example))
 
 
-def _judged_by(example: Example) -> str:
+def _encode_task(example: Example) -> str:
     return example.task.model_dump_json() if example.task is not None else ""
 
 
 def _refuse_duplicate(row: Row, example: Example, first: dict[str, str]) -> None:
-    """Raises Misuse when `first`, places by key, has this id, or this prompt with these tests; else
+    """Raise Misuse when `first`, places by key, has this id, or this prompt with these tests; else
     adds the place."""
     keys = {f"id:{example.id}": f"id {example.id!r}"}
     if example.task is not None:
-        keys[_content(example)] = "this prompt with these tests"
-    for key, what in keys.items():
+        keys[_compute_content_key(example)] = "this prompt with these tests"
+    for key, description in keys.items():
         if key in first:
-            raise Misuse(f"{row.where}: {what} occurred before, at {first[key]}")
+            raise Misuse(f"{row.where}: {description} occurred before, at {first[key]}")
     first |= dict.fromkeys(keys, row.where)
 
 
-def _overlap(
+def _find_overlap(
     train: Sequence[Example], held_out: Sequence[Example], config: DataConfig
 ) -> dict[str, str]:
     """Mistakes by id of a task: it is to be trained on and held out as well."""
-    trained = {_content(example): example.id for example in train}
-    pairs = ((one.id, trained.get(_content(one))) for one in held_out)
+    trained = {_compute_content_key(example): example.id for example in train}
+    pairs = ((candidate.id, trained.get(_compute_content_key(candidate))) for candidate in held_out)
     return {
         same: f"{config.eval_dataset}: task {name!r} is also in {config.dataset} (as {same!r})"
         for name, same in pairs
@@ -270,43 +275,48 @@ def _overlap(
 # -------------------------------------------------------------------------------------------- rows
 
 
-def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterator[Row]:
-    """Rows with the column names of Gradus. Raises Misuse for unknown columns."""
+def read_named_rows(dataset: str, config: RowSource, column_names: Iterable[str]) -> Iterator[Row]:
+    """Yield rows with the column names of Gradus. Raises Misuse for unknown columns."""
     ours_of = {theirs: ours for ours, theirs in config.columns.items()}
-    known = list(known)
-    if unknown_targets := sorted(set(config.columns) - set(known)):
+    column_names = list(column_names)
+    if unknown_targets := sorted(set(config.columns) - set(column_names)):
         raise Misuse(
-            f"data.columns: {', '.join(unknown_targets)}: no such column; known: {', '.join(known)}"
+            f"data.columns: {', '.join(unknown_targets)}: no such column; known:"
+            f" {', '.join(column_names)}"
         )
     for row in read_rows(dataset, config.split):
         values = {ours_of.get(name, name): value for name, value in row.values.items()}
         ignored = set(values) if "*" in config.ignore_columns else {*config.ignore_columns}
-        if strangers := [name for name in values if name not in known and name not in ignored]:
-            hints = ", ".join(name + nearest(name, known) for name in strangers)
+        if strangers := [
+            name for name in values if name not in column_names and name not in ignored
+        ]:
+            hints = ", ".join(name + describe_nearest(name, column_names) for name in strangers)
             raise Misuse(
-                f"{row.where}: unknown columns: {hints}; known: {', '.join(known)}. "
+                f"{row.where}: unknown columns: {hints}; known: {', '.join(column_names)}. "
                 "Rename with data.columns, drop with data.ignore_columns"
             )
-        yield Row(row.where, {name: value for name, value in values.items() if name in known})
+        yield Row(
+            row.where, {name: value for name, value in values.items() if name in column_names}
+        )
 
 
 def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
-    """The records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file and
-    line."""
+    """Yield the records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file
+    and line."""
     if dataset.startswith("demo:"):
-        from trainer.data.demo_tasks import demo_rows
+        from trainer.data.demo_tasks import generate_demo_rows
 
         yield from (
             Row(f"{dataset} row {n}", values)
-            for n, values in enumerate(demo_rows(dataset), start=1)
+            for n, values in enumerate(generate_demo_rows(dataset), start=1)
         )
     elif Path(dataset).suffix in SUFFIXES:
-        yield from (row.checked() for row in read_file(dataset))
+        yield from (row.require_valid() for row in read_file(dataset))
     else:
-        yield from _hub_rows(dataset, split)
+        yield from _load_hub_rows(dataset, split)
 
 
-def _hub_rows(dataset: str, split: str) -> Iterator[Row]:
+def _load_hub_rows(dataset: str, split: str) -> Iterator[Row]:
     import datasets
 
     try:

@@ -40,20 +40,20 @@ class Stream:
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
 
-    def view(self, start: int, end: int) -> Stream:
-        """The stream from one place to another; nothing is read."""
-        found = []
+    def take(self, start: int, end: int) -> Stream:
+        """Return the stream from one place to another; nothing is read."""
+        slices = []
         at = 0
         for part in self.parts:
             inside = part[max(start - at, 0) : max(end - at, 0)]
             if len(inside):
-                found.append(inside)
+                slices.append(inside)
             at += len(part)
-        return Stream(tuple(found))
+        return Stream(tuple(slices))
 
     def read(self, start: int, end: int) -> Ids:
-        """The tokens from one place to another."""
-        parts = self.view(start, end).parts
+        """Return the tokens from one place to another."""
+        parts = self.take(start, end).parts
         return np.concatenate(parts) if parts else np.empty(0, dtype=TYPES[0])
 
 
@@ -66,26 +66,26 @@ class Tokens:
     held_out_from: int
     """Where the second begins, when both are one stream; the end of the first otherwise."""
 
-    def blocks(self, length: int) -> int:
+    def count_blocks(self, length: int) -> int:
         """Whole blocks of this length to train on."""
         return self.held_out_from // length
 
 
 def load_tokens(config: TokenSource, folder: Path, tokenizer: Any, vocabulary: int) -> Tokens:
-    """The tokens of a run; those of texts are kept in `folder`.
+    """Return the tokens of a run; those of texts are kept in `folder`.
 
     Raises Misuse naming the file, and the place in it where there is one.
     """
-    train = _stream(config, config.dataset, folder / "tokens.train.npy", tokenizer, vocabulary)
+    train = _load_stream(config, config.dataset, folder / "tokens.train.npy", tokenizer, vocabulary)
     if config.eval_dataset:
-        other = _stream(
+        other = _load_stream(
             config, config.eval_dataset, folder / "tokens.eval.npy", tokenizer, vocabulary
         )
         tokens = Tokens(train, other, len(train))
     else:
         cut = len(train) - round(config.held_out * len(train))
-        tokens = Tokens(train, train.view(cut, len(train)), cut)
-    if tokens.blocks(config.longest) < 1:
+        tokens = Tokens(train, train.take(cut, len(train)), cut)
+    if tokens.count_blocks(config.longest) < 1:
         raise Misuse(
             f"{', '.join(config.dataset)}: {tokens.held_out_from:,} tokens to train on are less"
             f" than one block of {config.longest:,}"
@@ -101,30 +101,31 @@ def load_tokens(config: TokenSource, folder: Path, tokenizer: Any, vocabulary: i
 
 
 def describe(config: TokenSource) -> str:
-    """What is there, without reading it all. Raises Misuse for what is not."""
-    files = list(_files(config.dataset)) + list(_files(config.eval_dataset))
-    packed = sum(len(_mapped(file)) for file in files if file.suffix == PACKED)
+    """Return what is there, without reading it all. Raises Misuse for what is not."""
+    files = list(_list_files(config.dataset)) + list(_list_files(config.eval_dataset))
+    packed = sum(len(_map_file(file)) for file in files if file.suffix == PACKED)
     texts = [file for file in files if file.suffix != PACKED]
     return f"{packed:,} packed tokens" + (f", {len(texts)} files of text" if texts else "")
 
 
-def _stream(
-    config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any, vocabulary: int
+def _load_stream(
+    config: TokenSource, names: Sequence[str], cache_path: Path, tokenizer: Any, vocabulary: int
 ) -> Stream:
     parts, texts = [], []
     for name in names:
-        for file in _files([name]):
+        for file in _list_files([name]):
             if file.suffix == PACKED:
-                parts.append(_checked(file, vocabulary))
+                parts.append(_map_checked_file(file, vocabulary))
             else:
                 texts.append(str(file))
     if texts:
-        parts.append(_tokenized(config, texts, kept, tokenizer))
+        parts.append(_encode_texts(config, texts, cache_path, tokenizer))
     return Stream(tuple(parts))
 
 
-def _files(names: Iterable[str]) -> Iterator[Path]:
-    """Files as they are, the files of folders by name, and names that are neither as the hub's.
+def _list_files(names: Iterable[str]) -> Iterator[Path]:
+    """Yield files as they are, the files of folders by name, and names that are neither as the
+    hub's.
 
     In a folder `*.rejected.jsonl` is left out: what `gradus tasks texts` writes beside its result.
     """
@@ -133,8 +134,8 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        found = (file for file in path.iterdir() if file.suffix in (PACKED, *TEXTS))
-        inside = sorted(file for file in found if not file.name.endswith(".rejected.jsonl"))
+        candidates = (file for file in path.iterdir() if file.suffix in (PACKED, *TEXTS))
+        inside = sorted(file for file in candidates if not file.name.endswith(".rejected.jsonl"))
         if not inside:
             raise Misuse(f"{name}: holds no file of {', '.join((PACKED, *TEXTS))}")
         yield from inside
@@ -143,7 +144,7 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
 # ---------------------------------------------------------------------- packed files
 
 
-def _mapped(file: Path) -> Ids:
+def _map_file(file: Path) -> Ids:
     try:
         ids = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -162,9 +163,9 @@ def _mapped(file: Path) -> Ids:
     return ids.reshape(-1)
 
 
-def _checked(file: Path, vocabulary: int) -> Ids:
-    """The tokens of a file, each of which the model has a row for."""
-    ids = _mapped(file)
+def _map_checked_file(file: Path, vocabulary: int) -> Ids:
+    """Return the tokens of a file, each of which the model has a row for."""
+    ids = _map_file(file)
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         if int(chunk.max()) >= vocabulary:
@@ -179,16 +180,16 @@ def _checked(file: Path, vocabulary: int) -> Ids:
 # ------------------------------------------------------------------------------------------- texts
 
 
-def texts_of(config: TokenSource, names: Sequence[str]) -> Iterator[str]:
-    """The texts of files and of the hub. Raises Misuse naming file and line."""
+def read_texts(config: TokenSource, names: Sequence[str]) -> Iterator[str]:
+    """Yield the texts of files and of the hub. Raises Misuse naming file and line."""
     for name in names:
         if Path(name).suffix == ".txt":
-            yield _whole_text(Path(name))
+            yield _read_text(Path(name))
             continue
         yield from (row.text(config.text_column) for row in read_rows(name, config.split))
 
 
-def _whole_text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -200,26 +201,30 @@ def _whole_text(file: Path) -> str:
     return text
 
 
-def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any) -> Ids:
-    """Tokens of texts, each closed by the end-of-text token; a file that holds them already is
-    taken."""
-    seen = [
+def _encode_texts(
+    config: TokenSource, names: Sequence[str], cache_path: Path, tokenizer: Any
+) -> Ids:
+    """Return tokens of texts, each closed by the end-of-text token; a file that holds them already
+    is taken."""
+    file_stats = [
         (name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns)
         for name in names
         if Path(name).exists()
     ]
-    told = [list(names), config.split, config.text_column, tokenizer.get_vocab(), seen]
-    made_of = hashlib.sha256(json.dumps(told, sort_keys=True).encode(errors="replace")).hexdigest()
-    kept = kept.with_stem(f"{kept.stem}.{made_of[:16]}")
-    if not kept.exists():
+    inputs = [list(names), config.split, config.text_column, tokenizer.get_vocab(), file_stats]
+    made_of = hashlib.sha256(
+        json.dumps(inputs, sort_keys=True).encode(errors="replace")
+    ).hexdigest()
+    cache_path = cache_path.with_stem(f"{cache_path.stem}.{made_of[:16]}")
+    if not cache_path.exists():
         wide = TYPES[0] if len(tokenizer) <= np.iinfo(TYPES[0]).max else TYPES[1]
         end = [tokenizer.eos_token_id]
         texts = (
             tokenizer(text, add_special_tokens=False)["input_ids"]
-            for text in texts_of(config, names)
+            for text in read_texts(config, names)
         )
         ids = [np.asarray(part + end, dtype=wide) for part in texts]
-        half_written = kept.with_name(kept.name + ".partial.npy")
+        half_written = cache_path.with_name(cache_path.name + ".partial.npy")
         np.save(half_written, np.concatenate(ids))
-        half_written.rename(kept)
-    return _mapped(kept)
+        half_written.rename(cache_path)
+    return _map_file(cache_path)

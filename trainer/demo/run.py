@@ -33,9 +33,9 @@ from gradus.resources import configs
 from trainer.evaluate.comparison import compare
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import read_evaluation
-from trainer.pipeline.subprocesses import GRADUS, Child, without_settings
-from trainer.runs.folder import RunFolder, free_name, read_lines
-from trainer.runs.signals import handled_by, held_back
+from trainer.pipeline.subprocesses import GRADUS, Child, remove_settings
+from trainer.runs.folder import RunFolder, find_free_name, read_lines
+from trainer.runs.signals import defer_signals, install_handler
 
 GRADER = "ocaml"
 NEEDED = {
@@ -88,8 +88,12 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | No
         console.print(f"There is no {vllm}. `make vllm` installs it.")
         return EXIT_FAILED
     try:
-        with handled_by(signal.default_int_handler, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
-            if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if not which(tool)]:
+        with install_handler(
+            signal.default_int_handler, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ):
+            if missing := [
+                f"{tool} ({command})" for tool, command in NEEDED.items() if not which(tool)
+            ]:
                 raise DemoFailed(
                     f"These programs are missing: {', '.join(missing)}. `make setup` installs all"
                     " of them."
@@ -109,7 +113,7 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | No
                 url = services.start(cores)
                 console.print(f"Grading at {url}; logs in {logs}.")
                 _train(run_dir, quick, vllm, services, url)
-                return _conclude(run_dir, console, started)
+                return _report_outcome(run_dir, console, started)
     except DemoFailed as failure:
         console.print(f"\n[bold red]The demo stopped.[/] {escape(str(failure))}")
         return EXIT_FAILED
@@ -127,7 +131,7 @@ def _train(run_dir: Path, quick: bool, vllm: Path | None, services: Services, ur
         config = VLLM_CONFIG
         overrides += ["--generation.url", services.start_vllm(vllm, run_dir / "warm_start")]
     # a signal during this import, which takes seconds, ends the demo right after it
-    with held_back():
+    with defer_signals():
         from transformers.utils import logging
 
         from trainer.train import main as train
@@ -145,23 +149,25 @@ def _train(run_dir: Path, quick: bool, vllm: Path | None, services: Services, ur
         raise DemoFailed(f"The training ended with status {status}; its log is {log}.")
 
 
-def _conclude(run_dir: Path, console: Console, started: float) -> int:
+def _report_outcome(run_dir: Path, console: Console, started: float) -> int:
     report = write_report(run_dir, run_dir / "report.html")
     files = RunFolder(run_dir)
     before = read_evaluation(files.evaluations / "before.json")
     after = read_evaluation(files.evaluations / "after.json")
-    found = compare(before, after, anyway=True)
-    rates = found.pass_rate
+    comparison = compare(before, after, anyway=True)
+    rates = comparison.pass_rate
     verb = "did not change measurably:"
     if rates.change.low > 0:
         verb = "rose"
     elif rates.change.high < 0:
         verb = "fell"
     went = f"{verb} from {rates.before:.1%} to {rates.after:.1%}"
-    console.print(f"\n[bold]The pass rate on {found.tasks} held-out tasks {went}.[/]")
+    console.print(f"\n[bold]The pass rate on {comparison.tasks} held-out tasks {went}.[/]")
     trained = [line.get("reward") for line in read_lines(files.completions)]
     faulted = trained.count(None) + before.faulted + after.faulted
-    measured = sum(one.graded for side in (before, after) for one in side.measurements)
+    measured = sum(
+        measurement.graded for side in (before, after) for measurement in side.measurements
+    )
     graded = len(trained) - trained.count(None) + measured
     steps = sum("learning_rate" in line for line in read_lines(files.metrics))
     faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
@@ -175,7 +181,7 @@ def set_aside(run_dir: Path) -> Path | None:
     """Move an earlier run to the next free `run_dir.N`; where to, or None when there was none."""
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
         return None
-    return run_dir.rename(free_name(run_dir.with_name(f"{run_dir.name}.")))
+    return run_dir.rename(find_free_name(run_dir.with_name(f"{run_dir.name}.")))
 
 
 # ---------------------------------------------------------------------------------------- services
@@ -185,19 +191,19 @@ class Service(Child):
     """One program that the demo started, in a process group of its own."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
-        super().__init__(command, log, environment=without_settings(os.environ))
+        super().__init__(command, log, environment=remove_settings(os.environ))
         self.name = name
 
     def check(self) -> None:
-        """Raises DemoFailed with the end of its log when it has died."""
+        """Raise DemoFailed with the end of its log when it has died."""
         status = self.process.poll()
         if status is not None:
             raise DemoFailed(
                 f"{self.name} ended with status {status}. `gradus doctor` says what is missing.\n"
-                f"{self.end_of_log()}"
+                f"{self.render_log_tail()}"
             )
 
-    def end_of_log(self) -> str:
+    def render_log_tail(self) -> str:
         return f"The end of {self.log}:\n{self.tail(TAIL_LINES) or '  (it is empty)'}"
 
 
@@ -223,56 +229,56 @@ class Services:
         """Start everything and wait until it is ready; returns the service's address. Raises
         DemoFailed."""
         self.folder = Path(tempfile.mkdtemp(prefix="gradus-demo-"))
-        redis_port = free_port()
-        port = free_port()
+        redis_port = find_free_port()
+        port = find_free_port()
         redis = f"redis://127.0.0.1:{redis_port}/0"
         url = f"http://127.0.0.1:{port}"
         settings = ["--port", str(redis_port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        self._spawn("redis", ["redis-server", *settings, "--save", "", "--appendonly", "no"])
-        self._wait("Redis", REDIS_READY_S, lambda: _connects(redis_port))
-        self._spawn("serve", [*GRADUS, "serve", "--redis", redis, "--port", str(port)])
+        self._launch("redis", ["redis-server", *settings, "--save", "", "--appendonly", "no"])
+        self._wait("Redis", REDIS_READY_S, lambda: _can_connect(redis_port))
+        self._launch("serve", [*GRADUS, "serve", "--redis", redis, "--port", str(port)])
         command = [*GRADUS, "worker", GRADER, "--redis", redis, "--slots", "1"]
         for number in range(1, workers + 1):
-            self._spawn(f"worker-{number}", command)
-        self._wait("the workers", WORKERS_READY_S, lambda: _live_workers(url) >= workers)
+            self._launch(f"worker-{number}", command)
+        self._wait("the workers", WORKERS_READY_S, lambda: _count_workers(url) >= workers)
         return url
 
     def start_vllm(self, gradus: Path, model: Path) -> str:
         """Start a vLLM server as soon as there is a model in that folder; returns the address that
         it will have."""
-        port = free_port()
+        port = find_free_port()
         command = ["sh", "-c", VLLM_WHEN_THERE, str(gradus), str(model), "--port", str(port)]
-        self._spawn("vllm", command)
+        self._launch("vllm", command)
         return f"http://127.0.0.1:{port}"
 
-    def _spawn(self, name: str, command: Sequence[str]) -> None:
+    def _launch(self, name: str, command: Sequence[str]) -> None:
         self.running.append(Service(name, command, self.logs / f"{name}.log"))
 
-    def _wait(self, what: str, timeout_s: float, is_ready: Callable[[], bool]) -> None:
+    def _wait(self, name: str, timeout_s: float, is_ready: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + timeout_s
         while not is_ready():
             for service in self.running:
                 service.check()
             if time.monotonic() > give_up_at:
-                tails = "\n".join(service.end_of_log() for service in self.running)
-                raise DemoFailed(f"{what} did not get ready within {timeout_s:.0f} s.\n{tails}")
+                tails = "\n".join(service.render_log_tail() for service in self.running)
+                raise DemoFailed(f"{name} did not get ready within {timeout_s:.0f} s.\n{tails}")
             time.sleep(0.1)
 
 
-def free_port() -> int:
-    """A port of the loopback interface that was free a moment ago."""
+def find_free_port() -> int:
+    """Return a port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _connects(port: int) -> bool:
+def _can_connect(port: int) -> bool:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
 
 
-def _live_workers(url: str) -> int:
+def _count_workers(url: str) -> int:
     try:
         graders = asyncio.run(RewardClient(url).graders())
     except QueueFault:

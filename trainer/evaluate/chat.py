@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gradus.contract import Faulted, Graded, GraderName
 from gradus.errors import Misuse
-from gradus.feedback import render_verdict, single_block
+from gradus.feedback import extract_single_block, render_verdict
 from trainer.config.run import ModelConfig
 from trainer.data.prompts import Prompt, render_text
-from trainer.evaluate.collect import continued, submission_of
+from trainer.evaluate.collect import build_submission, extend_conversation
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import (
     CompletionRequest,
@@ -20,25 +20,25 @@ from trainer.evaluate.plan import (
     Mode,
     Outcome,
     Problem,
-    problems_of,
-    seed_of,
+    build_problems,
+    compute_seed,
 )
 from trainer.evaluate.setup import (
     SamplingOptions,
-    config_of,
-    examples_of,
-    plan_of,
-    prompt_config,
-    rubric_of,
-    source_of,
-    with_model,
+    build_plan,
+    create_source,
+    get_rubric,
+    load_examples,
+    resolve_config,
+    resolve_model,
+    resolve_prompt_config,
 )
 from trainer.models.loading import load_tokenizer
-from trainer.rewards.judge import with_opening
+from trainer.rewards.judge import add_opening
 
 
 def main(
-    asked: SamplingOptions, tasks: Path | None, task: str | None, judge: Judge, rubric: str | None
+    options: SamplingOptions, tasks: Path | None, task: str | None, judge: Judge, rubric: str | None
 ) -> int:
     """Talk to a model until the input ends. A task of `tasks` (the first, or the one of id `task`)
     is its first prompt.
@@ -48,61 +48,65 @@ def main(
     """
     if task is not None and tasks is None:
         raise Misuse("--task needs --tasks, the file that it is in")
-    asked, trained_with = asyncio.run(with_model(asked)), config_of(asked)
-    if asked.server is None and asked.chat is None and trained_with is None:
-        tokenizer = load_tokenizer(str(asked.model), ModelConfig(name=str(asked.model)))
-        asked = asked.model_copy(update={"chat": tokenizer.chat_template is not None})
-    prompt = prompt_config(asked, trained_with)
+    options, trained_with = asyncio.run(resolve_model(options)), resolve_config(options)
+    if options.server is None and options.chat is None and trained_with is None:
+        tokenizer = load_tokenizer(str(options.model), ModelConfig(name=str(options.model)))
+        options = options.model_copy(update={"chat": tokenizer.chat_template is not None})
+    prompt = resolve_prompt_config(options, trained_with)
     problem = Problem("chat", "", None)
     name: GraderName | None = None
     if tasks is not None:
         name = asyncio.run(judge.known(judge.grader))
-        problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
-        found = [one for one in problems if task in (None, one.id)]
-        if not found:
+        problems = build_problems(load_examples(tasks, name, options, trained_with), prompt)
+        matches = [candidate for candidate in problems if task in (None, candidate.id)]
+        if not matches:
             raise Misuse(f"{tasks}: there is no task {task}")
-        problem = found[0]
-        rubric = rubric or rubric_of(trained_with, name)
-    plan = plan_of(
-        asked, tasks.name if tasks else "chat", [problem], prompt, grader=name, rubric=rubric
+        problem = matches[0]
+        rubric = rubric or get_rubric(trained_with, name)
+    plan = build_plan(
+        options, tasks.name if tasks else "chat", [problem], prompt, grader=name, rubric=rubric
     )
-    source = source_of(asked, plan, trained_with)
-    mode: Mode = "greedy" if asked.temperature == 0 else "sampled"
+    source = create_source(options, plan, trained_with)
+    mode: Mode = "greedy" if options.temperature == 0 else "sampled"
 
-    async def outcome_of(said: Prompt, turn: int) -> Outcome:
-        seed = seed_of(plan.seed, mode, problem.id, turn)
-        request = CompletionRequest(mode, problem, 0, asked.temperature, seed, turn, said)
+    async def generate_answer(conversation: Prompt, turn: int) -> Outcome:
+        seed = compute_seed(plan.seed, mode, problem.id, turn)
+        request = CompletionRequest(mode, problem, 0, options.temperature, seed, turn, conversation)
         return [outcome async for _, outcome in source.write([request], {request.key})][0]
 
-    said: Prompt = problem.prompt
+    conversation: Prompt = problem.prompt
     answer = ""
-    if said:
+    if conversation:
         print(problem.text)
     for turn in itertools.count(1):
-        if turn > 1 or not said:
+        if turn > 1 or not conversation:
             try:
                 line = input("\n> ")
             except EOFError:
                 print()
                 return 0
-            said = continued(said, answer, line) if said else render_text(prompt, line)
-        outcome = asyncio.run(outcome_of(said, turn))
+            conversation = (
+                extend_conversation(conversation, answer, line)
+                if conversation
+                else render_text(prompt, line)
+            )
+        outcome = asyncio.run(generate_answer(conversation, turn))
         if isinstance(outcome, GenerationError):
             raise Misuse(f"no answer ({outcome.kind}): {outcome.message}")
         print(f"\n{outcome.text}", flush=True)
-        answer = with_opening(plan.opening, outcome.text)
+        answer = add_opening(plan.opening, outcome.text)
         if name is not None:
-            submission = submission_of(problem, answer, str(turn))
+            submission = build_submission(problem, answer, str(turn))
             result = asyncio.run(judge.grade([submission], rubric))[0]
-            print(f"\n{_told(result, name, answer)}", flush=True)
+            print(f"\n{_render_result(result, name, answer)}", flush=True)
     raise AssertionError
 
 
-def _told(result: Graded | Faulted, name: GraderName, completion: str) -> str:
+def _render_result(result: Graded | Faulted, name: GraderName, completion: str) -> str:
     if isinstance(result, Faulted):
         return f"[fault: {result.fault.kind}: {result.fault.message}]"
     head = (
         f"[reward {result.reward:.3f}, {'passed' if result.passed else 'did not pass'}, stage"
         f" {result.stage.value}]"
     )
-    return f"{head}\n{render_verdict(result, single_block(name, completion))}"
+    return f"{head}\n{render_verdict(result, extract_single_block(name, completion))}"

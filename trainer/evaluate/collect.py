@@ -23,9 +23,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gradus.contract import MAX_BATCH, Graded, GraderName
 from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse
-from gradus.extract import after_thinking
-from gradus.feedback import next_turn
-from gradus.tasks.base import cleaned
+from gradus.extract import remove_thinking
+from gradus.feedback import render_next_turn
+from gradus.tasks.base import clean_text
 from gradus.validation import explain
 from trainer.data.prompts import Message, Prompt
 from trainer.evaluate.completion_store import Completions
@@ -38,11 +38,11 @@ from trainer.evaluate.plan import (
     Key,
     Outcome,
     Problem,
-    asks_of,
-    seed_of,
+    build_requests,
+    compute_seed,
 )
 from trainer.evaluate.verdicts import is_judged, is_passed
-from trainer.rewards.judge import NO_VERDICT, Record, outcome_of, with_opening
+from trainer.rewards.judge import NO_VERDICT, Record, add_opening, build_outcome
 
 OnProgress = Callable[[str, int, int], None]
 """(`written` or `graded`, how many so far, of how many)."""
@@ -56,16 +56,16 @@ async def collect(
     problems: Sequence[Problem],
     plan: EvalPlan,
     store: Completions,
-    on_progress: OnProgress = lambda what, done, total: None,
+    on_progress: OnProgress = lambda step, done, total: None,
 ) -> list[Record]:
-    """All records of the plan in its order; those that are stored and judged already are not asked
-    for again.
+    """Return all records of the plan in its order; those that are stored and judged already are not
+    asked for again.
 
     Completions that were not written or not judged for a failure are tried again, and so are
     verdicts of another revision of the grader. Raises what source and judge raise; everything that
     came until then is stored.
     """
-    asks = asks_of(problems, plan)
+    asks = build_requests(problems, plan)
     await gather(source, judge, asks, plan, store, on_progress)
     return store.finish(ask.key for ask in asks)
 
@@ -90,14 +90,14 @@ async def gather(
     counts = {"written": len(stored), "graded": len(stored) - queue.qsize()}
     calls = judge.calls_at_once if judge is not None else 0
 
-    def count(what: str, number: int) -> None:
-        counts[what] += number
-        on_progress(what, counts[what], len(asks))
+    def count(step: str, number: int) -> None:
+        counts[step] += number
+        on_progress(step, counts[step], len(asks))
 
     async def write() -> None:
         if missing:
             async for ask, outcome in source.write(asks, missing):
-                store.append([written_record(ask, outcome)])
+                store.append([build_record(ask, outcome)])
                 count("written", 1)
                 if isinstance(outcome, GeneratedCompletion):
                     queue.put_nowait(ask)
@@ -116,15 +116,15 @@ async def gather(
                     queue.put_nowait(None)  # this end is for the next round
                     break
                 handful.append(following)
-            records = [store.records[one.key] for one in handful]
+            records = [store.records[request.key] for request in handful]
             submissions = [
-                submission_of(
-                    one.problem, with_opening(plan.opening, str(record["completion"])), str(n)
+                build_submission(
+                    request.problem, add_opening(plan.opening, str(record["completion"])), str(n)
                 )
-                for n, (one, record) in enumerate(zip(handful, records, strict=True))
+                for n, (request, record) in enumerate(zip(handful, records, strict=True))
             ]
             results = await judge.grade(submissions, plan.rubric)
-            verdicts = map(outcome_of, results)
+            verdicts = map(build_outcome, results)
             store.append(old | new for old, new in zip(records, verdicts, strict=True))
             count("graded", len(handful))
             ask = await queue.get()
@@ -147,25 +147,25 @@ def _is_unwritten(ask: CompletionRequest, record: Record | None) -> bool:
         return True
     # A later turn answers what was said of the one before; where that is judged otherwise now it is
     # no answer any more.
-    return ask.said is not None and record["prompt"] != ask.said
+    return ask.conversation is not None and record["prompt"] != ask.conversation
 
 
 # ----------------------------------------------------------------------------------------- records
 
 
-def submission_of(problem: Problem, completion: str, submission_id: str) -> dict[str, object]:
-    """What the judge gets; `completion` is with what its prompt had written of it."""
+def build_submission(problem: Problem, completion: str, submission_id: str) -> dict[str, object]:
+    """Return what the judge gets; `completion` is with what its prompt had written of it."""
     return {
         "id": submission_id,
-        "prompt": cleaned(problem.text),
-        "completion": cleaned(completion),
+        "prompt": clean_text(problem.text),
+        "completion": clean_text(completion),
         "task": problem.task,
     }
 
 
-def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
-    """A line of the completions file before anything is judged: the columns of a run's own, and how
-    it was made."""
+def build_record(ask: CompletionRequest, outcome: Outcome) -> Record:
+    """Return a line of the completions file before anything is judged: the columns of a run's own,
+    and how it was made."""
     problem = ask.problem
     record: Record = {
         "mode": ask.mode,
@@ -184,7 +184,7 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     if ask.turn > 1:
         record["turn"] = ask.turn
     if isinstance(outcome, GeneratedCompletion):
-        record |= {"status": "written", "completion": cleaned(outcome.text)}
+        record |= {"status": "written", "completion": clean_text(outcome.text)}
         if outcome.tool_calls:
             record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
     else:
@@ -199,7 +199,7 @@ MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
 
 
 def refuse_turns(description: GraderDescription, turns: int) -> None:
-    """Raises Misuse for several turns with a grader whose verdicts do not say what to repair."""
+    """Raise Misuse for several turns with a grader whose verdicts do not say what to repair."""
     if turns > 1 and not description.fences and description.name != "story":
         raise Misuse(
             f"{turns} turns: verdicts of the grader {description.name!r} do not say what to repair"
@@ -213,35 +213,35 @@ async def collect_turns(
     firsts: Sequence[Record],
     plan: EvalPlan,
     store: Completions,
-    on_progress: OnProgress = lambda what, done, total: None,
+    on_progress: OnProgress = lambda step, done, total: None,
 ) -> list[Record]:
-    """The records of all turns after the first, turn by turn, each in the order of the plan.
+    """Return the records of all turns after the first, turn by turn, each in the order of the plan.
 
     Resumes where it was left; a turn is asked anew where the one before is judged otherwise now.
     Raises what source and judge raise; everything that came until then is stored.
     """
-    found = list(zip(asks_of(problems, plan), firsts, strict=True))
+    pairs = list(zip(build_requests(problems, plan), firsts, strict=True))
     keys: list[Key] = []
     for turn in range(2, plan.turns + 1):
         asks = [
-            ask_again(ask, record, plan, turn)
-            for ask, record in found
+            build_next_request(ask, record, plan, turn)
+            for ask, record in pairs
             if is_judged(record) and not is_passed(record)
         ]
 
-        def of_turn(what: str, done: int, total: int, turn: int = turn) -> None:
-            on_progress(f"{what}, turn {turn}", done, total)
+        def report_turn(step: str, done: int, total: int, turn: int = turn) -> None:
+            on_progress(f"{step}, turn {turn}", done, total)
 
-        await gather(source, judge, asks, plan, store, of_turn)
-        found = [(ask, store.records[ask.key]) for ask in asks]
+        await gather(source, judge, asks, plan, store, report_turn)
+        pairs = [(ask, store.records[ask.key]) for ask in asks]
         keys += [ask.key for ask in asks]
     return store.finish(keys)
 
 
-def ask_again(
+def build_next_request(
     ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int
 ) -> CompletionRequest:
-    """What is asked after an answer that was judged and did not pass."""
+    """Return what is asked after an answer that was judged and did not pass."""
     assert plan.grader is not None
     fields = {name: record[name] for name in NO_VERDICT if name != "fault"}
     try:
@@ -250,22 +250,22 @@ def ask_again(
         raise Misuse(
             f"{record['prompt_id']}: its stored verdict is invalid: {explain(error)}"
         ) from None
-    completion = with_opening(plan.opening, str(record["completion"]))
-    message = next_turn(GraderName(plan.grader), verdict, completion)
-    said = continued(ask.prompt, completion, cleaned(message))
-    seed = seed_of(plan.seed, ask.mode, ask.problem.id, ask.sample, turn)
-    return replace(ask, turn=turn, said=said, seed=seed)
+    completion = add_opening(plan.opening, str(record["completion"]))
+    message = render_next_turn(GraderName(plan.grader), verdict, completion)
+    conversation = extend_conversation(ask.prompt, completion, clean_text(message))
+    seed = compute_seed(plan.seed, ask.mode, ask.problem.id, ask.sample, turn)
+    return replace(ask, turn=turn, conversation=conversation, seed=seed)
 
 
-def continued(prompt: Prompt, completion: str, message: str) -> Prompt:
-    """A conversation with one more answer and one more turn of the user; of a text, the same one
-    below the other.
+def extend_conversation(prompt: Prompt, completion: str, message: str) -> Prompt:
+    """Return a conversation with one more answer and one more turn of the user; of a text, the same
+    one below the other.
 
     Answers in chats are without thoughts, as models expect of earlier turns.
     """
     if isinstance(prompt, str):
         return f"{prompt}{completion}\n\n{message}\n\n"
-    answer: Message = {"role": "assistant", "content": after_thinking(completion).lstrip("\n")}
+    answer: Message = {"role": "assistant", "content": remove_thinking(completion).lstrip("\n")}
     return [*prompt, answer, {"role": "user", "content": message}]
 
 
@@ -273,7 +273,7 @@ def continued(prompt: Prompt, completion: str, message: str) -> Prompt:
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[OnProgress]:
+def show_progress_bar(console: Console) -> Iterator[OnProgress]:
     """Progress bars of written and of graded completions; hidden where the console is no
     terminal."""
     columns = (
@@ -287,25 +287,24 @@ def progress_bar(console: Console) -> Iterator[OnProgress]:
     ) as progress:
         bars: dict[str, Any] = {}
 
-        def on_progress(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                bars[what] = progress.add_task(what, total=total)
-            progress.update(bars[what], completed=done)
+        def on_progress(step: str, done: int, total: int) -> None:
+            if step not in bars:
+                bars[step] = progress.add_task(step, total=total)
+            progress.update(bars[step], completed=done)
 
         yield on_progress
 
 
-def say_troubles(console: Console, records: Sequence[Record]) -> None:
+def report_troubles(console: Console, records: Sequence[Record]) -> None:
     """Print what was not written and not judged, in a line each: how many of which kind, and the
     last message."""
-    for what, column in (("were not written", "error"), ("could not be judged", "fault")):
-        found = [record[column] for record in records if record.get(column) is not None]
-        kinds = Counter(trouble["kind"] for trouble in found).most_common()
-        if found:
+    for failure, column in (("were not written", "error"), ("could not be judged", "fault")):
+        troubles = [record[column] for record in records if record.get(column) is not None]
+        kinds = Counter(trouble["kind"] for trouble in troubles).most_common()
+        if troubles:
             counts = ", ".join(f"{count} x {kind}" for kind, count in kinds)
             line = (
-                f"gradus: {len(found)} of {len(records)} completions {what}: {counts}; the last: "
+                f"gradus: {len(troubles)} of {len(records)} completions {failure}: {counts};"
+                f" the last: {troubles[-1]['message']}"
             )
-            console.print(
-                line + found[-1]["message"], highlight=False, markup=False, soft_wrap=True
-            )
+            console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -14,39 +14,39 @@ from pathlib import Path
 from rich.console import Console
 
 from gradus import tasks as shipped
-from gradus.descriptions import GraderDescription, description_of
+from gradus.descriptions import GraderDescription, describe_offline
 from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.evaluate.collect import (
     collect,
     collect_turns,
-    progress_bar,
     refuse_turns,
-    say_troubles,
+    report_troubles,
+    show_progress_bar,
 )
-from trainer.evaluate.completion_store import COMPLETIONS, TASKS, TURNS, opened, write_tasks
-from trainer.evaluate.exports import table_of
+from trainer.evaluate.completion_store import COMPLETIONS, TASKS, TURNS, open_store, write_tasks
+from trainer.evaluate.exports import render_csv
 from trainer.evaluate.grader_backend import Judge
-from trainer.evaluate.plan import problems_of
-from trainer.evaluate.results import described, evaluation_of
+from trainer.evaluate.plan import build_problems
+from trainer.evaluate.results import build_evaluation, describe_evaluation
 from trainer.evaluate.setup import (
     SamplingOptions,
-    config_of,
-    examples_of,
-    plan_of,
-    prompt_config,
-    rubric_of,
-    source_of,
-    with_model,
+    build_plan,
+    create_source,
+    get_rubric,
+    load_examples,
+    resolve_config,
+    resolve_model,
+    resolve_prompt_config,
 )
-from trainer.evaluate.verdicts import rate_test
+from trainer.evaluate.verdicts import build_rate_test
 from trainer.rewards.judge import Record
 
 EXIT_GRADED, EXIT_FAULTED = 0, 3
 
 
 def main(
-    asked: SamplingOptions,
+    options: SamplingOptions,
     tasks: Path,
     grader: str,
     judge: Judge,
@@ -62,48 +62,48 @@ def main(
     """
     started = time.monotonic()
     name = asyncio.run(judge.known(grader))
-    asked = asyncio.run(with_model(asked))
-    trained_with = config_of(asked)
-    prompt = prompt_config(asked, trained_with)
-    problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
-    rubric = rubric or rubric_of(trained_with, name)
-    plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
+    options = asyncio.run(resolve_model(options))
+    trained_with = resolve_config(options)
+    prompt = resolve_prompt_config(options, trained_with)
+    problems = build_problems(load_examples(tasks, name, options, trained_with), prompt)
+    rubric = rubric or get_rubric(trained_with, name)
+    plan = build_plan(options, tasks.name, problems, prompt, grader=name, rubric=rubric)
     if name in shipped.TASKS:  # before a service is waited for
-        refuse_turns(description_of(name), plan.turns)
+        refuse_turns(describe_offline(name), plan.turns)
     console = Console(stderr=True)
 
-    async def collected() -> tuple[GraderDescription, list[Record], list[Record]]:
-        """The grader's description, the first answers, and those of later turns."""
+    async def collect_answers() -> tuple[GraderDescription, list[Record], list[Record]]:
+        """Return the grader's description, the first answers, and those of later turns."""
         await judge.info()  # who is away is said before a model is loaded
         description = await judge.description()
         refuse_turns(description, plan.turns)
         for rule in description.rates.values():
-            rate_test(rule, description.stages)  # refused before anything is asked
-        source = source_of(asked, plan, trained_with)
+            build_rate_test(rule, description.stages)  # refused before anything is asked
+        source = create_source(options, plan, trained_with)
         records = await collect(source, judge, problems, plan, store, on_progress)
         if plan.turns == 1:
             return description, records, []
-        with opened(out / TURNS, plan, fresh=asked.fresh) as turns:
+        with open_store(out / TURNS, plan, fresh=options.fresh) as turns:
             later = await collect_turns(source, judge, problems, records, plan, turns, on_progress)
             return description, records, later
 
     with (
-        opened(out / COMPLETIONS, plan, fresh=asked.fresh) as store,
-        progress_bar(console) as on_progress,
+        open_store(out / COMPLETIONS, plan, fresh=options.fresh) as store,
+        show_progress_bar(console) as on_progress,
     ):
         write_tasks(out / TASKS, problems)
-        description, records, later = asyncio.run(collected())
+        description, records, later = asyncio.run(collect_answers())
     took_s = time.monotonic() - started
-    evaluation = evaluation_of(
+    evaluation = build_evaluation(
         records, plan, description, name=out.resolve().name, duration_s=took_s, later=later
     )
     results = out / "results.json"
-    write_text(out / "results.csv", table_of(records, description))
+    write_text(out / "results.csv", render_csv(records, description))
     write_text(results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
     write_page(out / "report.html", [out])  # made of the other files
-    for line in described(evaluation):
+    for line in describe_evaluation(evaluation):
         print(line)
-    say_troubles(console, [*records, *later])
+    report_troubles(console, [*records, *later])
     print(results)
     return (
         EXIT_FAULTED

@@ -16,10 +16,16 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from gradus.errors import Misuse
-from trainer.evaluate.intervals import Part, Rate, mcnemar, paired_difference, sign_flip
+from trainer.evaluate.intervals import (
+    Part,
+    Rate,
+    compute_mcnemar_p,
+    compute_paired_change,
+    compute_sign_flip_p,
+)
 from trainer.evaluate.plan import Mode
-from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable
-from trainer.evaluate.verdicts import rank_of
+from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, find_mismatches
+from trainer.evaluate.verdicts import get_stage_rank
 
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
 FROZEN_BELOW = 0.05
@@ -110,88 +116,93 @@ def compare(
     come from other tasks, another revision of the grader or another rubric, unless it is wanted
     `anyway`.
     """
-    refused, warnings = incomparable(before, after)
+    refused, warnings = find_mismatches(before, after)
     if refused and not anyway:
         raise Misuse(
             f"{before.name} and {after.name} were measured with {' and with '.join(refused)}, so a"
             " difference says nothing about the models. Evaluate both alike, or compare"
             " --allow-mismatch"
         )
-    first, last = _measured_alike(before, after, MODES if mode is None else (mode,))
+    first, last = _select_measurements(before, after, MODES if mode is None else (mode,))
     later = {problem.id: problem for problem in last.problems if problem.graded}
-    pairs = [(one, later[one.id]) for one in first.problems if one.graded and one.id in later]
+    pairs = [(task, later[task.id]) for task in first.problems if task.graded and task.id in later]
     if not pairs:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
-    changes = [_change(*pair) for pair in pairs]
+    changes = [_build_change(*pair) for pair in pairs]
     turns = dict.fromkeys(get_args(Turn), 0) | Counter(change.turn for change in changes)
     return Comparison(
         mode=first.mode,
-        before=_side(before, first),
-        after=_side(after, last),
+        before=_build_side(before, first),
+        after=_build_side(after, last),
         warnings=(*refused, *warnings),
         tasks=len(changes),
         only_before=len(first.problems) - first.unjudged - len(changes),
         only_after=len(last.problems) - last.unjudged - len(changes),
-        **_differences(changes),
-        test=_test(changes),
+        **_compute_differences(changes),
+        test=_run_test(changes),
         turns=turns,
-        migration=_migration(changes, after.grader_description.stages),
+        migration=_count_migration(changes, after.grader_description.stages),
         frozen=tuple(change.id for change in changes if change.frozen),
         problems=tuple(
-            sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))
+            sorted(changes, key=lambda task: (-task.pass_change, -task.reward_change, task.id))
         ),
     )
 
 
-def _measured_alike(
+def _select_measurements(
     before: Evaluation, after: Evaluation, modes: Sequence[Mode]
 ) -> tuple[Measurement, Measurement]:
-    """The first way of sampling that both have. Raises Misuse where there is none."""
+    """Return the first way of sampling that both have. Raises Misuse where there is none."""
     for mode in modes:
-        first = before.measured(mode)
-        last = after.measured(mode)
+        first = before.get_measurement(mode)
+        last = after.get_measurement(mode)
         if first is not None and last is not None:
             return first, last
-    wanted = f"{modes[0]} completions" if len(modes) == 1 else "way of sampling that both have"
-    raise Misuse(f"{before.name} and {after.name}: there is no {wanted} to compare")
+    sampling = f"{modes[0]} completions" if len(modes) == 1 else "way of sampling that both have"
+    raise Misuse(f"{before.name} and {after.name}: there is no {sampling} to compare")
 
 
-def _migration(changes: Sequence[Change], stages: Sequence[str]) -> dict[str, dict[str, int]]:
-    counts = Counter((str(one.before.stage), str(one.after.stage)) for one in changes)
-    order = sorted(set(chain(*counts)), key=lambda stage: rank_of(stage, stages))
+def _count_migration(changes: Sequence[Change], stages: Sequence[str]) -> dict[str, dict[str, int]]:
+    counts = Counter((str(change.before.stage), str(change.after.stage)) for change in changes)
+    order = sorted(set(chain(*counts)), key=lambda stage: get_stage_rank(stage, stages))
     migration: dict[str, dict[str, int]] = {}
     for first in order:
         migration[first] = {last: counts[first, last] for last in order}
     return migration
 
 
-def _side(evaluation: Evaluation, found: Measurement) -> Side:
-    known = {**dict(evaluation), **dict(found)}
-    return Side(**{name: known[name] for name in Side.model_fields})
+def _build_side(evaluation: Evaluation, measurement: Measurement) -> Side:
+    fields = {**dict(evaluation), **dict(measurement)}
+    return Side(**{name: fields[name] for name in Side.model_fields})
 
 
-def _differences(changes: Sequence[Change]) -> dict[str, Difference]:
-    """The fields `pass_rate` and `reward` of a comparison."""
-    found = {}
+def _compute_differences(changes: Sequence[Change]) -> dict[str, Difference]:
+    """Return the fields `pass_rate` and `reward` of a comparison."""
+    differences = {}
     for name, column in (("pass_rate", "pass_rate"), ("reward", "mean_reward")):
-        before = [getattr(one.before, column) for one in changes]
-        after = [getattr(one.after, column) for one in changes]
-        change = paired_difference(before, after)
+        before = [getattr(task.before, column) for task in changes]
+        after = [getattr(task.after, column) for task in changes]
+        change = compute_paired_change(before, after)
         assert change is not None
-        found[name] = Difference(before=fmean(before), after=fmean(after), change=change)
-    return found
+        differences[name] = Difference(before=fmean(before), after=fmean(after), change=change)
+    return differences
 
 
-def _test(changes: Sequence[Change]) -> Test:
-    if all(one.before.graded == one.after.graded == 1 for one in changes):
-        gained = sum(one.pass_change == 1 for one in changes)
-        lost = sum(one.pass_change == -1 for one in changes)
-        return Test(method="exact McNemar", p_value=mcnemar(gained, lost), gained=gained, lost=lost)
-    p_value = sign_flip([one.pass_change for one in changes])
+def _run_test(changes: Sequence[Change]) -> Test:
+    if all(change.before.graded == change.after.graded == 1 for change in changes):
+        gained = sum(change.pass_change == 1 for change in changes)
+        lost = sum(change.pass_change == -1 for change in changes)
+        return Test(
+            method="exact McNemar",
+            p_value=compute_mcnemar_p(gained, lost),
+            gained=gained,
+            lost=lost,
+        )
+    p_value = compute_sign_flip_p([change.pass_change for change in changes])
     return Test(method="sign flips over tasks", p_value=p_value, gained=None, lost=None)
 
 
-def _change(first: ProblemFigures, last: ProblemFigures) -> Change:
+def _build_change(first: ProblemFigures, last: ProblemFigures) -> Change:
     pass_change = last.pass_rate - first.pass_rate
     reward_change = (last.mean_reward or 0.0) - (first.mean_reward or 0.0)
     turn: Turn = "unchanged"

@@ -28,12 +28,12 @@ from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
-from trainer.runs.folder import append_lines, finite, free_name
+from trainer.runs.folder import append_lines, find_free_name, replace_nonfinite
 
 COMPLETIONS, TASKS, TURNS = "completions.jsonl", "tasks.jsonl", "turns.jsonl"
 
 
-def key_of(record: Record) -> Key:
+def get_key(record: Record) -> Key:
     return (
         str(record["mode"]),
         str(record["prompt_id"]),
@@ -51,21 +51,21 @@ class Completions:
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, or newer ones of the same keys."""
-        found = list(records)
+        batch = list(records)
         if self._path is not None:
-            append_lines(self._path, found)
-        self.records |= {key_of(record): record for record in found}
+            append_lines(self._path, batch)
+        self.records |= {get_key(record): record for record in batch}
 
     def finish(self, order: Iterable[Key]) -> list[Record]:
         """Leave one line for each key, in that order; returns the records."""
-        found = [self.records[key] for key in order if key in self.records]
+        records = [self.records[key] for key in order if key in self.records]
         if self._path is not None:
-            write_lines(self._path, found)
-        return found
+            write_lines(self._path, records)
+        return records
 
 
 @contextmanager
-def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Completions]:
+def open_store(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Completions]:
     """The file at `path`, with what earlier runs of the same plan left there; `fresh` sets that
     aside first.
 
@@ -80,21 +80,21 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
         if fresh:
             for file in (path, beside):
                 if file.exists():
-                    file.rename(free_name(file.with_name(f"{file.name}.previous-")))
-        _agree(beside, plan, path)
-        yield Completions(path, _read(path))
+                    file.rename(find_free_name(file.with_name(f"{file.name}.previous-")))
+        _check_plan(beside, plan, path)
+        yield Completions(path, _read_records(path))
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
     """Write a whole file of JSON lines, at once or not at all."""
-    write_text(path, "".join(map(_line, records)))
+    write_text(path, "".join(map(_render_line, records)))
 
 
-def _line(record: Record) -> str:
-    return json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+def _render_line(record: Record) -> str:
+    return json.dumps(replace_nonfinite(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
+def _check_plan(beside: Path, plan: EvalPlan, path: Path) -> None:
     """Check that the stored plan is the same, or store the plan where no completion exists yet."""
     if not path.exists() or not path.stat().st_size:
         beside.write_text(plan.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
@@ -103,7 +103,7 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
         raise Misuse(f"{path}: exists without {beside.name}; use --no-resume, or another --out")
     earlier = read_as(EvalPlan, beside, "plan", "; use --no-resume")
     changed = [
-        f"{name} was {_short(was)} and is now {_short(getattr(plan, name))}"
+        f"{name} was {_format_value(was)} and is now {_format_value(getattr(plan, name))}"
         for name, was in earlier
         if was != getattr(plan, name)
     ]
@@ -114,28 +114,28 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
         )
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _read(path: Path) -> dict[Key, Record]:
-    """The last record of each key. A line that a crash tore off at the end is cut away."""
+def _read_records(path: Path) -> dict[Key, Record]:
+    """Return the last record of each key. A line that a crash tore off at the end is cut away."""
     if not path.exists():
         return {}
     data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole != len(data):
-        os.truncate(path, whole)
+    end = data.rfind(b"\n") + 1
+    if end != len(data):
+        os.truncate(path, end)
     records: dict[Key, Record] = {}
-    for number, line in enumerate(data[:whole].split(b"\n"), start=1):
+    for number, line in enumerate(data[:end].split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
             if record["status"] not in STATUSES or not isinstance(record["completion"], str):
                 raise ValueError("no such status")
-            records[key_of(record)] = record
+            records[get_key(record)] = record
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Misuse(
                 f"{path}:{number}: not a completion of Gradus; use --no-resume, or another --out"
@@ -149,8 +149,8 @@ written."""
 
 
 def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
-    """Whether a stored value is messages, each with a content and a role: one of `roles`, where
-    these are given."""
+    """Return whether a stored value is messages, each with a content and a role: one of `roles`,
+    where these are given."""
     return isinstance(value, list) and all(
         isinstance(turn, Mapping)
         and isinstance(turn.get("content"), str)

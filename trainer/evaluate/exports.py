@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradus.descriptions import GraderDescription
-from gradus.languages import language_of
-from trainer.evaluate.verdicts import Record, cause_of, code_of
+from gradus.languages import load_language
+from trainer.evaluate.verdicts import Record, extract_code, find_cause
 
 AS_STORED = ("kind", "difficulty", "mode", "sample", "status", "passed", "reward", "stage")
 AS_MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
@@ -20,10 +20,10 @@ AS_MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def table_of(records: Sequence[Record], description: GraderDescription) -> str:
+def render_csv(records: Sequence[Record], description: GraderDescription) -> str:
     """CSV with a row for each completion; parts of the reward are columns `component:NAME`."""
     parts = dict.fromkeys(name for record in records for name in record["components"])
-    rows = [_row(record, list(parts), description) for record in records]
+    rows = [_build_row(record, list(parts), description) for record in records]
     out = io.StringIO()
     writer = csv.DictWriter(out, rows[0], lineterminator="\n")
     writer.writeheader()
@@ -31,14 +31,16 @@ def table_of(records: Sequence[Record], description: GraderDescription) -> str:
     return out.getvalue()
 
 
-def _row(record: Record, parts: Sequence[str], description: GraderDescription) -> dict[str, Any]:
-    is_imperative = language_of(description.name).is_imperative
-    code = code_of(record["completion"], description.fences)
+def _build_row(
+    record: Record, parts: Sequence[str], description: GraderDescription
+) -> dict[str, Any]:
+    is_imperative = load_language(description.name).is_imperative
+    code = extract_code(record["completion"], description.fences)
     tests = record.get("tests") or {}
     row = {
         "id": record["prompt_id"],
         **{name: record.get(name) for name in AS_STORED},
-        "cause": cause_of(record),
+        "cause": find_cause(record),
         "tests_passed": tests.get("passed"),
         "tests_total": tests.get("total"),
         **{name: record.get(name) for name in AS_MADE},
@@ -47,11 +49,11 @@ def _row(record: Record, parts: Sequence[str], description: GraderDescription) -
         "flags": " ".join(record["flags"]),
         **{f"component:{name}": record["components"].get(name) for name in parts},
     }
-    return {name: _safe(cell) for name, cell in row.items()}
+    return {name: _escape_cell(cell) for name, cell in row.items()}
 
 
-def _safe(cell: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+def _escape_cell(cell: Any) -> Any:
+    """Return a text that a spreadsheet would take for a formula gets an apostrophe in front."""
     if isinstance(cell, str):
         cell = cell.replace("\0", "\N{REPLACEMENT CHARACTER}")
         return "'" + cell if cell.startswith(FORMULA) else cell

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from gradus.client import RewardClient
 from gradus.console import log_line
-from gradus.contract import Faulted, Graded, submission_class
-from gradus.descriptions import GraderDescription, GraderInfo, description_of, grader_named
+from gradus.contract import Faulted, Graded, get_submission_class
+from gradus.descriptions import GraderDescription, GraderInfo, describe_offline, grader_named
 from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
-from gradus.validation import misuse_from_validation_error
+from gradus.validation import convert_validation_error
 
 DEADLINE_S = 600.0
 """Seconds for one call; a service that is away that long makes its completions faults."""
@@ -41,12 +41,12 @@ class ServiceJudge:
         return await self.client.wait_ready(self.grader, READY_TIMEOUT_S)
 
     async def description(self) -> GraderDescription:
-        """The announced one; the one that this version knows where no worker or no service is
-        there now."""
+        """Return the announced one; the one that this version knows where no worker or no service
+        is there now."""
         try:
-            return await self.client.description(self.grader) or description_of(self.grader)
+            return await self.client.description(self.grader) or describe_offline(self.grader)
         except QueueFault:
-            return description_of(self.grader)
+            return describe_offline(self.grader)
 
     async def grade(
         self, submissions: Sequence[Mapping[str, Any]], rubric: str | None
@@ -72,28 +72,28 @@ class LocalJudge:
         return grader_named(grader)
 
     async def info(self) -> GraderInfo:
-        return self._started().info()
+        return self._start().info()
 
     async def description(self) -> GraderDescription:
-        return self._started().description()
+        return self._start().description()
 
     async def grade(
         self, submissions: Sequence[Mapping[str, Any]], rubric: str | None
     ) -> list[Graded | Faulted]:
-        def graded() -> list[Graded | Faulted]:
-            grader = self._started()
+        def grade_batch() -> list[Graded | Faulted]:
+            grader = self._start()
             try:
-                asked = [
-                    submission_class(grader.info().name).model_validate(dict(one))
-                    for one in submissions
+                batch = [
+                    get_submission_class(grader.info().name).model_validate(dict(submission))
+                    for submission in submissions
                 ]
             except ValidationError as error:
-                raise misuse_from_validation_error(error) from None
-            return list(grader.grade(asked, rubric))
+                raise convert_validation_error(error) from None
+            return list(grader.grade(batch, rubric))
 
-        return await asyncio.to_thread(graded)
+        return await asyncio.to_thread(grade_batch)
 
-    def _started(self) -> LocalGrader:
+    def _start(self) -> LocalGrader:
         if self._local is None:
             log_line(f"gradus: proving that the {self.grader} grader judges rightly here")
             grader = open_local(self.grader, self._config, self._slots)

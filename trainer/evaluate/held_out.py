@@ -18,12 +18,12 @@ from transformers import TrainerCallback
 from gradus.descriptions import GraderDescription
 from gradus.errors import GradusError, Misuse
 from trainer.config.run import TrainConfig
-from trainer.data.prompts import token_ids
+from trainer.data.prompts import encode_prompt
 from trainer.data.tasks import Tasks
 from trainer.evaluate.collect import collect, collect_turns, refuse_turns
 from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
-from trainer.evaluate.local import LocalModel, ends_of, written_batch
+from trainer.evaluate.local import LocalModel, generate_batch, get_end_tokens
 from trainer.evaluate.plan import (
     CompletionRequest,
     CompletionSource,
@@ -31,16 +31,22 @@ from trainer.evaluate.plan import (
     GeneratedCompletion,
     Key,
     Outcome,
-    asks_of,
-    batches_of,
+    build_problems,
+    build_requests,
     make_plan,
-    problems_of,
+    split_batches,
 )
-from trainer.evaluate.results import described, evaluation_of, write_outcome
-from trainer.rewards.judge import GradingStopped, Record, advice
-from trainer.rewards.judges import client_of
+from trainer.evaluate.results import build_evaluation, describe_evaluation, write_outcome
+from trainer.rewards.judge import GradingStopped, Record, describe_faults
+from trainer.rewards.judges import create_client
 from trainer.runs.context import RunContext
-from trainer.runs.distributed import any_rank_true, count_processes, gathered, is_leader, share_of
+from trainer.runs.distributed import (
+    collect_from_ranks,
+    count_processes,
+    is_any_rank_true,
+    is_leader,
+    select_share,
+)
 
 BEFORE, AFTER = "before", "after"
 
@@ -51,7 +57,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, run: RunContext[TrainConfig, Tasks], tokenizer: Any, trainer: Any) -> None:
         """`trainer` is TRL's. Raises Misuse for settings that make no sense."""
         config = run.config
-        asked = run.config.evaluation
+        settings = run.config.evaluation
         self._run = run
         self._tokenizer = tokenizer
         self._trainer = trainer
@@ -59,20 +65,20 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         """pass@1 of each measurement by this process, sampled where there are samples; empty in the
         others."""
         self._served = bool(trainer.use_vllm and trainer.vllm_mode == "server")
-        examples = run.data.held_out[: asked.limit]
+        examples = run.data.held_out[: settings.limit]
         for example in examples:
             _ = example.task_for_grading  # raises for a bare prompt
-        self._problems = problems_of(examples, config.prompt)
+        self._problems = build_problems(examples, config.prompt)
         self._plan: EvalPlan | None = None
-        turns = asked.turns or (1 if config.turns is None else config.turns.max)
+        turns = settings.turns or (1 if config.turns is None else config.turns.max)
         if turns > 1 and not self._served and count_processes() > 1:
-            if asked.turns is not None:
+            if settings.turns is not None:
                 raise Misuse(
                     "evaluation.turns needs one process or a vLLM server: each process would have"
                     " other chains"
                 )
             turns = 1
-        if self._problems and (asked.samples or asked.greedy):
+        if self._problems and (settings.samples or settings.greedy):
             self._plan = make_plan(
                 self._problems,
                 config.prompt,
@@ -81,9 +87,9 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
                 tasks=config.data.eval_dataset or config.data.dataset,
                 grader=config.reward.judge,
                 rubric=config.reward.rubric,
-                samples=asked.samples,
-                temperature=asked.temperature,
-                greedy=asked.greedy,
+                samples=settings.samples,
+                temperature=settings.temperature,
+                greedy=settings.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
                 turns=turns,
@@ -102,30 +108,30 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         server is gone.
         """
         plan = self._plan
-        if plan is None or not any_rank_true(
+        if plan is None or not is_any_rank_true(
             is_leader() and not (self._run.folder.evaluations / f"{name}.json").exists()
         ):
             return
         size = self._run.config.evaluation.batch_size
-        here = LocalModel(lambda: (model, self._tokenizer), plan, size)
-        source: CompletionSource = here
+        local_model = LocalModel(lambda: (model, self._tokenizer), plan, size)
+        source: CompletionSource = local_model
         if self._served:
             self._trainer.vllm_generation.sync_weights()
             self._trainer._last_loaded_step = (
                 self._trainer.state.global_step
             )  # TRL need not send them again
             source = GenerationServer(
-                self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size
+                self._trainer, get_end_tokens(model, self._tokenizer), self._tokenizer, plan, size
             )
         elif count_processes() > 1:
-            source = SharedModel(here, asks_of(self._problems, plan), size)
+            source = SharedModel(local_model, build_requests(self._problems, plan), size)
         stopped: GradusError | None = None
         if is_leader():
             try:
                 self._measure(source, name, plan)
             except GradusError as error:
                 stopped = error
-        if any_rank_true(stopped is not None):
+        if is_any_rank_true(stopped is not None):
             raise stopped or GradingStopped(
                 "measuring held-out tasks stopped in the first process; see its log"
             )
@@ -133,15 +139,15 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
     def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
         run = self._run
         started = time.monotonic()
-        description, records, later = asyncio.run(self._collected(source, plan))
+        description, records, later = asyncio.run(self._collect(source, plan))
         if not any(record["status"] == "graded" for record in records):
             raise GradingStopped(
                 f"measuring held-out tasks: none of {len(records)} samples could be graded. "
-                + advice(
+                + describe_faults(
                     run.config.reward, [record["fault"] or record["error"] for record in records]
                 )
             )
-        evaluation = evaluation_of(
+        evaluation = build_evaluation(
             records,
             plan,
             description,
@@ -151,16 +157,18 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         )
         write_outcome(run.folder.evaluations, evaluation, records, later)
         self.pass_rates += [
-            one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at
+            measurement.pass_at[1].value
+            for measurement in evaluation.measurements
+            if 1 in measurement.pass_at
         ][:1]
-        run.say(f"held-out tasks, {name}: {'; '.join(described(evaluation))}")
+        run.log(f"held-out tasks, {name}: {'; '.join(describe_evaluation(evaluation))}")
 
-    async def _collected(
+    async def _collect(
         self, source: CompletionSource, plan: EvalPlan
     ) -> tuple[GraderDescription, list[Record], list[Record]]:
-        """The grader's description, the first answers, and those of later turns."""
+        """Return the grader's description, the first answers, and those of later turns."""
         config = self._run.config
-        client = client_of(config.reward)
+        client = create_client(config.reward)
         judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
         async with client:
             description = await judge.description()
@@ -182,17 +190,17 @@ class SharedModel:
         self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int
     ) -> None:
         """Writes at once. All processes of the run must come here together."""
-        made = []
-        for batch in share_of([*batches_of(asks, batch_size)]):
-            made += model.written(batch)
-        shares = gathered([(ask.key, outcome) for ask, outcome in made])
+        outcomes = []
+        for batch in select_share([*split_batches(asks, batch_size)]):
+            outcomes += model.write_batch(batch)
+        shares = collect_from_ranks([(ask.key, outcome) for ask, outcome in outcomes])
         self._outcomes: dict[Key, Outcome] = dict(pair for share in shares for pair in share)
 
     async def write(
-        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+        self, asks: Sequence[CompletionRequest], keys: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         for ask in asks:
-            if ask.key in wanted:
+            if ask.key in keys:
                 yield ask, self._outcomes[ask.key]
 
 
@@ -211,38 +219,38 @@ class GenerationServer:
         self._batch_size = batch_size
 
     async def write(
-        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+        self, asks: Sequence[CompletionRequest], keys: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         if self._served is not None:
             # These are no completions of a training step.
             self._served.on_group = lambda index, group: None
-        said = await asyncio.to_thread(self._client.get_server_info)
-        room = (said.get("model_config") or {}).get("max_model_len")
-        least = self._plan.max_new_tokens
+        server_info = await asyncio.to_thread(self._client.get_server_info)
+        room = (server_info.get("model_config") or {}).get("max_model_len")
+        reserve = self._plan.max_new_tokens
         template = self._plan.chat_template_kwargs
-        for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
-            made = asyncio.to_thread(
-                written_batch, batch, self._tokenizer, self._drawn, room, least, template
+        for batch in split_batches([ask for ask in asks if ask.key in keys], self._batch_size):
+            generation = asyncio.to_thread(
+                generate_batch, batch, self._tokenizer, self._generate, room, reserve, template
             )
-            for found in await made:
-                yield found
+            for pair in await generation:
+                yield pair
         if self._served is not None:
             # A sync, and its proof, are reported with the next step.
             self._served.metrics.pop("generate_s", None)
 
-    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[GeneratedCompletion]:
-        """One completion of each prompt, from the whole distribution; the server draws by a seed of
-        its own."""
-        most = self._plan.max_new_tokens
+    def _generate(self, asks: Sequence[CompletionRequest], seed: int) -> list[GeneratedCompletion]:
+        """Return one completion of each prompt, from the whole distribution; the server draws by a
+        seed of its own."""
+        max_tokens = self._plan.max_new_tokens
         template = self._plan.chat_template_kwargs
-        prompts = [token_ids(self._tokenizer, ask.prompt, template=template) for ask in asks]
+        prompts = [encode_prompt(self._tokenizer, ask.prompt, template=template) for ask in asks]
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-        made = self._client.generate(
-            prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral
+        response = self._client.generate(
+            prompts, n=1, temperature=asks[0].temperature, max_tokens=max_tokens, **neutral
         )
         drawn = []
-        for prompt, ids in zip(prompts, made["completion_ids"], strict=True):
+        for prompt, ids in zip(prompts, response["completion_ids"], strict=True):
             text = self._tokenizer.decode(ids, skip_special_tokens=True)
-            reason = "stop" if len(ids) < most or ids[-1] in self._ends else "length"
+            reason = "stop" if len(ids) < max_tokens or ids[-1] in self._ends else "length"
             drawn.append(GeneratedCompletion(text, reason, len(prompt), len(ids), 0.0))
         return drawn

@@ -66,7 +66,7 @@ class Quantiles(Part):
     max: float
 
 
-def quantiles(values: Sequence[float]) -> Quantiles | None:
+def compute_quantiles(values: Sequence[float]) -> Quantiles | None:
     """Quantiles, interpolated between neighbours; None for no values."""
     if not values:
         return None
@@ -77,9 +77,9 @@ def quantiles(values: Sequence[float]) -> Quantiles | None:
     return Quantiles(mean=fmean(values), p50=p50, p90=p90, p99=p99, max=float(max(values)))
 
 
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that at least one of `k` answers drawn from `n`, of which `c` passed, is right: 1
-    - C(n-c,k)/C(n,k).
+def compute_pass_at_k(n: int, c: int, k: int) -> float:
+    """Return the chance that at least one of `k` answers drawn from `n`, of which `c` passed, is
+    right: 1 - C(n-c,k)/C(n,k).
 
     Unbiased (Chen et al. 2021, arXiv:2107.03374). Raises ValueError unless 0 <= c <= n and 1 <= k
     <= n.
@@ -94,14 +94,14 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 # ---------------------------------------------------------------------- scipy, statsmodels
 
 
-def wilson(passed: int, total: int) -> tuple[float, float]:
+def compute_wilson_interval(passed: int, total: int) -> tuple[float, float]:
     """Wilson's score interval for `passed` of `total`; (0, 1) when there is nothing to go by."""
     from scipy import stats  # 0.6 s, and most commands compute no interval
 
     if total == 0:
         return 0.0, 1.0
-    found = stats.binomtest(passed, total).proportion_ci(CONFIDENCE, method="wilson")
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(passed, total).proportion_ci(CONFIDENCE, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def bootstrap(
@@ -111,14 +111,14 @@ def bootstrap(
     with replacement."""
     from scipy import stats
 
-    columns = [np.asarray(one, dtype=np.float64) for one in data]
+    columns = [np.asarray(column, dtype=np.float64) for column in data]
     count = columns[0].size
     if count == 0:
         raise ValueError("a bootstrap needs at least one problem")
     if count == 1:
         value = float(statistic(*columns, axis=0))
         return value, value
-    found = stats.bootstrap(
+    result = stats.bootstrap(
         columns,
         statistic,
         paired=True,
@@ -128,10 +128,10 @@ def bootstrap(
         method="percentile",
         rng=np.random.default_rng(seed),
     )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
-def mcnemar(gained: int, lost: int) -> float:
+def compute_mcnemar_p(gained: int, lost: int) -> float:
     """Exact two-sided p-value of McNemar's test: the chance of so uneven a split if neither side
     were better."""
     from scipy import stats
@@ -139,7 +139,7 @@ def mcnemar(gained: int, lost: int) -> float:
     return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def sign_flip(changes: Sequence[float], *, seed: int = 0) -> float:
+def compute_sign_flip_p(changes: Sequence[float], *, seed: int = 0) -> float:
     """Two-sided p-value of the mean of paired changes: how often chance signs would make it as far
     from 0.
 
@@ -151,7 +151,7 @@ def sign_flip(changes: Sequence[float], *, seed: int = 0) -> float:
     column = np.asarray([change for change in changes if change != 0], dtype=np.float64)
     if column.size < 2:  # scipy takes no fewer; one change is as far from 0 with either sign
         return 1.0
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         (column,),
         lambda signed, axis: np.abs(signed.sum(axis=axis)),
         permutation_type="samples",
@@ -160,10 +160,10 @@ def sign_flip(changes: Sequence[float], *, seed: int = 0) -> float:
         batch=max(1, BATCH_VALUES // column.size),
         rng=np.random.default_rng(seed),
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def adjust_p_values(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values in the same order: a test counts at a level when its own is not above that
     level.
 
@@ -190,20 +190,20 @@ def pass_rate(counts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -
     answers to the same problem are not independent; where all problems came out alike that would
     have no width, so Wilson's again.
     """
-    values = [pass_at_k(n, c, k) for n, c in counts if n >= k]
+    values = [compute_pass_at_k(n, c, k) for n, c in counts if n >= k]
     if not values:
         return None
     one_each = all(n == 1 for n, _ in counts if n >= k)
     if one_each or set(values) in ({0.0}, {1.0}):
-        low, high = wilson(round(sum(values)), len(values))
+        low, high = compute_wilson_interval(round(sum(values)), len(values))
         return Rate(
             value=fmean(values), low=low, high=high, method=WILSON if one_each else WILSON_ALIKE
         )
-    return mean_with_interval(values, seed=seed)
+    return compute_mean(values, seed=seed)
 
 
-def mean_with_interval(values: Sequence[float], *, seed: int = 0) -> Rate | None:
-    """The mean of one value per problem with its bootstrap interval; None for no values."""
+def compute_mean(values: Sequence[float], *, seed: int = 0) -> Rate | None:
+    """Return the mean of one value per problem with its bootstrap interval; None for no values."""
     if not values:
         return None
     low, high = bootstrap(values, seed=seed)
@@ -212,15 +212,15 @@ def mean_with_interval(values: Sequence[float], *, seed: int = 0) -> Rate | None
     )
 
 
-def share_over_tasks(holds: Iterable[Sequence[bool]], seed: int) -> Rate | None:
-    """The share for which something holds, given by task; tasks weigh alike, and the interval is
-    over tasks."""
+def compute_share(holds: Iterable[Sequence[bool]], seed: int) -> Rate | None:
+    """Return the share for which something holds, given by task; tasks weigh alike, and the
+    interval is over tasks."""
     return pass_rate([(len(task), sum(task)) for task in holds], seed=seed)
 
 
-def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int) -> Rate | None:
-    """One sum by the other, both given by task, with an interval over tasks; None for no task. Each
-    task's part of the second is over 0."""
+def compute_ratio(tops: Sequence[float], bottoms: Sequence[float], seed: int) -> Rate | None:
+    """Return one sum by the other, both given by task, with an interval over tasks; None for no
+    task. Each task's part of the second is over 0."""
     if not tops:
         return None
     low, high = bootstrap(
@@ -233,11 +233,11 @@ def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int)
     return Rate(value=sum(tops) / sum(bottoms), low=low, high=high, method=method)
 
 
-def paired_difference(
+def compute_paired_change(
     before: Sequence[float], after: Sequence[float], *, seed: int = 0
 ) -> Rate | None:
-    """The mean change over the same problems in the same order, with its interval; None for no
-    problems.
+    """Return the mean change over the same problems in the same order, with its interval; None for
+    no problems.
 
     Paired bootstrap over problems; where every problem changed alike, Newcombe's interval for two
     rates instead (1998, method 10), which is blind to the pairing and so a little wide.
@@ -246,7 +246,7 @@ def paired_difference(
     if not changes:
         return None
     if len(set(changes)) > 1:
-        return mean_with_interval(changes, seed=seed)
+        return compute_mean(changes, seed=seed)
     from statsmodels.stats.proportion import confint_proportions_2indep
 
     total = len(changes)
@@ -263,8 +263,8 @@ def paired_difference(
     )
 
 
-def by_task(records: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """The records of each task, in the order of the first ones."""
+def group_by_task(records: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the records of each task, in the order of the first ones."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         groups.setdefault(record["prompt_id"], []).append(record)

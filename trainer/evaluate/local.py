@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from gradus.errors import Misuse
-from trainer.data.prompts import Prompt, token_ids
+from trainer.data.prompts import Prompt, encode_prompt
 from trainer.evaluate.plan import (
     CompletionRequest,
     EvalPlan,
@@ -23,7 +23,7 @@ from trainer.evaluate.plan import (
     GenerationError,
     Key,
     Outcome,
-    batches_of,
+    split_batches,
 )
 
 
@@ -47,25 +47,27 @@ class LocalModel:
     def loaded(self) -> tuple[Any, Any]:
         return self.load()
 
-    def written(
+    def write_batch(
         self, batch: Sequence[CompletionRequest]
     ) -> list[tuple[CompletionRequest, Outcome]]:
-        """What comes of one batch of `batches_of`."""
+        """Return what comes of one batch of `split_batches`."""
         model, tokenizer = self.loaded
         room = getattr(model.config, "max_position_embeddings", None)
-        return written_batch(batch, tokenizer, self._drawn, room, 1, self.plan.chat_template_kwargs)
+        return generate_batch(
+            batch, tokenizer, self._generate, room, 1, self.plan.chat_template_kwargs
+        )
 
     async def write(
-        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+        self, asks: Sequence[CompletionRequest], keys: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         _ = self.loaded  # here and not in the other thread, where Ctrl-C would not end it
-        for batch in batches_of(asks, self.batch_size):
-            if any(ask.key in wanted for ask in batch):
-                for ask, outcome in await asyncio.to_thread(self.written, batch):
-                    if ask.key in wanted:
+        for batch in split_batches(asks, self.batch_size):
+            if any(ask.key in keys for ask in batch):
+                for ask, outcome in await asyncio.to_thread(self.write_batch, batch):
+                    if ask.key in keys:
                         yield ask, outcome
 
-    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[GeneratedCompletion]:
+    def _generate(self, asks: Sequence[CompletionRequest], seed: int) -> list[GeneratedCompletion]:
         return draw(
             *self.loaded,
             [ask.prompt for ask in asks],
@@ -79,37 +81,39 @@ class LocalModel:
         )
 
 
-def written_batch(
+def generate_batch(
     batch: Sequence[CompletionRequest],
     tokenizer: Any,
-    drawn: Callable[[Sequence[CompletionRequest], int], Sequence[GeneratedCompletion]],
+    generate: Callable[[Sequence[CompletionRequest], int], Sequence[GeneratedCompletion]],
     room: int | None,
-    least: int,
+    reserve: int,
     template: Mapping[str, Any],
 ) -> list[tuple[CompletionRequest, Outcome]]:
-    """What came of neighbouring asks, of which `drawn` writes those whose prompt fits, with the
-    seed of the first.
+    """Return what came of neighbouring asks, of which `write_batch` writes those whose prompt fits,
+    with the seed of the first.
 
-    A prompt fits a model of `room` tokens that leaves `least` of them to the completion.
+    A prompt fits a model of `room` tokens that leaves `reserve` of them to the completion.
     `template`: the plan's `chat_template_kwargs`.
     """
-    lengths = [len(token_ids(tokenizer, ask.prompt, ask.problem.tools, template)) for ask in batch]
+    lengths = [
+        len(encode_prompt(tokenizer, ask.prompt, ask.problem.tools, template)) for ask in batch
+    ]
     fitting = [
         ask
         for ask, length in zip(batch, lengths, strict=True)
-        if room is None or length + least <= room
+        if room is None or length + reserve <= room
     ]
     started = time.monotonic()
-    made = iter(drawn(fitting, batch[0].seed) if fitting else ())
+    completions = iter(generate(fitting, batch[0].seed) if fitting else ())
     took_s = time.monotonic() - started
-    found: list[tuple[CompletionRequest, Outcome]] = []
+    outcomes: list[tuple[CompletionRequest, Outcome]] = []
     for ask, length in zip(batch, lengths, strict=True):
-        if room is not None and length + least > room:
+        if room is not None and length + reserve > room:
             why = f"the prompt has {length} tokens and the model takes {room}"
-            found.append((ask, GenerationError("refused", why)))
+            outcomes.append((ask, GenerationError("refused", why)))
         else:
-            found.append((ask, replace(next(made), latency_s=took_s)))
-    return found
+            outcomes.append((ask, replace(next(completions), latency_s=took_s)))
+    return outcomes
 
 
 def draw(
@@ -125,7 +129,7 @@ def draw(
     template: Mapping[str, Any] | None = None,
     keep_special: bool = False,
 ) -> list[GeneratedCompletion]:
-    """One completion per prompt, all in one batch; a temperature of 0 is greedy.
+    """Return one completion per prompt, all in one batch; a temperature of 0 is greedy.
 
     Samples from the whole distribution but for `top_p`, whatever the model's own generation
     settings say. With a `seed` the same call gives the same completions and leaves the global
@@ -136,14 +140,19 @@ def draw(
 
     tools_P = tools_P or [None] * len(prompts)
     ids_P = [
-        token_ids(tokenizer, prompt, tools, template)
+        encode_prompt(tokenizer, prompt, tools, template)
         for prompt, tools in zip(prompts, tools_P, strict=True)
     ]
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    how: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+    sampling: dict[str, Any] = {
+        "do_sample": False,
+        "temperature": None,
+        "top_k": None,
+        "top_p": None,
+    }
     if temperature > 0:
-        how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
-    how |= {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_p": None}
+        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
+    sampling |= {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_p": None}
     width = max(map(len, ids_P))
     padded = [[pad] * (width - len(ids)) + list(ids) for ids in ids_P]
     mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in ids_P]
@@ -163,10 +172,10 @@ def draw(
             max_new_tokens=max_new_tokens,
             pad_token_id=pad,
             use_cache=True,
-            **how,
+            **sampling,
         )
     model.train(was_training)
-    ends = ends_of(model, tokenizer)
+    ends = get_end_tokens(model, tokenizer)
     drawn = []
     for prompt, row in zip(ids_P, output[:, width:].tolist(), strict=True):
         # What stands behind an end is padding.
@@ -177,11 +186,11 @@ def draw(
     return drawn
 
 
-def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end a completion, as `generate` has them."""
-    given = model.generation_config.eos_token_id
-    if given is None:
-        given = tokenizer.eos_token_id
-    if given is None:
+def get_end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that end a completion, as `generate` has them."""
+    end_ids = model.generation_config.eos_token_id
+    if end_ids is None:
+        end_ids = tokenizer.eos_token_id
+    if end_ids is None:
         return frozenset()
-    return frozenset(given if isinstance(given, list) else [given])
+    return frozenset(end_ids if isinstance(end_ids, list) else [end_ids])

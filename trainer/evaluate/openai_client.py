@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from gradus.console import visible
+from gradus.console import escape_hidden
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate.plan import (
     CompletionRequest,
@@ -78,16 +78,16 @@ class Endpoint:
         self._unreachable_in_a_row = 0
 
     async def write(
-        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+        self, asks: Sequence[CompletionRequest], keys: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         slots = asyncio.Semaphore(self._server.concurrency)
 
-        async def one(ask: CompletionRequest) -> tuple[CompletionRequest, Outcome]:
+        async def fetch_in_slot(ask: CompletionRequest) -> tuple[CompletionRequest, Outcome]:
             async with slots:
-                return ask, await self._outcome(client, ask)
+                return ask, await self._fetch_outcome(client, ask)
 
-        async with connection(self._server) as client:
-            tasks = [asyncio.create_task(one(ask)) for ask in asks if ask.key in wanted]
+        async with open_client(self._server) as client:
+            tasks = [asyncio.create_task(fetch_in_slot(ask)) for ask in asks if ask.key in keys]
             try:
                 for task in asyncio.as_completed(tasks):
                     yield await task
@@ -96,24 +96,24 @@ class Endpoint:
                     waiting.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _outcome(self, client: openai.AsyncOpenAI, ask: CompletionRequest) -> Outcome:
-        """The completion, or why there is none after all attempts. Raises QueueFault when the
-        server seems gone."""
+    async def _fetch_outcome(self, client: openai.AsyncOpenAI, ask: CompletionRequest) -> Outcome:
+        """Return the completion, or why there is none after all attempts. Raises QueueFault when
+        the server seems gone."""
         outcome: Outcome
         try:
             async with asyncio.timeout(self._server.timeout_s * self._server.attempts):
-                answer = await self._asked(client, ask)
+                answer = await self._send_request(client, ask)
         except (TimeoutError, openai.APITimeoutError):
             message = f"no answer within {self._server.timeout_s:g} s"
             outcome = GenerationError("timeout", message)
         except openai.APIStatusError as error:
-            outcome = _refusal(error)
+            outcome = _convert_status(error)
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             outcome = GenerationError("unreachable", str(cause) or type(cause).__name__)
         else:
             latency_s = answer.elapsed.total_seconds()
-            outcome = _written(answer.content, latency_s)
+            outcome = _parse_completion(answer.content, latency_s)
         if not isinstance(outcome, GenerationError) or outcome.kind != "unreachable":
             self._unreachable_in_a_row = 0
             return outcome
@@ -125,9 +125,9 @@ class Endpoint:
             )
         return outcome
 
-    async def _asked(self, client: openai.AsyncOpenAI, ask: CompletionRequest) -> Any:
+    async def _send_request(self, client: openai.AsyncOpenAI, ask: CompletionRequest) -> Any:
         plan = self._plan
-        asked: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "max_tokens": plan.max_new_tokens,
             "temperature": ask.temperature,
             # Always said: servers fill in a model's own settings for what is left out.
@@ -137,14 +137,14 @@ class Endpoint:
             "chat_template_kwargs": plan.chat_template_kwargs or None,
             **plan.body,
         }
-        body = {name: value for name, value in asked.items() if value is not None}
+        body = {name: value for name, value in fields.items() if value is not None}
         # Half a surrogate pair has no UTF-8; NaN was refused with the plan.
         text = json.dumps([ask.prompt, body], ensure_ascii=False)
         prompt, body = json.loads(text.encode(errors="replace"))
         same: dict[str, Any] = {
             "model": plan.model,
             "extra_body": body,
-            "extra_headers": headers_of(self._server),
+            "extra_headers": build_headers(self._server),
         }
         if plan.asked_as == "chat":
             return await client.chat.completions.with_raw_response.create(messages=prompt, **same)
@@ -154,9 +154,9 @@ class Endpoint:
 # ---------------------------------------------------------------------- the server
 
 
-def headers_of(server: Server) -> dict[str, Any]:
-    """What is left out of each request: what the environment holds for OpenAI itself, and a key
-    where there is none."""
+def build_headers(server: Server) -> dict[str, Any]:
+    """Return what is left out of each request: what the environment holds for OpenAI itself, and a
+    key where there is none."""
     left_out = (
         "OpenAI-Organization",
         "OpenAI-Project",
@@ -165,8 +165,9 @@ def headers_of(server: Server) -> dict[str, Any]:
     return dict.fromkeys(left_out, openai.Omit())
 
 
-def connection(server: Server) -> openai.AsyncOpenAI:
-    """A client for that server. It follows no redirect, so that the key goes nowhere else."""
+def open_client(server: Server) -> openai.AsyncOpenAI:
+    """Return a client for that server. It follows no redirect, so that the key goes nowhere
+    else."""
     return openai.AsyncOpenAI(
         base_url=server.url,
         api_key=server.api_key or "none",
@@ -176,18 +177,18 @@ def connection(server: Server) -> openai.AsyncOpenAI:
     )
 
 
-async def models_at(server: Server) -> dict[str, str | None]:
-    """Names of the models that the server lists, with what it calls their owner; empty where it
-    lists none.
+async def list_models(server: Server) -> dict[str, str | None]:
+    """Return names of the models that the server lists, with what it calls their owner; empty where
+    it lists none.
 
     Raises QueueFault when no server answers there, and Misuse when the key is refused.
     """
     try:
-        async with connection(server) as client:
-            found: Any = await client.models.list(
-                timeout=min(30.0, server.timeout_s), extra_headers=headers_of(server)
+        async with open_client(server) as client:
+            listing: Any = await client.models.list(
+                timeout=min(30.0, server.timeout_s), extra_headers=build_headers(server)
             )
-        return {str(model.id): getattr(model, "owned_by", None) for model in found.data}
+        return {str(model.id): getattr(model, "owned_by", None) for model in listing.data}
     except openai.APIConnectionError as error:
         raise QueueFault(
             f"no model's server answers at {server.url}: {error.__cause__ or error}"
@@ -202,11 +203,11 @@ async def models_at(server: Server) -> dict[str, str | None]:
         return {}
 
 
-def _refusal(error: openai.APIStatusError) -> GenerationError:
-    """What a status says. Raises Misuse for one that every request would get."""
+def _convert_status(error: openai.APIStatusError) -> GenerationError:
+    """Return what a status says. Raises Misuse for one that every request would get."""
     status = error.status_code
-    told = error.body.get("message") if isinstance(error.body, dict) else None
-    text = f"{status}: {_shown(str(told or error.response.text))}"
+    message = error.body.get("message") if isinstance(error.body, dict) else None
+    text = f"{status}: {_clean_text(str(message or error.response.text))}"
     if status in FINAL:
         raise Misuse(f"the model's server answered {text}")
     if status == 429:
@@ -214,53 +215,53 @@ def _refusal(error: openai.APIStatusError) -> GenerationError:
     return GenerationError("server" if status >= 500 else "refused", text)
 
 
-def _shown(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Make a server's words fit for a terminal."""
-    return visible(text[:SHOWN_CHARS])
+    return escape_hidden(text[:SHOWN_CHARS])
 
 
 # ---------------------------------------------------------------------- the answer
 
 
-def _written(body: bytes, latency_s: float) -> Outcome:
-    """The completion that an answer holds, or a generation error where it holds none."""
+def _parse_completion(body: bytes, latency_s: float) -> Outcome:
+    """Return the completion that an answer holds, or a generation error where it holds none."""
     try:
-        said = json.loads(body)
-        (choice,) = said["choices"]
-        text = _text_of(choice)
+        response = json.loads(body)
+        (choice,) = response["choices"]
+        text = _join_text(choice)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"an answer that is no completion ({type(error).__name__}: {error}):"
-        why += f" {_shown(body.decode(errors='replace'))}"
+        why += f" {_clean_text(body.decode(errors='replace'))}"
         return GenerationError("garbage", why[: 2 * SHOWN_CHARS])
-    usage = said.get("usage")
-    calls = _field(choice.get("message"), "tool_calls", list) or []
+    usage = response.get("usage")
+    calls = _get_field(choice.get("message"), "tool_calls", list) or []
     return GeneratedCompletion(
         text=text,
-        finish_reason=(_field(choice, "finish_reason", str) or "")[:40] or None,
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        completion_tokens=_count(usage, "completion_tokens"),
+        finish_reason=(_get_field(choice, "finish_reason", str) or "")[:40] or None,
+        prompt_tokens=_read_count(usage, "prompt_tokens"),
+        completion_tokens=_read_count(usage, "completion_tokens"),
         latency_s=latency_s,
-        tool_calls=tuple(map(_called, calls[:MAX_CALLS])),
+        tool_calls=tuple(map(_parse_call, calls[:MAX_CALLS])),
     )
 
 
-def _called(call: Any) -> dict[str, str | None]:
-    function = _field(call, "function", dict)
-    name = _field(function, "name", str)
+def _parse_call(call: Any) -> dict[str, str | None]:
+    function = _get_field(call, "function", dict)
+    name = _get_field(function, "name", str)
     return {
         "name": name[:SHOWN_CHARS] if name else name,
-        "arguments": _field(function, "arguments", str),
+        "arguments": _get_field(function, "arguments", str),
     }
 
 
-def _count(usage: Any, name: str) -> int | None:
-    count = _field(usage, name, int)
+def _read_count(usage: Any, name: str) -> int | None:
+    count = _get_field(usage, name, int)
     return count if count is not None and 0 <= count < 10**9 else None
 
 
-def _text_of(choice: dict[str, Any]) -> str:
-    """The text of a choice; thoughts that the server took out are put back, so that graders can
-    leave them out."""
+def _join_text(choice: dict[str, Any]) -> str:
+    """Return the text of a choice; thoughts that the server took out are put back, so that graders
+    can leave them out."""
     if "message" not in choice:
         return "".join([choice["text"]])  # raises TypeError for what is no text, here and below
     message = choice["message"]
@@ -272,7 +273,7 @@ def _text_of(choice: dict[str, Any]) -> str:
     return "".join(parts)
 
 
-def _field(value: Any, name: str, type_: type[T]) -> T | None:
-    """A field of an object if it is of that very type."""
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if type(found) is type_ else None
+def _get_field(value: Any, name: str, type_: type[T]) -> T | None:
+    """Return a field of an object if it is of that very type."""
+    field = value.get(name) if isinstance(value, dict) else None
+    return field if type(field) is type_ else None

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.row_reader import stored_rows
+from gradus.row_reader import read_stored_rows
 from trainer.evaluate.completion_store import COMPLETIONS, is_chat, write_lines
 from trainer.evaluate.verdicts import is_passed
-from trainer.rewards.judge import Record, text_of
+from trainer.rewards.judge import Record, get_completion_text
 
 ROUNDING = 1e-9
 
 
-def pairs_of(
+def build_preference_pairs(
     answers: Iterable[Record], min_margin: float, max_per_task: int
 ) -> Iterator[dict[str, Any]]:
-    """The pairs of each prompt: best with worst, then the second of both, and so on.
+    """Yield the pairs of each prompt: best with worst, then the second of both, and so on.
 
     No completion is in two pairs. What passed goes before what did not, whatever their rewards.
     """
@@ -33,14 +33,16 @@ def pairs_of(
         prompt = json.dumps([answer["prompt_id"], answer["prompt"]], sort_keys=True)
         groups.setdefault(prompt, {}).setdefault(answer["completion"], answer)
     for group in groups.values():
-        ranked = sorted(group.values(), key=lambda one: (not one["passed"], -one["reward"]))
+        ranked = sorted(
+            group.values(), key=lambda record: (not record["passed"], -record["reward"])
+        )
         for place in range(min(max_per_task, len(ranked) // 2)):
-            row = _row(ranked[place], ranked[-1 - place])
+            row = _build_row(ranked[place], ranked[-1 - place])
             if row["margin"] > ROUNDING and row["margin"] >= min_margin - ROUNDING:
                 yield row
 
 
-def _row(best: Record, worst: Record) -> dict[str, Any]:
+def _build_row(best: Record, worst: Record) -> dict[str, Any]:
     texts: dict[str, Any] = {"chosen": best["completion"], "rejected": worst["completion"]}
     if isinstance(best["prompt"], list):
         texts = {name: [{"role": "assistant", "content": text}] for name, text in texts.items()}
@@ -56,18 +58,18 @@ def _row(best: Record, worst: Record) -> dict[str, Any]:
     }
 
 
-def answers_in(paths: Sequence[Path]) -> Iterator[Record]:
+def read_answers(paths: Sequence[Path]) -> Iterator[Record]:
     """Yield the graded completions of evaluations' folders, run folders and files of completions.
 
     Raises Misuse for a row that is no graded completion; one without a verdict is left out.
     """
     for path in paths:
-        for row in stored_rows(path / COMPLETIONS if path.is_dir() else path):
+        for row in read_stored_rows(path / COMPLETIONS if path.is_dir() else path):
             record = row.values
             prompt = record.get("prompt")
             completion = record.get("completion")
             if is_chat(completion):  # as the trainer stores chats
-                completion = text_of(completion)
+                completion = get_completion_text(completion)
             is_prompt = bool(prompt) and (isinstance(prompt, str) or is_chat(prompt))
             if not is_prompt or not isinstance(completion, str) or "reward" not in record:
                 raise Misuse(
@@ -95,8 +97,8 @@ def main(paths: Sequence[Path], out: Path, min_margin: float, max_per_task: int)
     """
     if not 0 <= min_margin <= 1:
         raise Misuse("min-margin must be 0 to 1")
-    answers = list(answers_in(paths))
-    pairs = list(pairs_of(answers, min_margin, max_per_task))
+    answers = list(read_answers(paths))
+    pairs = list(build_preference_pairs(answers, min_margin, max_per_task))
     write_lines(out, pairs)
     print(f"{len(pairs)} pairs of {len(answers)} completions with a verdict")
     print(out)

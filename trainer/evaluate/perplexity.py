@@ -17,9 +17,9 @@ from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.row_reader import non_empty_rows
+from gradus.row_reader import read_non_empty_rows
 from gradus.whole_file import write_text
-from trainer.evaluate.intervals import Part, Rate, ratio_over_tasks
+from trainer.evaluate.intervals import Part, Rate, compute_ratio
 
 DEFAULT_WINDOW = 2048
 """Tokens that a model reads at once, at most."""
@@ -45,37 +45,37 @@ def main(model: str, data: Path, out: Path) -> int:
 
     Raises Misuse for data that cannot be used, and for a model that cannot be loaded.
     """
-    from trainer.evaluate.collect import progress_bar
-    from trainer.evaluate.setup import config_beside, load
+    from trainer.evaluate.collect import show_progress_bar
+    from trainer.evaluate.setup import find_run_config, load
 
     started = time.monotonic()
     try:
         digest = hashlib.sha256(data.read_bytes()).hexdigest()
     except OSError as error:
         raise Misuse(f"{data}: cannot be read: {error.strerror}") from None
-    loaded, tokenizer = load(model, config_beside(Path(model)))
+    loaded, tokenizer = load(model, find_run_config(Path(model)))
     loaded.eval()
     # Longer documents are read in windows; transformers would warn of them.
     tokenizer.model_max_length = 2**62
-    most = getattr(loaded.config, "max_position_embeddings", None) or DEFAULT_WINDOW
-    window = int(min(most, DEFAULT_WINDOW))
-    texts = documents_of(data)
+    context_size = getattr(loaded.config, "max_position_embeddings", None) or DEFAULT_WINDOW
+    window = int(min(context_size, DEFAULT_WINDOW))
+    texts = read_documents(data)
     tokens = []
     nats = []
-    with progress_bar(Console(stderr=True)) as on_progress:
+    with show_progress_bar(Console(stderr=True)) as on_progress:
         for number, text in enumerate(texts, start=1):
             ids = tokenizer(text=text)["input_ids"]
             if len(ids) > 1:
                 tokens.append(len(ids) - 1)
-                nats.append(nats_of(loaded, ids, window))
+                nats.append(compute_nats(loaded, ids, window))
             on_progress("read", number, len(texts))
-    rate = perplexity_of(nats, tokens)
+    rate = compute_perplexity(nats, tokens)
     if rate is None:
         raise Misuse(
             f"{data.name}: holds no token that could be foreseen; a document needs two at least"
         )
     size_bytes = sum(len(text.encode(errors="replace")) for text in texts)
-    found = Perplexity(
+    figures = Perplexity(
         model=model,
         data=data.name,
         data_sha256=digest,
@@ -87,18 +87,18 @@ def main(model: str, data: Path, out: Path) -> int:
         duration_s=round(time.monotonic() - started, 3),
     )
     path = out / "perplexity.json"
-    write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    of = f"{found.tokens:,} tokens of {found.documents:,} documents"
+    write_text(path, figures.model_dump_json(by_alias=True, indent=1) + "\n")
+    totals = f"{figures.tokens:,} tokens of {figures.documents:,} documents"
     print(
         f"perplexity {rate.value:.4g} ({rate.low:.4g} to {rate.high:.4g});"
-        f" {found.bits_per_byte:.4g} bits per byte; {of}"
+        f" {figures.bits_per_byte:.4g} bits per byte; {totals}"
     )
     print(path)
     return 0
 
 
-def nats_of(model: Any, tokens: Sequence[int], window: int) -> float:
-    """The negative log-likelihood of the tokens of a document after the first, in nats.
+def compute_nats(model: Any, tokens: Sequence[int], window: int) -> float:
+    """Return the negative log-likelihood of the tokens of a document after the first, in nats.
 
     A document longer than `window` is read in windows that overlap by half; each token is counted
     in the first window that holds it.
@@ -120,9 +120,9 @@ def nats_of(model: Any, tokens: Sequence[int], window: int) -> float:
     return nats
 
 
-def perplexity_of(nats: Sequence[float], tokens: Sequence[int]) -> Rate | None:
+def compute_perplexity(nats: Sequence[float], tokens: Sequence[int]) -> Rate | None:
     """exp of the mean nats of a token, both given by document; None for no document."""
-    rate = ratio_over_tasks(nats, tokens, 0)
+    rate = compute_ratio(nats, tokens, 0)
     if rate is None:
         return None
     # A model that gives a token no chance at all is as bad as a number can say.
@@ -133,13 +133,13 @@ def perplexity_of(nats: Sequence[float], tokens: Sequence[int]) -> Rate | None:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def documents_of(path: Path) -> list[str]:
-    """The text of a .txt file, or those of the rows of a file with `text`.
+def read_documents(path: Path) -> list[str]:
+    """Return the text of a .txt file, or those of the rows of a file with `text`.
 
     Raises Misuse naming the row that has none.
     """
     if path.suffix != ".txt":
-        return [row.text("text") for row in non_empty_rows(path)]
+        return [row.text("text") for row in read_non_empty_rows(path)]
     try:
         return [path.read_text(encoding="utf-8-sig")]
     except UnicodeDecodeError as error:

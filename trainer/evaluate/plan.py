@@ -53,7 +53,7 @@ class Problem:
         return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
 
 
-def _sendable(body: dict[str, Any]) -> dict[str, Any]:
+def _check_body(body: dict[str, Any]) -> dict[str, Any]:
     if taken := sorted(OURS & set(body)):
         raise ValueError(f"{', '.join(taken)}: cannot be set here")
     try:
@@ -88,7 +88,7 @@ class EvalPlan(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_new_tokens: Annotated[int, Field(ge=1, le=1_000_000)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    body: Annotated[dict[str, Any], AfterValidator(_sendable)] = {}
+    body: Annotated[dict[str, Any], AfterValidator(_check_body)] = {}
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     chat_template_kwargs: dict[str, Any] = {}
     opening: str = ""
@@ -109,43 +109,43 @@ class EvalPlan(BaseModel):
 def make_plan(
     problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any
 ) -> EvalPlan:
-    """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's
-    others.
+    """Return the plan for these problems, whose prompts were made by `prompt`; `fields` are the
+    plan's others.
 
     Raises Misuse for no problems or two with one id, and for values that make no sense.
     """
     if not problems or len({problem.id for problem in problems}) != len(problems):
         raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
     content = [
-        [one.id, one.text, one.task.model_dump(mode="json") if one.task else None]
-        for one in problems
+        [problem.id, problem.text, problem.task.model_dump(mode="json") if problem.task else None]
+        for problem in problems
     ]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     asked_as = "chat" if prompt.style == "chat" else "text"
-    own: dict[str, Any] = {
+    derived: dict[str, Any] = {
         "tasks": tasks,
         "tasks_sha256": digest,
         "asked_as": asked_as,
         "opening": prompt.opening,
     }
-    own["chat_template_kwargs"] = prompt.chat_template_kwargs
+    derived["chat_template_kwargs"] = prompt.chat_template_kwargs
     try:
-        return EvalPlan.model_validate({**own, **fields})
+        return EvalPlan.model_validate({**derived, **fields})
     except ValidationError as error:
         raise Misuse(explain(error)) from None
 
 
-def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
-    """The tasks with their prompts as the model reads them."""
+def build_problems(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
+    """Return the tasks with their prompts as the model reads them."""
     return [
         Problem(
-            one.id,
-            render(prompt, one),
-            one.task,
-            one.kind,
-            one.difficulty,
+            example.id,
+            render(prompt, example),
+            example.task,
+            example.kind,
+            example.difficulty,
         )
-        for one in examples
+        for example in examples
     ]
 
 
@@ -160,7 +160,7 @@ class CompletionRequest:
     seed: int
     """Seed of this completion alone, so that it does not depend on the other requests."""
     turn: int = 1
-    said: Prompt | None = None
+    conversation: Prompt | None = None
     """What the model reads in later turns: the prompt and all that was said since."""
 
     @property
@@ -169,7 +169,7 @@ class CompletionRequest:
 
     @property
     def prompt(self) -> Prompt:
-        return self.problem.prompt if self.said is None else self.said
+        return self.problem.prompt if self.conversation is None else self.conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +207,21 @@ class CompletionSource(Protocol):
     """Where completions come from."""
 
     def write(
-        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+        self, asks: Sequence[CompletionRequest], keys: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
-        """Each ask of `asks` whose key is in `wanted`, once, with what came of it; in any order.
+        """Return each ask of `asks` whose key is in `keys`, once, with what came of it; in any
+        order.
 
         Raises Misuse when nothing can come of any, and QueueFault when the source is gone.
         """
         ...
 
 
-def asks_of(problems: Sequence[Problem], plan: EvalPlan) -> list[CompletionRequest]:
-    """All completions of a plan, in the order of modes, tasks and samples."""
+def build_requests(problems: Sequence[Problem], plan: EvalPlan) -> list[CompletionRequest]:
+    """Return all completions of a plan, in the order of modes, tasks and samples."""
     return [
         CompletionRequest(
-            mode, problem, sample, temperature, seed_of(plan.seed, mode, problem.id, sample)
+            mode, problem, sample, temperature, compute_seed(plan.seed, mode, problem.id, sample)
         )
         for mode, temperature, k in plan.modes
         for problem in problems
@@ -228,7 +229,9 @@ def asks_of(problems: Sequence[Problem], plan: EvalPlan) -> list[CompletionReque
     ]
 
 
-def batches_of(asks: Sequence[CompletionRequest], size: int) -> Iterator[list[CompletionRequest]]:
+def split_batches(
+    asks: Sequence[CompletionRequest], size: int
+) -> Iterator[list[CompletionRequest]]:
     """Neighbours of one temperature together, at most `size` of them."""
     batch: list[CompletionRequest] = []
     for ask in asks:
@@ -240,7 +243,7 @@ def batches_of(asks: Sequence[CompletionRequest], size: int) -> Iterator[list[Co
         yield batch
 
 
-def seed_of(seed: int, *place: str | int) -> int:
+def compute_seed(seed: int, *place: str | int) -> int:
     """31 bits, which every server takes, for one completion of a plan with that seed."""
     text = "\0".join(map(str, (seed, *place))).encode(errors="replace")
     return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1

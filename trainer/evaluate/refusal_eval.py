@@ -19,18 +19,23 @@ from typing import Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
-from gradus.extract import after_thinking
+from gradus.extract import remove_thinking
 from gradus.languages import DECLINE_INSTRUCTION
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import render_text
-from trainer.evaluate.intervals import Rate, share_over_tasks
+from trainer.evaluate.intervals import Rate, compute_share
 from trainer.evaluate.plan import EvalPlan, Problem
-from trainer.evaluate.setup import SamplingOptions, config_of, prompt_config, with_model
+from trainer.evaluate.setup import (
+    SamplingOptions,
+    resolve_config,
+    resolve_model,
+    resolve_prompt_config,
+)
 from trainer.evaluate.single_sample_runs import (
     UngradedFigures,
-    asked_for,
-    named_rows,
-    told_on_terminal,
+    generate_completions,
+    print_figures,
+    read_named_rows,
 )
 from trainer.rewards.judge import Record
 
@@ -56,7 +61,7 @@ class Declines(UngradedFigures):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeclineRequest:
     """One thing to ask for."""
 
     problem: Problem
@@ -64,7 +69,7 @@ class Wanted:
     can: bool
 
 
-def main(asked: SamplingOptions, data: Path, out: Path) -> int:
+def main(options: SamplingOptions, data: Path, out: Path) -> int:
     """Ask for everything in a file of pairs; the figures are printed, and the path of their file
     last.
 
@@ -72,26 +77,26 @@ def main(asked: SamplingOptions, data: Path, out: Path) -> int:
     Raises Misuse for rows that are no such asks, and QueueFault when the model's server is away.
     """
     started = time.monotonic()
-    asked = asyncio.run(with_model(asked))
-    config = prompt_config(asked, config_of(asked))
-    wanted = list(asks_in(data, asked.limit, config))
+    options = asyncio.run(resolve_model(options))
+    config = resolve_prompt_config(options, resolve_config(options))
+    requests = list(read_requests(data, options.limit, config))
     file = out / "declines.jsonl"
-    plan, records = asked_for(
-        asked, data, [one.problem for one in wanted], config, file, keep_special=False
+    plan, records = generate_completions(
+        options, data, [request.problem for request in requests], config, file, keep_special=False
     )
-    found = declines_of(records, wanted, plan, time.monotonic() - started)
+    figures = compute_declines(records, requests, plan, time.monotonic() - started)
     rates: dict[str, Rate | None] = {
-        what: getattr(found, what)
-        for what in ("accuracy", "declined_when_due", "answered_when_due")
+        name: getattr(figures, name)
+        for name in ("accuracy", "declined_when_due", "answered_when_due")
     }
-    lines = [f"{what}: {rate.text if rate else 'none'}" for what, rate in rates.items()]
-    return told_on_terminal(found, lines, out / "declines.json")
+    lines = [f"{name}: {rate.text if rate else 'none'}" for name, rate in rates.items()]
+    return print_figures(figures, lines, out / "declines.json")
 
 
-def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wanted]:
-    """The rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse
+def read_requests(data: Path, limit: int | None, config: PromptConfig) -> Iterator[DeclineRequest]:
+    """Yield the rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse
     naming the row."""
-    for name, row in named_rows(data, limit):
+    for name, row in read_named_rows(data, limit):
         row.text("id")  # every row needs one
         prompt = row.text("prompt")
         can = row.values.get("can")
@@ -105,41 +110,43 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             None,
         )
         pair = name if row.values.get("pair") in (None, "") else row.text("pair")
-        yield Wanted(problem, pair, can)
+        yield DeclineRequest(problem, pair, can)
 
 
-def answered(completion: str) -> Answered:
-    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
-    visible = after_thinking(completion)
+def classify_answer(completion: str) -> Answered:
+    """Return what an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
+    visible = remove_thinking(completion)
     has_code = bool(_FENCE.search(visible))
     if has_code is bool(_LINE.search(visible)):
         return "neither"
     return "code" if has_code else "declined"
 
 
-def declines_of(
-    records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalPlan, duration_s: float
+def compute_declines(
+    records: Sequence[Record], requests: Sequence[DeclineRequest], plan: EvalPlan, duration_s: float
 ) -> Declines:
-    """The figures of records, one for each thing that was asked for, in their order."""
-    found = [
-        (one, answered(str(record["completion"])))
-        for record, one in zip(records, wanted, strict=True)
+    """Return the figures of records, one for each thing that was asked for, in their order."""
+    answers = [
+        (request, classify_answer(str(record["completion"])))
+        for record, request in zip(records, requests, strict=True)
         if record["status"] == "written"
     ]
 
     def accuracy(can: bool | None = None) -> Rate | None:
         """Over asks that can be done, that cannot, or both."""
-        held: dict[str, list[bool]] = {}
-        for one, what in found:
-            if can in (None, one.can):
-                held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
-        return share_over_tasks(held.values(), plan.seed)
+        outcomes: dict[str, list[bool]] = {}
+        for request, form in answers:
+            if can in (None, request.can):
+                outcomes.setdefault(request.pair, []).append(
+                    form == ("code" if request.can else "declined")
+                )
+        return compute_share(outcomes.values(), plan.seed)
 
     return Declines(
-        asks=len(found),
+        asks=len(answers),
         accuracy=accuracy(),
         declined_when_due=accuracy(can=False),
         answered_when_due=accuracy(can=True),
-        neither=sum(what == "neither" for _, what in found),
-        **UngradedFigures.told(plan, records, duration_s),
+        neither=sum(form == "neither" for _, form in answers),
+        **UngradedFigures.compute_fields(plan, records, duration_s),
     )

@@ -15,22 +15,22 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from rich.console import Console
 
-from gradus.console import visible
+from gradus.console import escape_hidden
 from gradus.contract import Graded
 from gradus.errors import Misuse
-from gradus.row_reader import read_rows, stored_rows
-from gradus.tasks import task_class
-from gradus.tasks.base import Task, cleaned
+from gradus.row_reader import read_rows, read_stored_rows
+from gradus.tasks import get_task_class
+from gradus.tasks.base import Task, clean_text
 from gradus.validation import explain, read_as
 from gradus.whole_file import write_text
 from trainer.config.run import TrainConfig
-from trainer.evaluate.collect import OnProgress, progress_bar
+from trainer.evaluate.collect import OnProgress, show_progress_bar
 from trainer.evaluate.completion_store import COMPLETIONS, TASKS, TURNS
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan
-from trainer.evaluate.verdicts import cause_of, is_judged
-from trainer.rewards.judge import Record, outcome_of, text_of, with_opening
+from trainer.evaluate.verdicts import find_cause, is_judged
+from trainer.rewards.judge import Record, add_opening, build_outcome, get_completion_text
 from trainer.runs.folder import RunFolder
 
 ROUNDING = 1e-6
@@ -70,9 +70,9 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
 
     Raises Misuse for a folder without completions or tasks.
     """
-    name, opening = _settings(folder)
-    tasks = _tasks(folder, name)
-    stored = list(_completions(folder))
+    name, opening = _read_settings(folder)
+    tasks = _read_tasks(folder, name)
+    stored = list(_read_completions(folder))
     judge = judge_of(name)
     revision = (await judge.info()).grader
     by_rubric: dict[str, list[Record]] = {}
@@ -89,7 +89,9 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
             submissions = [
                 {
                     "id": str(place),
-                    "completion": cleaned(with_opening(opening, text_of(record["completion"]))),
+                    "completion": clean_text(
+                        add_opening(opening, get_completion_text(record["completion"]))
+                    ),
                     "task": tasks[record["prompt_id"]],
                 }
                 for place, record in enumerate(handful)
@@ -104,8 +106,8 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
                             **{name: record[name] for name in ("file", "line", "prompt_id")},
                             old_reward=record["reward"],
                             new_reward=result.reward,
-                            old_cause=cause_of(record),
-                            new_cause=cause_of(outcome_of(result)),
+                            old_cause=find_cause(record),
+                            new_cause=find_cause(build_outcome(result)),
                             old_grader=record["grader"],
                             new_grader=result.grader,
                         )
@@ -124,16 +126,16 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
 # ---------------------------------------------------------------------- what is stored
 
 
-def _settings(path: Path) -> tuple[str, str]:
-    """The grader and the opening of completions, as the files of the folder name them."""
+def _read_settings(path: Path) -> tuple[str, str]:
+    """Return the grader and the opening of completions, as the files of the folder name them."""
     plan_file = path / "plan.json"
     if plan_file.exists():
         plan = read_as(EvalPlan, plan_file, "plan")
         grader = plan.grader
         opening = plan.opening
     else:
-        what = "configuration of a run on rewards"
-        config = read_as(TrainConfig, RunFolder(path).resolved_config, what)
+        description = "configuration of a run on rewards"
+        config = read_as(TrainConfig, RunFolder(path).resolved_config, description)
         grader = config.reward.grader
         opening = config.prompt.opening
     if grader is None:
@@ -141,14 +143,14 @@ def _settings(path: Path) -> tuple[str, str]:
     return grader, opening
 
 
-def _tasks(path: Path, grader: str) -> dict[str, Task]:
+def _read_tasks(path: Path, grader: str) -> dict[str, Task]:
     run = RunFolder(path)
     tasks: dict[str, Task] = {}
     for file in (path / TASKS, run.train_tasks, run.held_out_tasks):
         for row in read_rows(file) if file.exists() else ():
-            values = row.checked().values
+            values = row.require_valid().values
             try:
-                tasks[str(values["id"])] = task_class(grader).model_validate(values["task"])
+                tasks[str(values["id"])] = get_task_class(grader).model_validate(values["task"])
             except KeyError as missing:
                 raise Misuse(f"{row.where}: {missing.args[0]}: is missing") from None
             except ValidationError as error:
@@ -158,14 +160,14 @@ def _tasks(path: Path, grader: str) -> dict[str, Task]:
     return tasks
 
 
-def _completions(path: Path) -> Iterator[Record]:
-    """Every completion, file by file, with its `file` and `line`."""
-    own = [file for file in (path / COMPLETIONS, path / TURNS) if file.exists()]
-    files = [*own, *sorted((path / "eval").glob("*.completions.jsonl"))]
+def _read_completions(path: Path) -> Iterator[Record]:
+    """Yield every completion, file by file, with its `file` and `line`."""
+    main_files = [file for file in (path / COMPLETIONS, path / TURNS) if file.exists()]
+    files = [*main_files, *sorted((path / "eval").glob("*.completions.jsonl"))]
     if not files:
         raise Misuse(f"{path}: holds no completions")
     for file in files:
-        for number, row in enumerate(stored_rows(file), start=1):
+        for number, row in enumerate(read_stored_rows(file), start=1):
             if not {"prompt_id", "completion", "reward", "rubric", "grader"} <= row.values.keys():
                 raise Misuse(f"{row.where}: is no completion of ours")
             yield {**row.values, "file": str(file.relative_to(path)), "line": number}
@@ -180,22 +182,22 @@ def main(run: Path, judge_of: Callable[[str], Judge]) -> int:
     Returns 1 when any reward changed, else 3 when any completion could not be judged, else 0.
     Raises Misuse.
     """
-    with progress_bar(Console(stderr=True)) as on_progress:
-        found = asyncio.run(replay(run, judge_of, on_progress))
+    with show_progress_bar(Console(stderr=True)) as on_progress:
+        result = asyncio.run(replay(run, judge_of, on_progress))
     out = run / "replay.json"
-    write_text(out, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    for change in found.changed[:MOST_SHOWN]:
+    write_text(out, result.model_dump_json(by_alias=True, indent=1) + "\n")
+    for change in result.changed[:MOST_SHOWN]:
         print(
-            f"{change.file}:{change.line}: {visible(change.prompt_id)}: {change.old_reward:g} -> "
-            f"{change.new_reward:g} ({change.old_cause} -> {change.new_cause})"
+            f"{change.file}:{change.line}: {escape_hidden(change.prompt_id)}: {change.old_reward:g}"
+            f" -> {change.new_reward:g} ({change.old_cause} -> {change.new_cause})"
         )
-    if len(found.changed) > MOST_SHOWN:
-        print(f"and {len(found.changed) - MOST_SHOWN} more")
+    if len(result.changed) > MOST_SHOWN:
+        print(f"and {len(result.changed) - MOST_SHOWN} more")
     print(
-        f"{len(found.changed)} of {found.completions} rewards changed; {found.faulted_now} could"
-        f" not be judged now, {found.left_alone} had no verdict or no task; by {found.grader}"
+        f"{len(result.changed)} of {result.completions} rewards changed; {result.faulted_now} could"
+        f" not be judged now, {result.left_alone} had no verdict or no task; by {result.grader}"
     )
     print(out)
-    if found.changed:
+    if result.changed:
         return EXIT_CHANGED
-    return EXIT_FAULTED if found.faulted_now else 0
+    return EXIT_FAULTED if result.faulted_now else 0

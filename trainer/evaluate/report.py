@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gradus.console import visible
+from gradus.console import escape_hidden
 from gradus.errors import Misuse
 from gradus.whole_file import write_text
 from gradus.wings import write_page
@@ -43,13 +43,13 @@ def write_comparisons(before: Path, after: Path, out: Path) -> None:
 
 def comparisons(before: Path, after: Path) -> list[dict[str, Any]]:
     """Compare by each way of sampling that both evaluations have; empty if incomparable."""
-    found = []
+    results = []
     for mode in MODES:
         # Not where one has no such way of sampling, or no task was judged both times.
         with suppress(Misuse):
             sides = [read_evaluation(path) for path in (before, after)]
-            found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
-    return [one.model_dump(mode="json", by_alias=True) for one in found]
+            results.append(compare(sides[0], sides[1], mode=mode, anyway=True))
+    return [comparison.model_dump(mode="json", by_alias=True) for comparison in results]
 
 
 def main(
@@ -65,55 +65,59 @@ def main(
     Misuse."""
     if mode not in (None, *MODES):
         raise Misuse(f"mode {mode!r}: there are sampled and greedy")
-    found = compare(read_evaluation(before), read_evaluation(after), mode=mode, anyway=anyway)
+    comparison = compare(read_evaluation(before), read_evaluation(after), mode=mode, anyway=anyway)
     console = Console()
-    for part in _printed(found):
+    for part in _render_parts(comparison):
         console.print(part, highlight=False, markup=False)
     if html is not None:
         write_page(html, [before, after], comparisons)
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
-        write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
+        write_text(as_json, comparison.model_dump_json(by_alias=True, indent=1) + "\n")
         print(as_json)
     return 0
 
 
-def _printed(found: Comparison) -> Iterator[Table | str]:
+def _render_parts(comparison: Comparison) -> Iterator[Table | str]:
     """Yield the headline and what changed; the rest is in the page and in the JSON file."""
-    for warning in found.warnings:
+    for warning in comparison.warnings:
         yield f"Careful: measured with {warning}."
-    how = (
+    sampling = (
         "greedy"
-        if found.mode == "greedy"
-        else f"T={found.after.temperature:g}, {found.after.samples} each"
+        if comparison.mode == "greedy"
+        else f"T={comparison.after.temperature:g}, {comparison.after.samples} each"
     )
-    names = (_plain(found.before.name), _plain(found.after.name))
-    table = Table("", *names, "change", "95% interval", title=f"{found.tasks} tasks, {how}")
-    table.add_row("pass rate", *_cells(found.pass_rate, ".1%"))
-    table.add_row("reward", *_cells(found.reward, ".3f"))
-    test = found.test
+    names = (_escape_text(comparison.before.name), _escape_text(comparison.after.name))
+    table = Table(
+        "", *names, "change", "95% interval", title=f"{comparison.tasks} tasks, {sampling}"
+    )
+    table.add_row("pass rate", *_format_cells(comparison.pass_rate, ".1%"))
+    table.add_row("reward", *_format_cells(comparison.reward, ".3f"))
+    test = comparison.test
     counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
     fallbacks = {
-        one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback
+        difference.change.fallback
+        for difference in (comparison.pass_rate, comparison.reward)
+        if difference.change.fallback
     }
     table.caption = "\n".join(
         [f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)]
     )
     yield table
-    yield ", ".join(f"{count} {turn}" for turn, count in found.turns.items())
+    yield ", ".join(f"{count} {turn}" for turn, count in comparison.turns.items())
 
 
-def _cells(found: Difference, form: str) -> tuple[str, ...]:
-    change = found.change
+def _format_cells(difference: Difference, form: str) -> tuple[str, ...]:
+    change = difference.change
     interval = f"{change.low:+{form}} to {change.high:+{form}}"
     return (
-        format(found.before, form),
-        format(found.after, form),
+        format(difference.before, form),
+        format(difference.after, form),
         format(change.value, "+" + form),
         interval,
     )
 
 
-def _plain(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Return the text without markup of the terminal's and without what steers it."""
-    return escape(visible(text))
+    return escape(escape_hidden(text))

@@ -22,13 +22,13 @@ from pydantic import Field
 from gradus.descriptions import GraderDescription
 from gradus.validation import read_as
 from gradus.whole_file import write_text
-from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
+from trainer.evaluate.breakdowns import Details, Turns, compute_details, compute_turns
 from trainer.evaluate.completion_store import write_lines
-from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, pass_rate
+from trainer.evaluate.intervals import Part, Rate, compute_mean, group_by_task, pass_rate
 from trainer.evaluate.plan import EvalPlan, Mode
-from trainer.evaluate.verdicts import cause_of, is_judged, outcome_stage, typical_of
+from trainer.evaluate.verdicts import find_cause, get_outcome_stage, is_judged, select_typical
 from trainer.rewards.judge import Record
-from trainer.runs.provenance import version_of
+from trainer.runs.provenance import find_version
 
 
 class ProblemFigures(Part):
@@ -115,8 +115,10 @@ class Evaluation(Part):
     top_p: float | None = None
     grader_description: GraderDescription
 
-    def measured(self, mode: Mode) -> Measurement | None:
-        return next((found for found in self.measurements if found.mode == mode), None)
+    def get_measurement(self, mode: Mode) -> Measurement | None:
+        return next(
+            (measurement for measurement in self.measurements if measurement.mode == mode), None
+        )
 
     @property
     def faulted(self) -> int:
@@ -137,7 +139,7 @@ class Evaluation(Part):
 # ----------------------------------------------------------------------------------------- figures
 
 
-def measurement_of(
+def compute_measurement(
     records: Sequence[Record],
     *,
     mode: Mode,
@@ -147,10 +149,12 @@ def measurement_of(
     turns: Turns | None = None,
     description: GraderDescription,
 ) -> Measurement:
-    """The figures of one way of sampling from its records, which are first answers; `description`
-    is the grader's."""
+    """Return the figures of one way of sampling from its records, which are first answers;
+    `description` is the grader's."""
     verdicts = [record for record in records if is_judged(record)]
-    problems = tuple(_problem(group, description.stages) for group in by_task(records))
+    problems = tuple(
+        _compute_problem_figures(group, description.stages) for group in group_by_task(records)
+    )
     counts = [(problem.graded, problem.passed) for problem in problems]
     ks = {samples} | {2**power for power in range(samples.bit_length())}
     rates = {k: pass_rate(counts, k, seed=seed) for k in sorted(ks)}
@@ -166,7 +170,7 @@ def measurement_of(
         faulted=sum(record["fault"] is not None for record in records),
         passed=sum(record["passed"] for record in verdicts),
         pass_at={k: rate for k, rate in rates.items() if rate is not None},
-        mean_reward=mean_with_interval(
+        mean_reward=compute_mean(
             [p.mean_reward for p in problems if p.mean_reward is not None], seed=seed
         ),
         stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
@@ -176,14 +180,16 @@ def measurement_of(
             Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)
         ),
         problems=problems,
-        details=details_of(records, description, seed=seed),
+        details=compute_details(records, description, seed=seed),
         turns=turns,
     )
 
 
-def _problem(group: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> ProblemFigures:
+def _compute_problem_figures(
+    group: Sequence[Mapping[str, Any]], stages: Sequence[str]
+) -> ProblemFigures:
     verdicts = [record for record in group if is_judged(record)]
-    middle = typical_of(verdicts, stages)
+    middle = select_typical(verdicts, stages)
     return ProblemFigures(
         id=group[0]["prompt_id"],
         kind=group[0].get("kind"),
@@ -192,12 +198,12 @@ def _problem(group: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> Probl
         faulted=sum(record["fault"] is not None for record in group),
         mean_reward=fmean(record["reward"] for record in verdicts) if verdicts else None,
         difficulty=group[0].get("difficulty"),
-        stage=outcome_stage(middle) if middle else None,
-        cause=cause_of(middle) if middle else None,
+        stage=get_outcome_stage(middle) if middle else None,
+        cause=find_cause(middle) if middle else None,
     )
 
 
-def evaluation_of(
+def build_evaluation(
     records: Sequence[Record],
     plan: EvalPlan,
     description: GraderDescription,
@@ -206,20 +212,22 @@ def evaluation_of(
     duration_s: float,
     later: Sequence[Record] = (),
 ) -> Evaluation:
-    """The figures of a plan's records; `later` are those of turns after the first, `description`
-    is the grader's."""
+    """Return the figures of a plan's records; `later` are those of turns after the first,
+    `description` is the grader's."""
     verdicts = [record for record in (*records, *later) if is_judged(record)]
     measurements = []
     for mode, temperature, samples in plan.modes:
         first = [record for record in records if record["mode"] == mode]
-        more = [record for record in later if record["mode"] == mode]
-        measurement = measurement_of(
+        later_answers = [record for record in later if record["mode"] == mode]
+        measurement = compute_measurement(
             first,
             mode=mode,
             temperature=temperature,
             samples=samples,
             seed=plan.seed,
-            turns=turns_of(first, more, plan.turns, seed=plan.seed) if plan.turns > 1 else None,
+            turns=compute_turns(first, later_answers, plan.turns, seed=plan.seed)
+            if plan.turns > 1
+            else None,
             description=description,
         )
         measurements.append(measurement)
@@ -231,24 +239,28 @@ def evaluation_of(
         measurements=tuple(measurements),
         grader_description=description,
         **plan.model_dump(include=OF_THE_PLAN),
-        graders=_named(verdicts, "grader"),
-        rubrics=_named(verdicts, "rubric"),
-        toolchains=_named(verdicts, "toolchain"),
+        graders=_collect_values(verdicts, "grader"),
+        rubrics=_collect_values(verdicts, "rubric"),
+        toolchains=_collect_values(verdicts, "toolchain"),
     )
 
 
-def described(evaluation: Evaluation) -> list[str]:
+def describe_evaluation(evaluation: Evaluation) -> list[str]:
     """Put the headline of each way of sampling into words."""
     lines = []
-    for found in evaluation.measurements:
-        how = "greedy" if found.mode == "greedy" else f"at temperature {found.temperature:g}"
-        figures = [f"pass@{k} {how} {rate.text}" for k, rate in found.pass_at.items()]
-        if found.turns is not None:
-            green = found.turns.green_by.items()
+    for measurement in evaluation.measurements:
+        sampling = (
+            "greedy"
+            if measurement.mode == "greedy"
+            else f"at temperature {measurement.temperature:g}"
+        )
+        figures = [f"pass@{k} {sampling} {rate.text}" for k, rate in measurement.pass_at.items()]
+        if measurement.turns is not None:
+            green = measurement.turns.green_by.items()
             figures += [f"green by turn {turn} {rate.text}" for turn, rate in green]
-        if found.mean_reward is not None:
-            figures.append(f"reward {found.mean_reward.value:.3f}")
-        figures += [f"{found.faulted} faulted", f"{found.unwritten} not written"]
+        if measurement.mean_reward is not None:
+            figures.append(f"reward {measurement.mean_reward.value:.3f}")
+        figures += [f"{measurement.faulted} faulted", f"{measurement.unwritten} not written"]
         lines.append(", ".join(figures))
     return lines
 
@@ -260,7 +272,7 @@ OF_THE_PLAN = {
 """What an evaluation repeats of its plan."""
 
 
-def _named(verdicts: Sequence[Record], column: str) -> tuple[str, ...]:
+def _collect_values(verdicts: Sequence[Record], column: str) -> tuple[str, ...]:
     return tuple(sorted({record[column] for record in verdicts}))
 
 
@@ -274,7 +286,7 @@ def machine() -> dict[str, str | int | float | None]:
         "cpus": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch is not None and on_cuda else None,
         "python": platform.python_version(),
-        "torch": version_of("torch"),
+        "torch": find_version("torch"),
     }
 
 
@@ -298,8 +310,8 @@ def write_outcome(
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or
-    RUN/eval/NAME.json.
+    """Return the evaluation in a folder of `gradus eval`, or in a file of figures: its
+    results.json, or RUN/eval/NAME.json.
 
     Raises Misuse when there is none.
     """
@@ -310,9 +322,9 @@ def read_evaluation(path: Path) -> Evaluation:
 # ---------------------------------------------------------------------- comparable
 
 
-def incomparable(before: Evaluation, after: Evaluation) -> tuple[list[str], list[str]]:
-    """What a difference between the two may come from beside the model: what makes a pass or a
-    reward mean something else, and what only may matter."""
+def find_mismatches(before: Evaluation, after: Evaluation) -> tuple[list[str], list[str]]:
+    """Return what a difference between the two may come from beside the model: what makes a pass or
+    a reward mean something else, and what only may matter."""
     grave = [
         ("different tasks, or differently worded", before.tasks_sha256, after.tasks_sha256),
         ("different graders", before.graders, after.graders),
@@ -321,18 +333,23 @@ def incomparable(before: Evaluation, after: Evaluation) -> tuple[list[str], list
     slight = [
         ("different toolchains", before.toolchains, after.toolchains),
         ("a different limit on new tokens", before.max_new_tokens, after.max_new_tokens),
-        ("different sampling", _sampling(before), _sampling(after)),
+        ("different sampling", _list_sampling(before), _list_sampling(after)),
     ]
-    return _differing(grave), _differing(slight)
+    return _select_differing(grave), _select_differing(slight)
 
 
-def _differing(sides: Sequence[tuple[str, Any, Any]]) -> list[str]:
-    """What both sides name, and name differently."""
+def _select_differing(sides: Sequence[tuple[str, Any, Any]]) -> list[str]:
+    """Return what both sides name, and name differently."""
     return [text for text, first, last in sides if first != last and () not in (first, last)]
 
 
-def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]:
+def _list_sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]:
     return tuple(
-        (found.mode, found.temperature, found.samples, found.turns.asked if found.turns else 1)
-        for found in evaluation.measurements
+        (
+            measurement.mode,
+            measurement.temperature,
+            measurement.samples,
+            measurement.turns.asked if measurement.turns else 1,
+        )
+        for measurement in evaluation.measurements
     )

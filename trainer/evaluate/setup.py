@@ -24,7 +24,7 @@ from trainer.config.run import DataConfig, ModelConfig, PromptConfig, RunConfig,
 from trainer.config.stages import STAGES, RowStage
 from trainer.data.tasks import Example, read_examples
 from trainer.evaluate.local import LocalModel
-from trainer.evaluate.openai_client import Endpoint, Server, models_at
+from trainer.evaluate.openai_client import Endpoint, Server, list_models
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem, make_plan
 
 VLLM = "vllm"
@@ -76,80 +76,82 @@ class SamplingOptions(AskSettings):
     fresh: bool = False
 
     @classmethod
-    def of(
-        cls, given: Sequence[str], model: str | None, endpoint: str | None, **options: Any
+    def parse(
+        cls, settings: Sequence[str], model: str | None, endpoint: str | None, **options: Any
     ) -> SamplingOptions:
-        """How `model` is asked, here or at `endpoint`; `given` are `--set` options. Raises Misuse
-        naming the option."""
+        """How `model` is asked, here or at `endpoint`; `arguments` are `--set` options. Raises
+        Misuse naming the option."""
         values: dict[str, Any] = {}
-        for one in given:
-            name, mark, text = one.partition("=")
+        for setting in settings:
+            name, mark, text = setting.partition("=")
             if not mark or name not in AskSettings.model_fields:
                 raise Misuse(
-                    f"--set {one}: use NAME=VALUE, where NAME is one of"
+                    f"--set {setting}: use NAME=VALUE, where NAME is one of"
                     f" {', '.join(AskSettings.model_fields)}"
                 )
             try:
-                values[name] = read_scalar(text, one)
+                values[name] = read_scalar(text, setting)
             except Misuse:
                 values[name] = text
         try:
-            asked = cls(model=model, **options, **values)
+            sampling = cls(model=model, **options, **values)
         except ValidationError as error:
             raise Misuse(f"--set: {explain(error)}") from None
         if endpoint is None:
-            return asked
+            return sampling
         key = os.environ.get("GRADUS_ENDPOINT_API_KEY") or None
-        server = Server(endpoint, key, asked.concurrency, asked.timeout_s, asked.attempts)
-        return asked.model_copy(update={"server": server})
+        server = Server(endpoint, key, sampling.concurrency, sampling.timeout_s, sampling.attempts)
+        return sampling.model_copy(update={"server": server})
 
 
-async def with_model(asked: SamplingOptions) -> SamplingOptions:
-    """`asked` with the model's name, which a server with one model need not be told, and with
+async def resolve_model(options: SamplingOptions) -> SamplingOptions:
+    """`options` with the model's name, which a server with one model need not be told, and with
     neutral sampling.
 
     vLLM samples as the model's own generation_config.json says where a request is silent; other
     servers may refuse these fields.
     """
-    server = asked.server
+    server = options.server
     if server is None:
-        if asked.model is None:
+        if options.model is None:
             raise Misuse(
                 "name a model: a folder, or a name on the hub; or an --endpoint that serves one"
             )
-        return asked
-    served = await models_at(server)
+        return options
+    served = await list_models(server)
     if VLLM in served.values():
-        asked = asked.model_copy(update={"body": {**NEUTRAL, **asked.body}})
-    if asked.model is not None:
-        return asked
+        options = options.model_copy(update={"body": {**NEUTRAL, **options.body}})
+    if options.model is not None:
+        return options
     if len(served) != 1:
         raise Misuse(
             f"--model: name one of those at {server.url}:"
             f" {', '.join(served) or 'it does not say which'}"
         )
-    return asked.model_copy(update={"model": next(iter(served))})
+    return options.model_copy(update={"model": next(iter(served))})
 
 
-def source_of(
-    asked: SamplingOptions,
+def create_source(
+    options: SamplingOptions,
     plan: EvalPlan,
     trained_with: RunConfig | None,
     *,
     keep_special: bool = False,
 ) -> CompletionSource:
-    """Where completions come from. `keep_special`: a model here tells the signs of its chat format
-    too."""
-    if asked.server is not None:
-        return Endpoint(asked.server, plan)
-    return LocalModel(lambda: load(plan.model, trained_with), plan, asked.batch_size, keep_special)
+    """Return where completions come from. `keep_special`: a model here tells the signs of its chat
+    format too."""
+    if options.server is not None:
+        return Endpoint(options.server, plan)
+    return LocalModel(
+        lambda: load(plan.model, trained_with), plan, options.batch_size, keep_special
+    )
 
 
 # ---------------------------------------------------------------------- what is asked
 
 
-def plan_of(
-    asked: SamplingOptions,
+def build_plan(
+    options: SamplingOptions,
     tasks: str,
     problems: Sequence[Problem],
     prompt: PromptConfig,
@@ -157,9 +159,9 @@ def plan_of(
     grader: str | None = None,
     rubric: str | None = None,
 ) -> EvalPlan:
-    """The plan for these problems. Raises Misuse for options that make no sense."""
-    sampled = asked.temperature != 0  # what is no number is refused below
-    if not sampled and not asked.greedy:
+    """Return the plan for these problems. Raises Misuse for options that make no sense."""
+    sampled = options.temperature != 0  # what is no number is refused below
+    if not sampled and not options.greedy:
         raise Misuse(
             "temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0"
         )
@@ -167,27 +169,28 @@ def plan_of(
     return make_plan(
         problems,
         prompt,
-        model=asked.model or "",
-        served=asked.server is not None,
+        model=options.model or "",
+        served=options.server is not None,
         tasks=tasks,
         grader=grader,
         rubric=rubric,
-        samples=asked.samples if sampled else 0,
-        temperature=asked.temperature if sampled else 0.0,
-        **{name: getattr(asked, name) for name in same},
+        samples=options.samples if sampled else 0,
+        temperature=options.temperature if sampled else 0.0,
+        **{name: getattr(options, name) for name in same},
     )
 
 
-def prompt_config(asked: SamplingOptions, trained_with: RunConfig | None) -> PromptConfig:
-    """How prompts are made: as the run did that the model is of, and then as was asked for."""
-    base = PromptConfig(style="chat" if asked.server else "plain")
+def resolve_prompt_config(options: SamplingOptions, trained_with: RunConfig | None) -> PromptConfig:
+    """Return how prompts are made: as the run did that the model is of, and then as was asked
+    for."""
+    base = PromptConfig(style="chat" if options.server else "plain")
     if isinstance(trained_with, TrainConfig | RowStage):
         base = trained_with.prompt
-    changes: dict[str, Any] = asked.model_dump(include={"system", "template"}, exclude_none=True)
-    if asked.chat is False:
+    changes: dict[str, Any] = options.model_dump(include={"system", "template"}, exclude_none=True)
+    if options.chat is False:
         # A chat's system message does not become part of a text.
         changes = {"style": "plain", "thinks": False, "system": None, **changes}
-    elif asked.chat:
+    elif options.chat:
         changes["style"] = "chat"
     try:
         return PromptConfig.model_validate({**base.model_dump(), **changes})
@@ -195,26 +198,31 @@ def prompt_config(asked: SamplingOptions, trained_with: RunConfig | None) -> Pro
         raise Misuse(explain(error)) from None
 
 
-def rubric_of(trained_with: RunConfig | None, grader: str) -> str | None:
-    """The rubric of the run; None where it was judged by another grader, or by none."""
+def get_rubric(trained_with: RunConfig | None, grader: str) -> str | None:
+    """Return the rubric of the run; None where it was judged by another grader, or by none."""
     if isinstance(trained_with, TrainConfig) and trained_with.reward.grader == grader:
         return trained_with.reward.rubric
     return None
 
 
-def config_of(asked: SamplingOptions) -> RunConfig | None:
-    """The configuration of the run to do as: the one that was named, else the one that the model
-    lies in."""
-    if asked.like is not None:
-        found = config_beside(asked.like)
-        if found is None:
-            raise Misuse(f"--prompts-from {asked.like}: there is no config.resolved.json of a run")
-        return found
-    return config_beside(Path(asked.model)) if asked.server is None and asked.model else None
+def resolve_config(options: SamplingOptions) -> RunConfig | None:
+    """Return the configuration of the run to do as: the one that was named, else the one that the
+    model lies in."""
+    if options.like is not None:
+        config = find_run_config(options.like)
+        if config is None:
+            raise Misuse(
+                f"--prompts-from {options.like}: there is no config.resolved.json of a run"
+            )
+        return config
+    return (
+        find_run_config(Path(options.model)) if options.server is None and options.model else None
+    )
 
 
-def config_beside(model: Path) -> RunConfig | None:
-    """The configuration of the run that a model's folder lies in; None when it lies in none."""
+def find_run_config(model: Path) -> RunConfig | None:
+    """Return the configuration of the run that a model's folder lies in; None when it lies in
+    none."""
     for folder in (model, *model.resolve().parents[:2]):
         path = folder / "config.resolved.json"
         if path.is_file():
@@ -229,11 +237,11 @@ def config_beside(model: Path) -> RunConfig | None:
 
 
 def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
-    """Model and tokenizer from a folder or a name on the hub. Raises Misuse when they cannot be
-    loaded."""
+    """Return model and tokenizer from a folder or a name on the hub. Raises Misuse when they cannot
+    be loaded."""
     from transformers.utils import logging
 
-    from trainer.config.device import choose_device, weights_dtype
+    from trainer.config.device import choose_device, select_weights_dtype
     from trainer.models.loading import load_model, load_tokenizer, load_trained
 
     logging.disable_progress_bar()
@@ -241,7 +249,7 @@ def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
         update={"name": model}
     )
     device = choose_device(settings)
-    dtype = weights_dtype(device, settings.dtype, frozen=True)
+    dtype = select_weights_dtype(device, settings.dtype, frozen=True)
     if Path(model).is_dir():
         loaded, tokenizer = load_trained(Path(model), settings, dtype)
     else:
@@ -250,8 +258,8 @@ def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
     return loaded.to(device.kind), tokenizer
 
 
-def examples_of(
-    tasks: Path, grader: GraderName, asked: SamplingOptions, trained_with: RunConfig | None
+def load_examples(
+    tasks: Path, grader: GraderName, options: SamplingOptions, trained_with: RunConfig | None
 ) -> Sequence[Example]:
     # What rows of other stages are called says nothing about tasks.
     like = (
@@ -262,10 +270,10 @@ def examples_of(
     config = DataConfig(
         dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns
     )
-    return read_examples(config, str(tasks), grader)[0][: asked.limit]
+    return read_examples(config, str(tasks), grader)[0][: options.limit]
 
 
-def folder_name(model: str, tasks: Path) -> str:
-    """A name for the folder of an evaluation that was given none."""
+def make_folder_name(model: str, tasks: Path) -> str:
+    """Return a name for the folder of an evaluation that was given none."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{model}-{tasks.stem}").strip("-.")
     return plain[-100:] or "evaluation"

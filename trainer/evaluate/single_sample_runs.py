@@ -18,22 +18,22 @@ from typing import Any
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.row_reader import Row, non_empty_rows
+from gradus.row_reader import Row, read_non_empty_rows
 from gradus.whole_file import write_text
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import Message, Prompt, render_text
-from trainer.evaluate.breakdowns import text_metrics
-from trainer.evaluate.collect import collect, progress_bar, say_troubles
-from trainer.evaluate.completion_store import is_chat, opened
+from trainer.evaluate.breakdowns import compute_text_metrics
+from trainer.evaluate.collect import collect, report_troubles, show_progress_bar
+from trainer.evaluate.completion_store import is_chat, open_store
 from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem
 from trainer.evaluate.setup import (
     SamplingOptions,
-    config_of,
-    plan_of,
-    prompt_config,
-    source_of,
-    with_model,
+    build_plan,
+    create_source,
+    resolve_config,
+    resolve_model,
+    resolve_prompt_config,
 )
 from trainer.rewards.judge import Record
 
@@ -55,22 +55,26 @@ class UngradedFigures(Part):
     duration_s: float
 
     @staticmethod
-    def told(plan: EvalPlan, records: Sequence[Record], duration_s: float) -> dict[str, Any]:
-        """The values of these fields."""
+    def compute_fields(
+        plan: EvalPlan, records: Sequence[Record], duration_s: float
+    ) -> dict[str, Any]:
+        """Return the values of these fields."""
         return {
             "model": plan.model,
             "data": plan.tasks,
             "data_sha256": plan.tasks_sha256,
             "unwritten": dict(
-                Counter(one["error"]["kind"] for one in records if one["status"] != "written")
+                Counter(
+                    record["error"]["kind"] for record in records if record["status"] != "written"
+                )
             ),
             **{name: getattr(plan, name) for name in ("temperature", "seed", "max_new_tokens")},
             "duration_s": round(duration_s, 3),
         }
 
 
-def asked_for(
-    asked: SamplingOptions,
+def generate_completions(
+    options: SamplingOptions,
     data: Path,
     problems: Sequence[Problem],
     prompt: PromptConfig,
@@ -78,48 +82,51 @@ def asked_for(
     *,
     keep_special: bool,
 ) -> tuple[EvalPlan, list[Record]]:
-    """One completion of each problem, in their order; `asked` has its model. Raises what asking
-    raises."""
-    plan = plan_of(
-        asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt
+    """Return one completion of each problem, in their order; `options` has its model. Raises what
+    asking raises."""
+    plan = build_plan(
+        options.model_copy(update={"greedy": options.temperature == 0}), data.name, problems, prompt
     )
-    digest = hashlib.sha256(data.read_bytes() + f"\0{asked.limit}".encode()).hexdigest()
+    digest = hashlib.sha256(data.read_bytes() + f"\0{options.limit}".encode()).hexdigest()
     plan = plan.model_copy(update={"tasks_sha256": digest})
-    source = source_of(asked, plan, config_of(asked), keep_special=keep_special)
-    return plan, _written(asked, plan, problems, file, source)
+    source = create_source(options, plan, resolve_config(options), keep_special=keep_special)
+    return plan, _collect_records(options, plan, problems, file, source)
 
 
-def _written(
-    asked: SamplingOptions,
+def _collect_records(
+    options: SamplingOptions,
     plan: EvalPlan,
     problems: Sequence[Problem],
     file: Path,
     source: CompletionSource,
 ) -> list[Record]:
-    """The records of a plan, with its troubles on the terminal."""
+    """Return the records of a plan, with its troubles on the terminal."""
     console = Console(stderr=True)
-    with opened(file, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
+    with (
+        open_store(file, plan, fresh=options.fresh) as store,
+        show_progress_bar(console) as on_progress,
+    ):
         records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
-    say_troubles(console, records)
+    report_troubles(console, records)
     return records
 
 
-def told_on_terminal(found: UngradedFigures, lines: Iterable[str], file: Path) -> int:
+def print_figures(figures: UngradedFigures, lines: Iterable[str], file: Path) -> int:
     """Write the figures to `file` and print `lines` and its path; returns the exit status."""
-    write_text(file, found.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_text(file, figures.model_dump_json(by_alias=True, indent=1) + "\n")
     for line in lines:
         print(line)
     print(file)
-    return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
+    return EXIT_UNWRITTEN if figures.unwritten else EXIT_WRITTEN
 
 
-def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
-    """The first `limit` rows, checked, each with its id or, without one, its number."""
-    for number, row in enumerate(islice(non_empty_rows(data), limit), start=1):
+def read_named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
+    """Yield the first `limit` rows, checked, each with its id or, without one, its number."""
+    for number, row in enumerate(islice(read_non_empty_rows(data), limit), start=1):
         yield str(row.values.get("id") or f"row-{number}"), row
 
 
-def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
+def main(options: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
     """Write completions of the prompts of a file to `out`; its path is printed last.
 
     `metrics`: also print their metrics, and write them beside `out`, as `NAME.metrics.json`.
@@ -128,43 +135,44 @@ def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = Fa
     alone. Returns 0 when all were written, else 3. Raises Misuse, and QueueFault when the server is
     away.
     """
-    asked = asyncio.run(with_model(asked))
-    config = prompt_config(asked, config_of(asked))
+    options = asyncio.run(resolve_model(options))
+    config = resolve_prompt_config(options, resolve_config(options))
     problems = [
         Problem(
             name,
-            _prompt(row, config),
+            _parse_prompt(row, config),
             None,
             row.values.get("kind") and str(row.values["kind"]),
         )
-        for name, row in named_rows(prompts, asked.limit)
+        for name, row in read_named_rows(prompts, options.limit)
     ]
-    plan = plan_of(asked, prompts.name, problems, config)
-    source = source_of(asked, plan, config_of(asked))
-    records = _written(asked, plan, problems, out, source)
+    plan = build_plan(options, prompts.name, problems, config)
+    source = create_source(options, plan, resolve_config(options))
+    records = _collect_records(options, plan, problems, out, source)
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
     if metrics:
         texts = [record["completion"] for record in records if record["status"] == "written"]
-        found = dict(text_metrics(texts) or ())
-        told = {"schema": "gradus/sample@1", "model": plan.model, "completions": len(texts)}
+        figures = dict(compute_text_metrics(texts) or ())
+        summary = {"schema": "gradus/sample@1", "model": plan.model, "completions": len(texts)}
         write_text(
-            out.with_suffix(".metrics.json"), json.dumps({**told, "text": found}, indent=1) + "\n"
+            out.with_suffix(".metrics.json"),
+            json.dumps({**summary, "text": figures}, indent=1) + "\n",
         )
-        for name, value in found.items():
+        for name, value in figures.items():
             print(f"{name:<12}{value:.4g}")
     print(out)
     return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
 
 
-def _prompt(row: Row, config: PromptConfig) -> Prompt:
-    given = row.values.get("messages", row.values.get("prompt"))
-    if isinstance(given, str) and given.strip():
-        return render_text(config, given)
-    if given and is_chat(given, ROLES):
+def _parse_prompt(row: Row, config: PromptConfig) -> Prompt:
+    value = row.values.get("messages", row.values.get("prompt"))
+    if isinstance(value, str) and value.strip():
+        return render_text(config, value)
+    if value and is_chat(value, ROLES):
         if config.style != "chat":
             raise Misuse(f"{row.where}: holds messages; ask with --set chat=true")
-        return [Message(role=turn["role"], content=turn["content"]) for turn in given]
+        return [Message(role=turn["role"], content=turn["content"]) for turn in value]
     raise Misuse(
         f"{row.where}: prompt: is missing, empty, or neither a text nor messages with role and"
         " content"

@@ -22,17 +22,17 @@ from pydantic import Field
 from gradus.errors import Misuse
 from trainer.config.run import PromptConfig
 from trainer.evaluate.completion_store import is_chat
-from trainer.evaluate.intervals import Rate, ratio_over_tasks
+from trainer.evaluate.intervals import Rate, compute_ratio
 from trainer.evaluate.plan import EvalPlan, Problem
-from trainer.evaluate.setup import SamplingOptions, with_model
+from trainer.evaluate.setup import SamplingOptions, resolve_model
 from trainer.evaluate.single_sample_runs import (
     ROLES,
     UngradedFigures,
-    asked_for,
-    named_rows,
-    told_on_terminal,
+    generate_completions,
+    print_figures,
+    read_named_rows,
 )
-from trainer.evaluate.tool_calls import Tools, calls_in, declared
+from trainer.evaluate.tool_calls import Tools, build_schemas, extract_calls
 from trainer.rewards.judge import Record
 
 NONE = "none"
@@ -66,7 +66,7 @@ class CutPoint:
     """The tool that the trajectory calls first in this turn, or `none`."""
 
 
-def main(asked: SamplingOptions, data: Path, out: Path) -> int:
+def main(options: SamplingOptions, data: Path, out: Path) -> int:
     """Ask for every turn of the assistant in a file of trajectories; the figures are printed, their
     path last.
 
@@ -74,92 +74,100 @@ def main(asked: SamplingOptions, data: Path, out: Path) -> int:
     Raises Misuse for rows that are no trajectories, and QueueFault when the model's server is away.
     """
     started = time.monotonic()
-    asked = asyncio.run(with_model(asked))
-    points = list(cut_points(data, asked.limit, served=asked.server is not None))
+    options = asyncio.run(resolve_model(options))
+    points = list(read_cut_points(data, options.limit, served=options.server is not None))
     problems = [point.problem for point in points]
     prompt = PromptConfig(style="chat")
-    plan, records = asked_for(asked, data, problems, prompt, out / "calls.jsonl", keep_special=True)
-    found = calls_of(records, points, plan, time.monotonic() - started)
+    plan, records = generate_completions(
+        options, data, problems, prompt, out / "calls.jsonl", keep_special=True
+    )
+    figures = compute_calls(records, points, plan, time.monotonic() - started)
     lines = [
-        f"{found.format.text if found.format else 'none'} of {found.calls} calls are well formed",
-        f"{found.selection.text if found.selection else 'none'} of {found.turns} turns call the"
-        " tool that is due, or none as is due",
+        f"{figures.format.text if figures.format else 'none'} of {figures.calls} calls are well"
+        " formed",
+        f"{figures.selection.text if figures.selection else 'none'} of {figures.turns} turns call"
+        " the tool that is due, or none as is due",
     ]
-    return told_on_terminal(found, lines, out / "calls.json")
+    return print_figures(figures, lines, out / "calls.json")
 
 
-def calls_of(
+def compute_calls(
     records: Sequence[Record], points: Sequence[CutPoint], plan: EvalPlan, duration_s: float
 ) -> Calls:
-    """The figures of records, one for each cut point in their order."""
-    found = [
-        (point, calls_in(one["completion"], one.get("tool_calls"), point.tools))
-        for one, point in zip(records, points, strict=True)
-        if one["status"] == "written"
+    """Return the figures of records, one for each cut point in their order."""
+    answers = [
+        (point, extract_calls(record["completion"], record.get("tool_calls"), point.tools))
+        for record, point in zip(records, points, strict=True)
+        if record["status"] == "written"
     ]
-    every_call = [(point.trajectory, call) for point, calls in found for call in calls]
+    every_call = [(point.trajectory, call) for point, calls in answers for call in calls]
     selected = [
         (point.trajectory, (calls[0].name if calls else NONE) == point.due)
-        for point, calls in found
+        for point, calls in answers
     ]
     problems = Counter(call.problem for _, call in every_call if call.problem is not None)
     return Calls(
         trajectories=len({point.trajectory for point in points}),
-        turns=len(found),
+        turns=len(answers),
         calls=len(every_call),
-        format=_share([(name, call.problem is None) for name, call in every_call], plan.seed),
+        format=_compute_share(
+            [(name, call.problem is None) for name, call in every_call], plan.seed
+        ),
         malformed=dict(problems.most_common()),
-        selection=_share(selected, plan.seed),
-        **UngradedFigures.told(plan, records, duration_s),
+        selection=_compute_share(selected, plan.seed),
+        **UngradedFigures.compute_fields(plan, records, duration_s),
     )
 
 
-def _share(held: Iterable[tuple[str, bool]], seed: int) -> Rate | None:
-    """The share for which something holds, with its interval over trajectories."""
+def _compute_share(outcomes: Iterable[tuple[str, bool]], seed: int) -> Rate | None:
+    """Return the share for which something holds, with its interval over trajectories."""
     by_trajectory: dict[str, list[bool]] = {}
-    for trajectory, holds in held:
+    for trajectory, holds in outcomes:
         by_trajectory.setdefault(trajectory, []).append(holds)
     groups = by_trajectory.values()
-    return ratio_over_tasks(list(map(sum, groups)), list(map(len, groups)), seed)
+    return compute_ratio(list(map(sum, groups)), list(map(len, groups)), seed)
 
 
-def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPoint]:
-    """Every turn of the assistant, in rows of `messages` and `tools`.
+def read_cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPoint]:
+    """Yield every turn of the assistant, in rows of `messages` and `tools`.
 
     `served`: messages are for a server, which takes arguments as texts. `limit`: of rows. Raises
     Misuse naming the row, and where there is none.
     """
-    for name, row in named_rows(data, limit):
+    for name, row in read_named_rows(data, limit):
         try:
-            yield from _of_messages(name, row.values, served)
+            yield from _split_messages(name, row.values, served)
         except ValueError as error:
             raise Misuse(f"{row.where}: {error}") from None
 
 
-def _of_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator[CutPoint]:
+def _split_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator[CutPoint]:
     messages: Any = values.get("messages")
     tools = values.get("tools")
     if not is_chat(messages, ROLES) or not all(
-        _is_call(one) for turn in messages for one in _calls(turn)
+        _is_call(call) for turn in messages for call in _get_calls(turn)
     ):
         raise ValueError("messages: are not messages with role and content")
     try:
         listed = json.loads(tools) if isinstance(tools, str) else tools
-        schemas = declared(listed)
+        schemas = build_schemas(listed)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"tools: {error}") from None
-    said = [_as_served(turn) for turn in messages] if served else messages
+    prompt_messages = [_encode_arguments(turn) for turn in messages] if served else messages
     places = [place for place, turn in enumerate(messages) if place and turn["role"] == "assistant"]
     if not places:
         raise ValueError("messages: the assistant has no turn behind another one")
     for number, place in enumerate(places, start=1):
-        due = next((str(call["function"]["name"]) for call in _calls(messages[place])), NONE)
+        due = next((str(call["function"]["name"]) for call in _get_calls(messages[place])), NONE)
         yield CutPoint(
-            Problem(f"{name}#{number}", said[:place], None, tools=listed), name, schemas, due
+            Problem(f"{name}#{number}", prompt_messages[:place], None, tools=listed),
+            name,
+            schemas,
+            due,
         )
 
 
-def _calls(turn: Mapping[str, Any]) -> Any:
+def _get_calls(turn: Mapping[str, Any]) -> Any:
     return turn.get("tool_calls") or ()
 
 
@@ -172,11 +180,13 @@ def _is_call(call: Any) -> bool:
     )
 
 
-def _as_served(turn: dict[str, Any]) -> dict[str, Any]:
-    """The turn with the arguments of its calls as texts."""
+def _encode_arguments(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return the turn with the arguments of its calls as texts."""
     calls = []
-    for call in _calls(turn):
-        given = call["function"]["arguments"]
-        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    for call in _get_calls(turn):
+        arguments = call["function"]["arguments"]
+        text = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        )
         calls.append({**call, "function": {**call["function"], "arguments": text}})
     return {**turn, "tool_calls": calls} if calls else turn

@@ -17,7 +17,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from gradus.row_reader import strict_json
+from gradus.row_reader import parse_strict_json
 
 MAX_CALLS = 64
 """Calls that are read of one completion; further ones are ignored."""
@@ -38,23 +38,25 @@ Tools = Mapping[str, jsonschema_rs.Validator]
 """The JSON schema of the arguments of each tool, by its name."""
 
 
-def calls_in(text: str, given: Sequence[Mapping[str, Any]] | None, tools: Tools) -> list[Call]:
-    """The calls in a completion, in their order; `given` is what a server has taken out of it as
-    `tool_calls`."""
-    taken = [_call(one.get("name"), one.get("arguments"), tools) for one in given or ()]
+def extract_calls(
+    text: str, reported: Sequence[Mapping[str, Any]] | None, tools: Tools
+) -> list[Call]:
+    """Return the calls in a completion, in their order; `reported` is what a server has taken out
+    of it as `tool_calls`."""
+    taken = [_parse_call(call.get("name"), call.get("arguments"), tools) for call in reported or ()]
     visible = text.rpartition("</think>")[2]
-    return [*taken, *_tagged(visible, tools), *_harmony(text, tools)][:MAX_CALLS]
+    return [*taken, *_extract_tagged(visible, tools), *_extract_harmony(text, tools)][:MAX_CALLS]
 
 
-def _tagged(text: str, tools: Tools) -> Iterator[Call]:
+def _extract_tagged(text: str, tools: Tools) -> Iterator[Call]:
     for part in text.split("<tool_call>", MAX_CALLS + 1)[1 : MAX_CALLS + 1]:
         inner, end, _ = part.partition("</tool_call>")
-        yield _of_object(inner, tools) if end else Call(None, "no end")
+        yield _parse_object(inner, tools) if end else Call(None, "no end")
 
 
-def _of_object(text: str, tools: Tools) -> Call:
+def _parse_object(text: str, tools: Tools) -> Call:
     try:
-        value = _strict(text)
+        value = _parse_json(text)
     except ValueError as error:
         return Call(None, str(error))
     if (
@@ -63,18 +65,18 @@ def _of_object(text: str, tools: Tools) -> Call:
         or {*value} - {"name", "arguments"}
     ):
         return Call(None, "no name and arguments")
-    return _checked(value["name"], value.get("arguments"), tools)
+    return _check_call(value["name"], value.get("arguments"), tools)
 
 
 _HEADER = re.compile(r" to=([^\s<]{1,200})")
 _END = re.compile(r"<\|(?:end|call|return|start)\|>")
 
 
-def _harmony(text: str, tools: Tools) -> Iterator[Call]:
-    """Messages with a recipient; the first message begins where the prompt's `<|start|>assistant`
-    ends."""
+def _extract_harmony(text: str, tools: Tools) -> Iterator[Call]:
+    """Yield messages with a recipient; the first message begins where the prompt's
+    `<|start|>assistant` ends."""
     for message in text.split("<|start|>", 4 * MAX_CALLS):
-        header, mark, rest = message.partition("<|message|>")
+        header, mark, body = message.partition("<|message|>")
         recipient = _HEADER.search(header)
         if recipient is None or ("<|channel|>" not in header and not mark):
             continue
@@ -82,30 +84,33 @@ def _harmony(text: str, tools: Tools) -> Iterator[Call]:
         if namespace != "functions" or "<|channel|>commentary" not in header or not mark:
             yield Call(name or None, "header")
         else:
-            yield _call(name, _END.split(rest, maxsplit=1)[0], tools)
+            yield _parse_call(name, _END.split(body, maxsplit=1)[0], tools)
 
 
-def _call(name: Any, arguments: Any, tools: Tools) -> Call:
-    """A call whose arguments are the text of a JSON object."""
+def _parse_call(name: Any, arguments: Any, tools: Tools) -> Call:
+    """Return a call whose arguments are the text of a JSON object."""
     if not isinstance(name, str):
         return Call(None, "no name and arguments")
     if not isinstance(arguments, str):
         return Call(name, "arguments")
     try:
-        return _checked(name, _strict(arguments), tools)
+        return _check_call(name, _parse_json(arguments), tools)
     except ValueError as error:
         return Call(name, str(error))
 
 
-def _checked(name: str, arguments: Any, tools: Tools) -> Call:
+def _check_call(name: str, arguments: Any, tools: Tools) -> Call:
     if name not in tools:
         return Call(name, "unknown tool")
     return Call(
-        name, None if isinstance(arguments, dict) and _fits(arguments, tools[name]) else "arguments"
+        name,
+        None
+        if isinstance(arguments, dict) and _is_conforming(arguments, tools[name])
+        else "arguments",
     )
 
 
-def _fits(arguments: dict[str, Any], schema: jsonschema_rs.Validator) -> bool:
+def _is_conforming(arguments: dict[str, Any], schema: jsonschema_rs.Validator) -> bool:
     try:
         return schema.is_valid(arguments)
     except UnicodeEncodeError:  # half a surrogate pair
@@ -114,34 +119,34 @@ def _fits(arguments: dict[str, Any], schema: jsonschema_rs.Validator) -> bool:
         )
 
 
-def _strict(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, with the cause in a word or two, for what is
-    none, and for keys that stand twice."""
+def _parse_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError, with the cause in a word or two, for what
+    is none, and for keys that stand twice."""
     if len(text) > MAX_ARGUMENTS_CHARS:
         raise ValueError("too long")
     try:
-        return strict_json(text)
+        return parse_strict_json(text)
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
 
 
-def declared(tools: Any) -> dict[str, jsonschema_rs.Validator]:
-    """The schemas in a list of tools as chat templates take it. Raises ValueError saying what is
-    wrong with it."""
+def build_schemas(tools: Any) -> dict[str, jsonschema_rs.Validator]:
+    """Return the schemas in a list of tools as chat templates take it. Raises ValueError saying
+    what is wrong with it."""
     if not isinstance(tools, list) or not tools:
         raise ValueError("is no list of tools")
-    found: dict[str, jsonschema_rs.Validator] = {}
+    schemas: dict[str, jsonschema_rs.Validator] = {}
     for tool in tools:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(name, str) or name in found:
+        if not isinstance(function, Mapping) or not isinstance(name, str) or name in schemas:
             raise ValueError("holds a tool without a name of its own")
         try:
-            found[name] = jsonschema_rs.validator_for(
+            schemas[name] = jsonschema_rs.validator_for(
                 function.get("parameters", {"type": "object"}), offline=True
             )
         except (ValueError, jsonschema_rs.ReferencingError) as error:
             raise ValueError(
                 f"{name}: is no JSON schema: {str(error).partition(chr(10))[0]}"
             ) from None
-    return found
+    return schemas

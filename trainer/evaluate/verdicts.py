@@ -13,7 +13,7 @@ from typing import Any
 from gradus.contract import Stage
 from gradus.errors import Misuse
 from gradus.extract import extract
-from gradus.languages import language_of
+from gradus.languages import load_language
 
 Record = Mapping[str, Any]
 Test = Callable[[Record], bool]
@@ -46,36 +46,38 @@ def is_passed(record: Record) -> bool:
 # ------------------------------------------------------------------------------------------ stages
 
 
-def outcome_stage(record: Record) -> str:
+def get_outcome_stage(record: Record) -> str:
     """`passed`, or the furthest stage that was reached."""
     return PASSED if is_passed(record) else str(record["stage"])
 
 
-def rank_of(stage: str, stages: Sequence[str]) -> int:
+def get_stage_rank(stage: str, stages: Sequence[str]) -> int:
     """Later stages have higher ranks; `passed` has the highest, and what is no stage -1.
 
     `stages` are the grader's in their order; every other one of the contract follows in its order.
     """
-    order = [str(one) for one in dict.fromkeys((*stages, *Stage, PASSED))]
+    order = [str(name) for name in dict.fromkeys((*stages, *Stage, PASSED))]
     return order.index(stage) if stage in order else -1
 
 
-def typical_of(verdicts: Sequence[Record], stages: Sequence[str]) -> Record | None:
-    """The middle one by how far they came, then by reward; the lower of two. None where there is
-    none.
+def select_typical(verdicts: Sequence[Record], stages: Sequence[str]) -> Record | None:
+    """Return the middle one by how far they came, then by reward; the lower of two. None where
+    there is none.
 
     `stages` are the grader's in their order.
     """
     ranked = sorted(
-        verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"])
+        verdicts,
+        key=lambda record: (get_stage_rank(get_outcome_stage(record), stages), record["reward"]),
     )
     return ranked[(len(ranked) - 1) // 2] if ranked else None
 
 
-def rate_test(rule: str, stages: Sequence[str]) -> Test:
-    """Whether a verdict counts for a rate, by the rule that `GraderDescription.rates` has for it.
+def build_rate_test(rule: str, stages: Sequence[str]) -> Test:
+    """Return whether a verdict counts for a rate, by the rule that `GraderDescription.rates` has
+    for it.
 
-    Raises Misuse for a rule that is none, or names another grader's stage.
+    Raises Misuse for a malformed rule, or one that names another grader's stage.
     """
     kind, _, stage = rule.partition(":")
     if rule == "passed":
@@ -89,28 +91,35 @@ def rate_test(rule: str, stages: Sequence[str]) -> Test:
     reached = stages[place + 1 :] if kind == "past" else stages[place:]
     return lambda record: (
         record.get("stage") in reached
-        and (kind == "past" or not any(one.get("stage") == stage for one in _diagnostics(record)))
+        and (
+            kind == "past"
+            or not any(diagnostic.get("stage") == stage for diagnostic in _list_diagnostics(record))
+        )
     )
 
 
-def _diagnostics(record: Record) -> list[Mapping[str, Any]]:
-    return [one for one in record.get("diagnostics") or () if isinstance(one, Mapping)]
-
-
-def _errors(record: Record, stage: str | None) -> list[Mapping[str, Any]]:
+def _list_diagnostics(record: Record) -> list[Mapping[str, Any]]:
     return [
-        one
-        for one in _diagnostics(record)
-        if one.get("severity") == "error" and one.get("stage") == stage
+        diagnostic
+        for diagnostic in record.get("diagnostics") or ()
+        if isinstance(diagnostic, Mapping)
+    ]
+
+
+def _list_errors(record: Record, stage: str | None) -> list[Mapping[str, Any]]:
+    return [
+        diagnostic
+        for diagnostic in _list_diagnostics(record)
+        if diagnostic.get("severity") == "error" and diagnostic.get("stage") == stage
     ]
 
 
 # ------------------------------------------------------------------------------------------ causes
 
 
-def cause_of(record: Record) -> str:
-    """What stopped a completion, in words that can be counted: `types:unbound`, `tests:limit`,
-    `degenerate:stub`.
+def find_cause(record: Record) -> str:
+    """Return what stopped a completion, in words that can be counted: `types:unbound`,
+    `tests:limit`, `degenerate:stub`.
 
     `passed` where nothing did; `generation:KIND` and `fault:KIND` for generation errors and faults.
     Errors in words that are not known here are counted by their stage alone.
@@ -131,13 +140,15 @@ def cause_of(record: Record) -> str:
     if stage not in [*Stage]:
         return "unknown"
     detail = (
-        "limit" if any(flag.startswith("limit:") for flag in flags) else _detail(record, str(stage))
+        "limit"
+        if any(flag.startswith("limit:") for flag in flags)
+        else _find_detail(record, str(stage))
     )
     return f"{stage}:{detail}" if detail else str(stage)
 
 
-def _detail(record: Record, stage: str) -> str:
-    errors = _errors(record, stage)
+def _find_detail(record: Record, stage: str) -> str:
+    errors = _list_errors(record, stage)
     messages = [str(error.get("message") or "") for error in errors]
     if stage == "tests":
         report = "\n".join(messages)
@@ -152,31 +163,31 @@ def _detail(record: Record, stage: str) -> str:
     return code or ("syntax" if stage == "check" else "")
 
 
-def invented_names(record: Record, grader: str) -> list[str]:
-    """The name of each of the compiler's errors that reports one as missing."""
-    errors = _errors(record, language_of(grader).names_stage)
-    names = [invented_name(error, grader) for error in errors]
+def list_invented_names(record: Record, grader: str) -> list[str]:
+    """Return the name of each of the compiler's errors that reports one as missing."""
+    errors = _list_errors(record, load_language(grader).names_stage)
+    names = [extract_invented_name(error, grader) for error in errors]
     return [name for name in names if name is not None]
 
 
-def invented_name(error: Record, grader: str) -> str | None:
-    """The name that an error says does not exist, with what it was looked for in; None for other
-    errors."""
+def extract_invented_name(error: Record, grader: str) -> str | None:
+    """Return the name that an error says does not exist, with what it was looked for in; None for
+    other errors."""
     code = error.get("code")
     message = str(error.get("message") or "")
-    name = language_of(grader).missing_name(message, code if isinstance(code, str) else None)
+    name = load_language(grader).missing_name(message, code if isinstance(code, str) else None)
     return name[:NAME_CHARS] if name is not None else None
 
 
 # -------------------------------------------------------------------------------------------- code
 
 
-def code_of(completion: str, fences: Collection[str]) -> str:
-    """The code of a completion as graders extract it, without a task's declared names; `fences` are
-    the info strings of the grader's blocks."""
+def extract_code(completion: str, fences: Collection[str]) -> str:
+    """Return the code of a completion as graders extract it, without a task's declared names;
+    `fences` are the info strings of the grader's blocks."""
     return extract(completion, fences).text
 
 
 def count_lines(code: str) -> int:
-    """The number of lines that are not blank."""
+    """Return the number of lines that are not blank."""
     return sum(bool(line.strip()) for line in code.split("\n"))

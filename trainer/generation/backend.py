@@ -27,8 +27,8 @@ from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.generation.client import Client, GenerationState, How, Model
-from trainer.generation.parity import logprobs_of_model
-from trainer.generation.weights import WeightsFolder, merged_parameters
+from trainer.generation.parity import compute_logprobs
+from trainer.generation.weights import WeightsFolder, iter_merged_parameters
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import RunFolder
 
@@ -53,11 +53,11 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Options of sampling with which vLLM's probabilities are the trainer's."""
 
 
-def vllm_options(
+def build_vllm_options(
     config: GenerationConfig, options: Mapping[str, Any], stage: str = "grpo"
 ) -> dict[str, Any]:
-    """What of it TRL's configuration class gets. Raises Misuse where its options do not go with
-    vLLM or with it."""
+    """Return what of it TRL's configuration class gets. Raises Misuse where its options do not go
+    with vLLM or with it."""
     if stage == "grpo" and (config.backend == "vllm" or options.get("use_vllm")):
         _refuse_vanishing_weights(options)
     if config.backend == "in_process":
@@ -86,12 +86,12 @@ def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
     by_token = str(options.get("vllm_importance_sampling_mode")).startswith("token_")
     if by_token or options.get("vllm_importance_sampling_correction") is False:
         return
-    asked = {**options, **(options.get("generation_kwargs") or {})}
+    sampling = {**options, **(options.get("generation_kwargs") or {})}
     for name, neutral in _NEUTRAL.items():
-        if asked.get(name) not in neutral:
+        if sampling.get(name) not in neutral:
             raise Misuse(
-                f"grpo: {name} {asked[name]} with vLLM: its probabilities are then others than the"
-                " trainer's, by up to 5% a token with top_p 0.95, and TRL multiplies what a"
+                f"grpo: {name} {sampling[name]} with vLLM: its probabilities are then others than"
+                " the trainer's, by up to 5% a token with top_p 0.95, and TRL multiplies what a"
                 " completion teaches by the quotients of all of its tokens: long ones would teach"
                 " nothing. Leave it out, or set grpo.vllm_importance_sampling_mode: token_truncate"
             )
@@ -100,7 +100,7 @@ def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
 def refuse_without_vllm(
     config: GenerationConfig, options: Mapping[str, Any], device: Device
 ) -> None:
-    """Raises Misuse where TRL is to talk to vLLM by itself, in colocate mode or over NCCL, and
+    """Raise Misuse where TRL is to talk to vLLM by itself, in colocate mode or over NCCL, and
     cannot here."""
     over_nccl = config.backend == "vllm" and config.sync == "nccl"
     if over_nccl and device.kind != "cuda":
@@ -118,10 +118,10 @@ def refuse_without_vllm(
 
 
 @contextmanager
-def generating(
+def install_generation(
     config: GenerationConfig,
     folder: RunFolder,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Iterator[GenerationState | None]:
     """A trainer of TRL's that is made inside the block generates this way; None where TRL does it
     all by itself.
@@ -135,17 +135,17 @@ def generating(
         if is_leader() and config.folder is None:
             shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
         served = GenerationState(
-            config, WeightsFolder(config.folder or folder.weights, run), run, say
+            config, WeightsFolder(config.folder or folder.weights, run), run, log
         )
         ours = partial(HttpVllmGeneration, served=served)
     # TRL has no other way to be given a backend of one's own that keeps its importance-sampling
     # correction. Each of its trainers that generate has a name of its own for what talks to vLLM.
-    own = grpo_trainer.VLLMGeneration
+    original = grpo_trainer.VLLMGeneration
     grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = ours
     try:
         yield served
     finally:
-        grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = own
+        grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = original
         if served is not None and served.client is not None:
             served.client.close()
 
@@ -154,15 +154,15 @@ Result = TypeVar("Result")
 
 
 class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
-    """TRL's class, with adapters merged as `merged_parameters` does where every process holds the
-    whole model."""
+    """TRL's class, with adapters merged as `iter_merged_parameters` does where every process holds
+    the whole model."""
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         model = self.accelerator.unwrap_model(self.model)
         if not is_peft_model(model) or self._is_sharded:
             yield from super()._iter_named_params()
             return
-        for name, tensor in merged_parameters(model):
+        for name, tensor in iter_merged_parameters(model):
             yield self._fix_param_name_to_vllm(name), tensor
 
     @property
@@ -180,28 +180,28 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         super().__init__(**options)
 
     def _init_vllm(self) -> None:
-        adapter = self._wants_adapter()
+        adapter = self._should_send_adapter()
         if self._is_sharded and self.served.config.verify_sync != "never":
             raise Misuse(
                 "generation.verify_sync: no process holds the whole model (ZeRO-3 or FSDP), so none"
                 " can compare it with the server; set never, and watch"
                 " sampling/sampling_logp_difference/max in metrics.jsonl"
             )
-        self._how: How = self._by_main(lambda: self._connected(adapter))
+        self._how: How = self._run_on_main(lambda: self._create_client(adapter))
 
-    def _connected(self, adapter: bool) -> How:
+    def _create_client(self, adapter: bool) -> How:
         model = self.accelerator.unwrap_model(self.model)
-        own = Model(
-            partial(logprobs_of_model, model),
+        trainer_model = Model(
+            partial(compute_logprobs, model),
             model.get_input_embeddings().num_embeddings,
             dtype=str(model.dtype),
         )
-        self.vllm_client = Client(self.served, self._write, own)
+        self.vllm_client = Client(self.served, self._write, trainer_model)
         self.served.client = self.vllm_client
         return self.vllm_client.connect(adapter)
 
-    def _wants_adapter(self) -> bool:
-        """Whether the change of the weights is a LoRA adapter that vLLM can serve as one."""
+    def _should_send_adapter(self) -> bool:
+        """Return whether the change of the weights is a LoRA adapter that vLLM can serve as one."""
         sync = self.served.config.sync
         model = self.accelerator.unwrap_model(self.model)
         plain = (
@@ -222,7 +222,7 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         if not self.accelerator.is_main_process and self._how != "lora":
             for _ in self._iter_named_params():
                 pass
-        self._by_main(lambda: self.vllm_client.new_version())
+        self._run_on_main(lambda: self.vllm_client.send_weights())
 
     def generate(self, *arguments: Any, **options: Any) -> Any:
         """As TRL's. What ends it in the main process ends it in all: the others wait there for
@@ -234,8 +234,8 @@ class HttpVllmGeneration(PreciseVllmGeneration):
                 broadcast_object_list([_RemoteError(stopped)], from_process=0)
             raise
 
-    def _by_main(self, attempt: Callable[[], Result]) -> Result:
-        """What `attempt` returns or raises in the main process, in all of them."""
+    def _run_on_main(self, attempt: Callable[[], Result]) -> Result:
+        """Return what `attempt` returns or raises in the main process, in all of them."""
         outcome: list[Any] = [None]
         if self.accelerator.is_main_process:
             try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer.config.run import GenerationConfig
-from trainer.generation.parity import difference, mean_bound
+from trainer.generation.parity import compare_logprobs, select_mean_bound
 from trainer.generation.responses import (
     GenerationStopped,
     Sampled,
@@ -54,7 +54,7 @@ class GenerationState:
     folder: WeightsFolder
     run: str
     """Unique id of the run, by which the server reports whose weights it holds."""
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     on_group: OnGroup = lambda index, group: None
     """Told of each group of completions as it is done; the index counts the prompts of the
     batch."""
@@ -64,11 +64,11 @@ class GenerationState:
     """In the main process, once there is a trainer."""
 
 
-def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
-    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot
-    take them."""
-    refuse_untested(server.version(), allowed=config.allow_untested_versions)
-    settings = server.settings()
+def select_sync(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
+    """Return how weights will travel to a server that answers. Raises GenerationStopped when it
+    cannot take them."""
+    refuse_untested(server.get_version(), allowed=config.allow_untested_versions)
+    settings = server.get_settings()
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
     if mode != "processed_logprobs":
         raise GenerationStopped(
@@ -97,11 +97,12 @@ def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: 
 
 
 def refuse_changed_base(server: VllmServer) -> None:
-    """Raises GenerationStopped when the server's base model was replaced: an adapter goes with the
+    """Raise GenerationStopped when the server's base model was replaced: an adapter goes with the
     model as read."""
-    if (held := server.weight_version()) is not None:
+    if (version := server.get_weight_version()) is not None:
         raise GenerationStopped(
-            f"the vLLM server at {server.url} no longer holds its base model but weights {held!r};"
+            f"the vLLM server at {server.url} no longer holds its base model but weights"
+            f" {version!r};"
             " an adapter on them would be wrong without an error. Start the server again."
         )
 
@@ -111,56 +112,56 @@ class Client:
         self._served = served
         self._config = served.config
         self._write = write
-        self._own = model
+        self._trainer_model = model
         self._server = VllmServer(served.config)
         self._how: How = "file"
         self._base = ""
         self._number = 0
-        self._written: Path | None = None
+        self._weights_path: Path | None = None
         self._unverified = False
 
     # ---------------------------------------------------------------------- beginning and end
 
     def connect(self, wants_adapter: bool) -> How:
-        """How weights will travel. Raises GenerationStopped when the server is not one that we can
-        keep in step."""
-        self._server.await_ready(self._config.restart_wait_s, self._served.say)
+        """Return how weights will travel. Raises GenerationStopped when the server is not one that
+        we can keep in step."""
+        self._server.await_ready(self._config.restart_wait_s, self._served.log)
         try:
             self._base = self._server.model()
-            self._how = way_of_weights(self._server, self._config, wants_adapter)
+            self._how = select_sync(self._server, self._config, wants_adapter)
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
-        how = "LoRA adapters" if self._how == "lora" else "files of all weights"
-        self._served.say(
-            f"generating with vLLM at {self._server.url}; weights are synchronized by {how}"
+        description = "LoRA adapters" if self._how == "lora" else "files of all weights"
+        self._served.log(
+            f"generating with vLLM at {self._server.url}; weights are synchronized by {description}"
         )
         return self._how
 
     def get_server_info(self) -> Any:
-        return self._server.settings()
+        return self._server.get_settings()
 
     def close(self) -> None:
         """Leave nothing behind: no adapter in the server, no weights on the disk."""
         if self._how == "lora":
             with suppress(TransientServerError, GenerationStopped):
-                self._unload_all_but(None)
+                self._remove_other_adapters(None)
         with suppress(OSError):
             self._served.folder.clear()
 
     # ---------------------------------------------------------------------------------------- sync
 
-    def new_version(self) -> None:
+    def send_weights(self) -> None:
         """Write the weights of now and have the server load them. Raises GenerationStopped after
         bounded tries."""
         started = time.monotonic()
         self._number += 1
         try:
-            self._written = self._write(self._name)
+            self._weights_path = self._write(self._name)
         except OSError as error:
             raise GenerationStopped(
                 f"the weights could not be written for the vLLM server: {error}"
             ) from None
-        self._tried(
+        self._retry(
             self._load,
             "take new weights",
             "It may be left paused with half of them: start it again.",
@@ -178,44 +179,46 @@ class Client:
         return self._name if self._how == "lora" else self._base
 
     def _load(self) -> None:
-        assert self._written is not None
+        assert self._weights_path is not None
         deadline_s = self._config.sync_deadline_s
         if self._how != "lora":
-            if not (self._server.weight_version() or "").startswith(self._served.run):
-                self._server.begin_updates()
-            self._server.update(self._written.resolve(), self._name, deadline_s)
+            if not (self._server.get_weight_version() or "").startswith(self._served.run):
+                self._server.start_updates()
+            self._server.update(self._weights_path.resolve(), self._name, deadline_s)
             return
-        if self._name not in self._own_adapters():
-            self._server.load_adapter(self._name, str(self._written.resolve()), deadline_s)
-        self._unload_all_but(self._name)
+        if self._name not in self._list_own_adapters():
+            self._server.load_adapter(self._name, str(self._weights_path.resolve()), deadline_s)
+        self._remove_other_adapters(self._name)
 
-    def _own_adapters(self) -> set[str]:
-        return {name for name in self._server.models() if name.startswith(self._served.run)}
+    def _list_own_adapters(self) -> set[str]:
+        return {name for name in self._server.list_models() if name.startswith(self._served.run)}
 
-    def _unload_all_but(self, kept: str | None) -> None:
-        for name in self._own_adapters() - {kept}:
+    def _remove_other_adapters(self, current: str | None) -> None:
+        for name in self._list_own_adapters() - {current}:
             self._server.unload_adapter(name)
 
     def _is_current(self) -> bool:
-        """Whether the server holds the weights of now. Raises GenerationStopped when an adapter's
-        base has changed."""
+        """Return whether the server holds the weights of now. Raises GenerationStopped when an
+        adapter's base has changed."""
         if self._how == "lora":
             refuse_changed_base(self._server)
-            return self._name in self._own_adapters()
-        return self._server.weight_version() == self._name
+            return self._name in self._list_own_adapters()
+        return self._server.get_weight_version() == self._name
 
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Raises GenerationStopped when trainer and server give the same tokens other
+        """Raise GenerationStopped when trainer and server give the same tokens other
         probabilities."""
-        probe = probe_of(prompts)
-        settings = self._server.settings().get("model_config") or {}
+        probe = build_probe(prompts)
+        settings = self._server.get_settings().get("model_config") or {}
         dtype = str(settings.get("dtype", "bfloat16"))
-        mean, largest = difference(
-            self._own.logprobs(probe), self._server.logprobs(self._model, probe)
+        mean, largest = compare_logprobs(
+            self._trainer_model.logprobs(probe), self._server.logprobs(self._model, probe)
         )
         self._served.metrics["sync_logprob_difference_max"] = largest
         self._served.metrics["sync_logprob_difference_mean"] = mean
-        bound = self._config.max_logprob_difference or mean_bound((self._own.dtype, dtype))
+        bound = self._config.max_logprob_difference or select_mean_bound(
+            (self._trainer_model.dtype, dtype)
+        )
         self._unverified = False
         if not mean <= bound:
             raise GenerationStopped(
@@ -241,21 +244,21 @@ class Client:
     ) -> dict[str, Any]:
         """`n` completions per prompt, as TRL wants them. Raises GenerationStopped after bounded
         tries."""
-        how = {**sampling, **(generation_kwargs or {}), "max_tokens": max_tokens}
+        parameters = {**sampling, **(generation_kwargs or {}), "max_tokens": max_tokens}
         if structured_outputs_regex is not None:
-            how["structured_outputs"] = {"regex": structured_outputs_regex}
+            parameters["structured_outputs"] = {"regex": structured_outputs_regex}
         started = time.monotonic()
         groups: dict[int, list[Sampled]] = {}
-        self._tried(partial(self._complete, prompts, n, how, groups), "complete prompts")
+        self._retry(partial(self._complete, prompts, n, parameters, groups), "complete prompts")
         self._served.metrics["generate_s"] = time.monotonic() - started
         completion_ids = []
         logprobs_found = []
         token_ids = []
         for index in range(len(prompts)):
-            for one in groups[index]:
-                completion_ids.append(one.ids_T)
-                logprobs_found.append([[logprob] for logprob in one.logprobs_T])
-                token_ids.append([[token] for token in one.ids_T])
+            for completion in groups[index]:
+                completion_ids.append(completion.ids_T)
+                logprobs_found.append([[logprob] for logprob in completion.logprobs_T])
+                token_ids.append([[token] for token in completion.ids_T])
         return {
             "prompt_ids": [list(prompt) for prompt in prompts],
             "completion_ids": completion_ids,
@@ -267,14 +270,14 @@ class Client:
         self,
         prompts: Sequence[Sequence[int]],
         n: int,
-        how: Mapping[str, Any],
+        parameters: Mapping[str, Any],
         groups: dict[int, list[Sampled]],
     ) -> None:
         """Ask for the groups that are not there yet; keep them if the server held the weights of
         now all along."""
-        if self._written is not None and not self._is_current():
+        if self._weights_path is not None and not self._is_current():
             # A server that was started again holds what it read from disk.
-            self._served.say(
+            self._served.log(
                 f"the vLLM server at {self._server.url} does not hold weights {self._name}: sending"
                 " them"
             )
@@ -284,13 +287,15 @@ class Client:
             self._verify(prompts)
         new: dict[int, list[Sampled]] = {}
 
-        def done(index: int, group: list[Sampled]) -> None:
+        def add_group(index: int, group: list[Sampled]) -> None:
             new[index] = group
             self._served.on_group(index, group)
 
         missing = {index: prompt for index, prompt in enumerate(prompts) if index not in groups}
         try:
-            self._server.complete(self._model, missing, n, how, self._own.vocab_size, done)
+            self._server.complete(
+                self._model, missing, n, parameters, self._trainer_model.vocab_size, add_group
+            )
         finally:
             if new and self._is_current():
                 groups |= new
@@ -299,7 +304,7 @@ class Client:
                 f"{self._server.url} was given other weights while it wrote completions"
             )
 
-    def _tried(self, attempt: Callable[[], None], what: str, afterwards: str = "") -> None:
+    def _retry(self, attempt: Callable[[], None], action: str, afterwards: str = "") -> None:
         """`attempt`, again after trouble once the server is there. Raises GenerationStopped after
         `tries`."""
         for number in range(1, self._config.tries + 1):
@@ -309,15 +314,17 @@ class Client:
             except TransientServerError as trouble:
                 if number == self._config.tries:
                     raise GenerationStopped(
-                        f"the vLLM server at {self._server.url} did not {what} in {number} tries;"
+                        f"the vLLM server at {self._server.url} did not {action} in {number} tries;"
                         f" the last: {trouble}" + (f"\n{afterwards}" if afterwards else "")
                     ) from None
-                self._served.say(f"vLLM, try {number} of {self._config.tries} to {what}: {trouble}")
-                self._server.await_ready(self._config.restart_wait_s, self._served.say)
+                self._served.log(
+                    f"vLLM, try {number} of {self._config.tries} to {action}: {trouble}"
+                )
+                self._server.await_ready(self._config.restart_wait_s, self._served.log)
 
 
-def probe_of(prompts: Sequence[Sequence[int]]) -> list[int]:
-    """Tokens to compare probabilities on: the longest prompt's first ones; a lone token twice, for
-    one that follows."""
+def build_probe(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """Return tokens to compare probabilities on: the longest prompt's first ones; a lone token
+    twice, for one that follows."""
     longest = max(prompts, key=len)
     return list(longest[:PROBE_TOKENS]) if len(longest) > 1 else [*longest, *longest]

@@ -16,18 +16,18 @@ MEAN_BOUNDS = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 measured, and 0.04."""
 
 
-def difference(own_T: Sequence[float], served_T: Sequence[float]) -> tuple[float, float]:
+def compare_logprobs(own_T: Sequence[float], served_T: Sequence[float]) -> tuple[float, float]:
     """Compute the mean and the largest difference of log-probabilities; infinite when there is
     nothing to compare, or when a figure is no number."""
     all_T = []
     if len(own_T) == len(served_T):
-        all_T = [abs(own - served) for own, served in zip(own_T, served_T, strict=True)]
+        all_T = [abs(ours - served) for ours, served in zip(own_T, served_T, strict=True)]
     if not all_T or not all(map(math.isfinite, all_T)):
         return math.inf, math.inf
     return math.fsum(all_T) / len(all_T), max(all_T)
 
 
-def logprobs_of_model(model: Any, ids_T: Sequence[int]) -> list[float]:
+def compute_logprobs(model: Any, ids_T: Sequence[int]) -> list[float]:
     """Log-probability of every token but the first, given those before it."""
     training = model.training
     model.eval()  # dropout would be a difference of its own
@@ -42,8 +42,8 @@ def logprobs_of_model(model: Any, ids_T: Sequence[int]) -> list[float]:
         model.train(training)
 
 
-def mean_bound(dtypes: Iterable[str]) -> float:
-    """The bound for the coarsest of these dtypes, such as `torch.bfloat16` and `float32`."""
+def select_mean_bound(dtypes: Iterable[str]) -> float:
+    """Return the bound for the coarsest of these dtypes, such as `torch.bfloat16` and `float32`."""
     return max(
         MEAN_BOUNDS.get(dtype.removeprefix("torch."), MEAN_BOUNDS["bfloat16"]) for dtype in dtypes
     )

@@ -34,20 +34,20 @@ class GenerationStopped(GradusError):
 
 
 def refuse_untested(server_version: str, *, allowed: bool, trl: str | None = None) -> None:
-    """Raises GenerationStopped for a pair that was never tried, unless that is `allowed`. None: the
+    """Raise GenerationStopped for a pair that was never tried, unless that is `allowed`. None: the
     installed TRL."""
     trl = trl or version("trl")
     if allowed or server_version.partition("+")[0] in TESTED.get(trl, ()):
         return
     raise GenerationStopped(
         f"TRL {trl} and a vLLM server of version {server_version} were never tried together (tried:"
-        f" {tested_pairs()}). Install one of these, or set generation.allow_untested_versions: true"
-        " and generation.verify_sync: always."
+        f" {describe_tested_pairs()}). Install one of these, or set"
+        " generation.allow_untested_versions: true and generation.verify_sync: always."
     )
 
 
-def tested_pairs() -> str:
-    """The versions that were tried together, in words."""
+def describe_tested_pairs() -> str:
+    """Return the versions that were tried together, in words."""
     return "; ".join(
         f"TRL {ours} with vLLM {' or '.join(theirs)}" for ours, theirs in TESTED.items()
     )
@@ -62,67 +62,73 @@ class Sampled:
     """Log-probability of each token, after temperature and filters."""
 
 
-def field_of(tree: Any, name: str, kind: type | UnionType) -> Any:
-    """A field of an answer, of that type."""
+def get_field(tree: Any, name: str, kind: type | UnionType) -> Any:
+    """Return a field of an answer, of that type."""
     value = tree.get(name) if isinstance(tree, dict) else None
     if not isinstance(value, kind):
-        raise TransientServerError(f"the answer has no {name}: {_shown(tree)}")
+        raise TransientServerError(f"the answer has no {name}: {_render_excerpt(tree)}")
     return value
 
 
-def group_of(
-    said: Any, prompt: Sequence[int], n: int, max_tokens: int, vocab_size: int
+def parse_group(
+    answer: Any, prompt: Sequence[int], n: int, max_tokens: int, vocab_size: int
 ) -> list[Sampled]:
-    """The `n` completions of one prompt, in the order of their indices."""
-    choices = field_of(said, "choices", list)
+    """Return the `n` completions of one prompt, in the order of their indices."""
+    choices = get_field(answer, "choices", list)
     if len(choices) != n:
         raise TransientServerError(f"{len(choices)} completions in place of {n}")
-    by_index = {field_of(choice, "index", int): choice for choice in choices}
+    by_index = {get_field(choice, "index", int): choice for choice in choices}
     if sorted(by_index) != list(range(n)):
         raise TransientServerError(
             f"completions numbered {sorted(by_index)} in place of 0 to {n - 1}"
         )
-    return [_sampled(by_index[index], prompt, max_tokens, vocab_size) for index in range(n)]
+    return [
+        _parse_completion(by_index[index], prompt, max_tokens, vocab_size) for index in range(n)
+    ]
 
 
-def _sampled(choice: Any, prompt: Sequence[int], max_tokens: int, vocab_size: int) -> Sampled:
-    if field_of(choice, "prompt_token_ids", list) != list(prompt):
-        raise TransientServerError(f"a completion of another prompt: {_shown(choice)}")
-    ids = field_of(choice, "token_ids", list)
-    logprobs = field_of(field_of(choice, "logprobs", dict), "token_logprobs", list)
+def _parse_completion(
+    choice: Any, prompt: Sequence[int], max_tokens: int, vocab_size: int
+) -> Sampled:
+    if get_field(choice, "prompt_token_ids", list) != list(prompt):
+        raise TransientServerError(f"a completion of another prompt: {_render_excerpt(choice)}")
+    ids = get_field(choice, "token_ids", list)
+    logprobs = get_field(get_field(choice, "logprobs", dict), "token_logprobs", list)
     if len(ids) != len(logprobs) or not 0 < len(ids) <= max_tokens:
         raise TransientServerError(
             f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {max_tokens}"
         )
-    if not all(type(one) is int and 0 <= one < vocab_size for one in ids):
-        raise TransientServerError(f"a token id outside of 0 to {vocab_size - 1}: {_shown(ids)}")
-    return Sampled(ids, [_logprob(one) for one in logprobs])
+    if not all(type(value) is int and 0 <= value < vocab_size for value in ids):
+        raise TransientServerError(
+            f"a token id outside of 0 to {vocab_size - 1}: {_render_excerpt(ids)}"
+        )
+    return Sampled(ids, [_parse_logprob(value) for value in logprobs])
 
 
-def logprobs_of(said: Any, ids_T: Sequence[int]) -> list[float]:
-    """Log-probabilities of every token of a prompt but the first, given those before it."""
-    choice, *_ = field_of(said, "choices", list) or [None]
-    rows = field_of(choice, "prompt_logprobs", list)
+def parse_prompt_logprobs(answer: Any, ids_T: Sequence[int]) -> list[float]:
+    """Return log-probabilities of every token of a prompt but the first, given those before it."""
+    choice, *_ = get_field(answer, "choices", list) or [None]
+    rows = get_field(choice, "prompt_logprobs", list)
     if len(rows) != len(ids_T):
         raise TransientServerError(
             f"log-probabilities of {len(rows)} tokens in place of {len(ids_T)}"
         )
     return [
-        _logprob(field_of(field_of(row, str(token), dict), "logprob", int | float))
+        _parse_logprob(get_field(get_field(row, str(token), dict), "logprob", int | float))
         for token, row in zip(ids_T[1:], rows[1:], strict=True)
     ]
 
 
-def _logprob(value: Any) -> float:
+def _parse_logprob(value: Any) -> float:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
         or not math.isfinite(value)
         or value > ROUNDING
     ):
-        raise TransientServerError(f"{_shown(value)} is no log-probability")
+        raise TransientServerError(f"{_render_excerpt(value)} is no log-probability")
     return float(value)
 
 
-def _shown(tree: Any) -> str:
+def _render_excerpt(tree: Any) -> str:
     return str(tree)[:SHOWN_CHARS]

@@ -24,9 +24,9 @@ from trainer.generation.responses import (
     GenerationStopped,
     Sampled,
     TransientServerError,
-    field_of,
-    group_of,
-    logprobs_of,
+    get_field,
+    parse_group,
+    parse_prompt_logprobs,
 )
 
 POLL_S = 1.0
@@ -53,14 +53,14 @@ class VllmServer:
 
     # ----------------------------------------------------------------------------------- how it is
 
-    def await_ready(self, within_s: float, say: Callable[[str], None]) -> None:
-        """Returns once it is healthy, and says when that takes waiting. Raises GenerationStopped
+    def await_ready(self, within_s: float, log: Callable[[str], None]) -> None:
+        """Return once it is healthy, and says when that takes waiting. Raises GenerationStopped
         after `within_s`."""
         give_up_at = time.monotonic() + within_s
-        said = False
+        is_announced = False
         while True:
             try:
-                self._ask("GET", "/health", timeout_s=CONNECT_S)
+                self._request("GET", "/health", timeout_s=CONNECT_S)
                 return
             except (TransientServerError, GenerationStopped) as error:
                 trouble = str(error)
@@ -69,50 +69,50 @@ class VllmServer:
                     f"no vLLM server at {self.url} after {within_s:g} s: {trouble}\n"
                     "Start one with `gradus vllm MODEL`, or set generation.url to where it is."
                 )
-            if not said:
-                say(f"waiting for the vLLM server at {self.url}, {within_s:g} s at most: {trouble}")
-                said = True
+            if not is_announced:
+                log(f"waiting for the vLLM server at {self.url}, {within_s:g} s at most: {trouble}")
+                is_announced = True
             time.sleep(POLL_S)
 
-    def version(self) -> str:
-        return str(field_of(self._ask("GET", "/version"), "version", str))
+    def get_version(self) -> str:
+        return str(get_field(self._request("GET", "/version"), "version", str))
 
     def model(self) -> str:
-        """The name of what it serves."""
-        if not (models := self.models()):
+        """Return the name of what it serves."""
+        if not (names := self.list_models()):
             raise TransientServerError(f"{self.url} serves no model")
-        return models[0]
+        return names[0]
 
-    def models(self) -> list[str]:
-        """The names of everything that it serves, adapters among them."""
-        models = field_of(self._ask("GET", "/v1/models"), "data", list)
-        return [str(field_of(model, "id", str)) for model in models]
+    def list_models(self) -> list[str]:
+        """Return the names of everything that it serves, adapters among them."""
+        entries = get_field(self._request("GET", "/v1/models"), "data", list)
+        return [str(get_field(model, "id", str)) for model in entries]
 
-    def settings(self) -> Mapping[str, Any]:
+    def get_settings(self) -> Mapping[str, Any]:
         """vLLM's own configuration. Raises GenerationStopped when its development endpoints are
         off."""
         try:
-            said = self._ask("GET", "/server_info", params={"config_format": "json"})
+            answer = self._request("GET", "/server_info", params={"config_format": "json"})
         except GenerationStopped as stopped:
             raise GenerationStopped(
                 f"{stopped}\nThe server at {self.url} was started without VLLM_SERVER_DEV_MODE=1,"
                 " so its weights cannot be replaced. Start it with `gradus vllm MODEL`, which sets"
                 " what is needed."
             ) from None
-        found: Mapping[str, Any] = field_of(said, "vllm_config", dict)
-        return found
+        settings: Mapping[str, Any] = get_field(answer, "vllm_config", dict)
+        return settings
 
-    def weight_version(self) -> str | None:
-        """What the last update was called; None before the first one."""
-        said = self._ask("GET", "/weight_info")
-        version = said.get("weight_version") if isinstance(said, dict) else None
+    def get_weight_version(self) -> str | None:
+        """Return what the last update was called; None before the first one."""
+        answer = self._request("GET", "/weight_info")
+        version = answer.get("weight_version") if isinstance(answer, dict) else None
         return str(version) if version not in (None, "", "default") else None
 
     # ------------------------------------------------------------------------------------- weights
 
-    def begin_updates(self) -> None:
+    def start_updates(self) -> None:
         """Once for every server, and again for one that was started anew."""
-        self._ask("POST", "/init_weight_transfer_engine", {"init_info": {}})
+        self._request("POST", "/init_weight_transfer_engine", {"init_info": {}})
 
     def update(self, file: Path, version: str, within_s: float) -> None:
         """Replace all weights by those of a file that the server can read.
@@ -122,33 +122,33 @@ class VllmServer:
         """
         give_up_at = time.monotonic() + within_s
 
-        def step(path: str, body: Any = None, params: Mapping[str, str] | None = None) -> None:
+        def send_step(path: str, body: Any = None, params: Mapping[str, str] | None = None) -> None:
             left_s = give_up_at - time.monotonic()
             if left_s <= 0:
                 limit = f"{within_s:g} s (generation.sync_deadline_s)"
                 raise TransientServerError(f"{self.url} did not take new weights within {limit}")
-            self._ask("POST", path, body, params=params, timeout_s=left_s)
+            self._request("POST", path, body, params=params, timeout_s=left_s)
 
-        step("/pause", params={"mode": "keep"})
+        send_step("/pause", params={"mode": "keep"})
         try:
-            step("/start_weight_update", {})
+            send_step("/start_weight_update", {})
         except TransientServerError:
             with suppress(
                 TransientServerError
             ):  # an update that was broken off, by whomever, has to be ended first
-                step("/finish_weight_update", {"weight_version": BROKEN_OFF})
-            step("/start_weight_update", {})
-        step("/update_weights", {"update_info": {"path": str(file)}})
-        step("/finish_weight_update", {"weight_version": version})
-        step("/reset_prefix_cache")
-        step("/resume")
+                send_step("/finish_weight_update", {"weight_version": BROKEN_OFF})
+            send_step("/start_weight_update", {})
+        send_step("/update_weights", {"update_info": {"path": str(file)}})
+        send_step("/finish_weight_update", {"weight_version": version})
+        send_step("/reset_prefix_cache")
+        send_step("/resume")
 
     def load_adapter(self, name: str, path: str, within_s: float) -> None:
         body = {"lora_name": name, "lora_path": path}
-        self._ask("POST", "/v1/load_lora_adapter", body, timeout_s=within_s, is_json=False)
+        self._request("POST", "/v1/load_lora_adapter", body, timeout_s=within_s, is_json=False)
 
     def unload_adapter(self, name: str) -> None:
-        self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name}, is_json=False)
+        self._request("POST", "/v1/unload_lora_adapter", {"lora_name": name}, is_json=False)
 
     # ---------------------------------------------------------------------- completions
 
@@ -157,7 +157,7 @@ class VllmServer:
         model: str,
         prompts: Mapping[int, Sequence[int]],
         n: int,
-        how: Mapping[str, Any],
+        parameters: Mapping[str, Any],
         vocab_size: int,
         done: OnGroup,
     ) -> None:
@@ -174,29 +174,29 @@ class VllmServer:
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
-        body = {**how, **fixed}
+        body = {**parameters, **fixed}
         path = "/v1/completions"
         slots = asyncio.Semaphore(MAX_GROUPS_IN_FLIGHT)
 
-        async def one(http: httpx.AsyncClient, key: int, prompt: Sequence[int]) -> None:
+        async def complete_prompt(http: httpx.AsyncClient, key: int, prompt: Sequence[int]) -> None:
             async with slots:
-                asked = {**body, "prompt": [list(prompt)]}
-                said = await self._asked(
-                    http, "POST", path, asked, timeout_s=self._request_s, setting=REQUEST_SETTING
+                request = {**body, "prompt": [list(prompt)]}
+                answer = await self._send_request(
+                    http, "POST", path, request, timeout_s=self._request_s, setting=REQUEST_SETTING
                 )
-            done(key, group_of(said, prompt, n, how["max_tokens"], vocab_size))
+            done(key, parse_group(answer, prompt, n, parameters["max_tokens"], vocab_size))
 
-        async def all_of_them() -> list[BaseException | None]:
-            async with self._client() as http:
-                asked = [one(http, key, prompt) for key, prompt in prompts.items()]
-                return await asyncio.gather(*asked, return_exceptions=True)
+        async def complete_all() -> list[BaseException | None]:
+            async with self._open_client() as http:
+                requests = [complete_prompt(http, key, prompt) for key, prompt in prompts.items()]
+                return await asyncio.gather(*requests, return_exceptions=True)
 
-        errors = [error for error in asyncio.run(all_of_them()) if error is not None]
+        errors = [error for error in asyncio.run(complete_all()) if error is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, TransientServerError)):
             raise error  # what no other try will mend comes first
 
     def logprobs(self, model: str, ids_T: Sequence[int]) -> list[float]:
-        """Log-probabilities of every token but the first, given those before it, without
+        """Return log-probabilities of every token but the first, given those before it, without
         temperature."""
         body = {
             "model": model,
@@ -205,27 +205,27 @@ class VllmServer:
             "temperature": 1.0,
             "prompt_logprobs": 0,
         }
-        said = self._ask("POST", "/v1/completions", body, timeout_s=self._request_s)
-        return logprobs_of(said, ids_T)
+        answer = self._request("POST", "/v1/completions", body, timeout_s=self._request_s)
+        return parse_prompt_logprobs(answer, ids_T)
 
     # ---------------------------------------------------------------------------------------- HTTP
 
-    def _client(self) -> httpx.AsyncClient:
+    def _open_client(self) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         return httpx.AsyncClient(
             base_url=self.url, headers=self._headers, verify=self._tls, limits=limits
         )
 
-    def _ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """As `_asked`, with a connection of its own."""
+    def _request(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """As `_send_request`, with a connection of its own."""
 
-        async def asked() -> Any:
-            async with self._client() as http:
-                return await self._asked(http, method, path, body, **options)
+        async def send() -> Any:
+            async with self._open_client() as http:
+                return await self._send_request(http, method, path, body, **options)
 
-        return asyncio.run(asked())
+        return asyncio.run(send())
 
-    async def _asked(
+    async def _send_request(
         self,
         http: httpx.AsyncClient,
         method: str,
@@ -237,8 +237,8 @@ class VllmServer:
         setting: str = "",
         is_json: bool = True,
     ) -> Any:
-        """The JSON of an answer, or its text; `setting` is where a person sets the time that it may
-        take."""
+        """Return the JSON of an answer, or its text; `setting` is where a person sets the time that
+        it may take."""
         timeout = httpx.Timeout(None, connect=min(CONNECT_S, timeout_s))
         try:
             async with asyncio.timeout(timeout_s):
@@ -260,13 +260,13 @@ class VllmServer:
                 raise TransientServerError(
                     f"{self.url}{path}: answered with no JSON: {text[:200]!r}"
                 ) from None
-        said = f"{self.url}{path}: status {got.status_code}: {text[:500]}"
+        message = f"{self.url}{path}: status {got.status_code}: {text[:500]}"
         if (
             got.status_code in (404, 408, 425, 429)
             and path.startswith("/v1/")
             or got.status_code >= 500
         ):
             raise TransientServerError(
-                said
+                message
             )  # 404: a server that was started again knows no adapter any more
-        raise GenerationStopped(said)
+        raise GenerationStopped(message)

@@ -27,7 +27,7 @@ class WeightsFolder:
         self._run = run
 
     def weights(self, name: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> Path:
-        """All of `tensors` as `<name>.safetensors`; older versions but the last go.
+        """Return all of `tensors` as `<name>.safetensors`; older versions but the last go.
 
         Raises OSError after the last tensor was asked for, as other processes wait for each of them
         to be.
@@ -39,34 +39,37 @@ class WeightsFolder:
             save_file(copied, half)
             half.chmod(0o644)  # the server may be another user's
 
-        return self._written(f"{name}.safetensors", save)
+        return self._write_version(f"{name}.safetensors", save)
 
     def adapter(self, name: str, model: Any) -> Path:
-        """The LoRA adapter of `model` as a folder `<name>`; older versions but the last go."""
-        return self._written(name, lambda half: model.save_pretrained(str(half)))
+        """Return the LoRA adapter of `model` as a folder `<name>`; older versions but the last
+        go."""
+        return self._write_version(name, lambda half: model.save_pretrained(str(half)))
 
-    def _written(self, name: str, save: Callable[[Path], None]) -> Path:
+    def _write_version(self, name: str, save: Callable[[Path], None]) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
         half = self.path / f"{Path(name).stem}.partial"
         target = self.path / name
         save(half)
         half.rename(target)
-        self._forget(KEPT)
+        self._delete_versions(KEPT)
         return target
 
     def clear(self) -> None:
         """Remove all that this run wrote, and the folder if nothing else is in it."""
-        self._forget(0)
+        self._delete_versions(0)
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
 
-    def _forget(self, kept: int) -> None:
-        own = sorted(self.path.glob(f"{self._run}-*"), key=lambda path: path.stat().st_mtime_ns)
-        for path in own[: len(own) - kept]:
+    def _delete_versions(self, count: int) -> None:
+        versions = sorted(
+            self.path.glob(f"{self._run}-*"), key=lambda path: path.stat().st_mtime_ns
+        )
+        for path in versions[: len(versions) - count]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
+def iter_merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
     """Parameters of a PEFT model with its adapters added, under the base model's names, one layer
     at a time.
 
@@ -78,7 +81,7 @@ def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
 
     def walk(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         if isinstance(module, BaseTunerLayer):
-            with _merged_in_float32(module):
+            with _merge_in_float32(module):
                 yield from module.named_parameters(prefix.removesuffix("."))
             return
         for name, parameter in module.named_parameters(recurse=False):
@@ -86,11 +89,11 @@ def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
         for name, child in module.named_children():
             yield from walk(child, f"{prefix}{name}.")
 
-    seen: set[int] = set()
+    visited: set[int] = set()
     for name, parameter in walk(model, ""):
-        if model.prefix in name or "original_module" in name or id(parameter) in seen:
+        if model.prefix in name or "original_module" in name or id(parameter) in visited:
             continue
-        seen.add(id(parameter))  # tied weights
+        visited.add(id(parameter))  # tied weights
         name = (
             name.removeprefix("base_model.model.")
             .replace(".base_layer", "")
@@ -100,25 +103,25 @@ def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _merged_in_float32(layer: Any) -> Iterator[None]:
+def _merge_in_float32(layer: Any) -> Iterator[None]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     tuners = [module for module in layer.modules() if isinstance(module, BaseTunerLayer)]
-    own = [(parameter, parameter.data) for parameter in layer.get_base_layer().parameters()]
-    own = [
-        (parameter, data) for parameter, data in own if data.is_floating_point()
+    originals = [(parameter, parameter.data) for parameter in layer.get_base_layer().parameters()]
+    originals = [
+        (parameter, data) for parameter, data in originals if data.is_floating_point()
     ]  # quantized ones are left to PEFT
     try:
-        for parameter, data in own:
+        for parameter, data in originals:
             parameter.data = data.to(torch.float32, copy=True)
         for tuner in tuners:
             tuner.merge()
-        for parameter, data in own:
+        for parameter, data in originals:
             parameter.data = parameter.data.to(data.dtype)
         yield
     finally:
         for tuner in tuners:
             if tuner.merged:
                 tuner.unmerge()
-        for parameter, data in own:
+        for parameter, data in originals:
             parameter.data = data

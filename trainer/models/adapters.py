@@ -11,10 +11,10 @@ from typing import Any
 
 from gradus.errors import Misuse
 from trainer.config.run import LoraSettings, ModelConfig
-from trainer.models.loading import bare_model
+from trainer.models.loading import build_bare_model
 
 
-def lora_config(settings: LoraSettings, model: Any, scores: bool = False) -> Any:
+def build_lora_config(settings: LoraSettings, model: Any, scores: bool = False) -> Any:
     """PEFT's own object for this model. Raises Misuse for targets that are nowhere in it.
 
     A head that scores is trained in full and saved with the adapters: it begins as random numbers.
@@ -26,7 +26,7 @@ def lora_config(settings: LoraSettings, model: Any, scores: bool = False) -> Any
     parameters = []
     if not isinstance(modules, str):
         names = [name for name, _ in model.named_parameters()]
-        parameters = [target for target in modules if "." in target and _fits_any(target, names)]
+        parameters = [target for target in modules if "." in target and _has_match(target, names)]
         modules = [target for target in modules if target not in parameters]
     saved = [*settings.modules_to_save, *(["score"] if scores else [])]
     return LoraConfig(
@@ -43,7 +43,7 @@ def lora_config(settings: LoraSettings, model: Any, scores: bool = False) -> Any
     )
 
 
-def _fits_any(target: str, names: list[str]) -> bool:
+def _has_match(target: str, names: list[str]) -> bool:
     return any(name == target or name.endswith(f".{target}") for name in names)
 
 
@@ -53,24 +53,24 @@ def validate_lora_targets(
     """Put adapters on a model without weights, which takes seconds: Misuse is raised before
     gigabytes are loaded.
 
-    `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no
-    target is found.
+    `name` is a folder or a model's name on the hub. Raises Misuse as `prepare_adapters` does, and
+    where no target is found.
     """
     import torch
     from peft import get_peft_model
     from peft.utils.error import NoMatchingPeftModuleError
 
     with torch.device("meta"):
-        bare = bare_model(name, config, scores)
+        bare = build_bare_model(name, config, scores)
         try:
             _refuse_what_would_not_train(
-                get_peft_model(bare, lora_config(settings, bare, scores)), settings
+                get_peft_model(bare, build_lora_config(settings, bare, scores)), settings
             )
         except NoMatchingPeftModuleError as error:
             raise Misuse(f"lora.targets: {error}") from None
 
 
-def settle(model: Any, settings: LoraSettings) -> None:
+def prepare_adapters(model: Any, settings: LoraSettings) -> None:
     """Make sure that the adapters of a PEFT model are where they were wanted, and in float32.
 
     Raises Misuse for targets that are nowhere in the model, and for experts that would stay as they
@@ -88,12 +88,12 @@ def settle(model: Any, settings: LoraSettings) -> None:
 def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
     # By what PEFT made of the targets: for some architectures it puts the names of today for those
     # of before.
-    wanted = model.active_peft_config.target_modules
+    targets = model.active_peft_config.target_modules
     modules = [name.replace(".base_layer", "") for name, _ in model.named_modules()]
     lost = (
         []
-        if isinstance(wanted, str)
-        else sorted(one for one in wanted or () if not _fits_any(one, modules))
+        if isinstance(targets, str)
+        else sorted(target for target in targets or () if not _has_match(target, modules))
     )
     if lost:
         raise Misuse(
@@ -102,40 +102,44 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
     trained = [
         name
         for name, weight in model.named_parameters()
-        if weight.requires_grad and _dimensions(weight) > 1
+        if weight.requires_grad and _count_dimensions(weight) > 1
     ]
-    frozen = sorted(_experts(model) - {_place(name) for name in trained})
+    frozen = sorted(_find_experts(model) - {_get_expert_layer(name) for name in trained})
     if frozen and not settings.allow_frozen_experts:
-        raise Misuse(_about_frozen(frozen, model))
+        raise Misuse(_describe_frozen(frozen, model))
 
 
-def _experts(model: Any) -> set[str]:
-    """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a
-    layer."""
-    places = (_place(name) for name, weight in model.named_parameters() if _dimensions(weight) > 1)
+def _find_experts(model: Any) -> set[str]:
+    """Return where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all
+    of a layer."""
+    places = (
+        _get_expert_layer(name)
+        for name, weight in model.named_parameters()
+        if _count_dimensions(weight) > 1
+    )
     return {place for place in places if place is not None}
 
 
-def _dimensions(weight: Any) -> int:
+def _count_dimensions(weight: Any) -> int:
     """1 for a bias. DeepSpeed keeps the shape of weights that it has shared out over processes
     somewhere else."""
     return len(getattr(weight, "ds_shape", weight.shape))
 
 
-def _place(name: str) -> str | None:
+def _get_expert_layer(name: str) -> str | None:
     parts = name.removeprefix("base_model.model.").split(".")
     return ".".join(parts[: parts.index("experts") + 1]) if "experts" in parts else None
 
 
-def _about_frozen(frozen: list[str], model: Any) -> str:
+def _describe_frozen(frozen: list[str], model: Any) -> str:
     weights = set()
     for name, parameter in model.named_parameters():
-        if _dimensions(parameter) > 2 and _place(name) == frozen[0]:
-            rest = name.replace(".base_layer", "").split(".experts.", 1)[1]
-            weights.add(f"{'.'.join(frozen[0].split('.')[-2:])}.{rest}")
-    what = " and ".join(sorted(weights)) or "their linear layers"
+        if _count_dimensions(parameter) > 2 and _get_expert_layer(name) == frozen[0]:
+            suffix = name.replace(".base_layer", "").split(".experts.", 1)[1]
+            weights.add(f"{'.'.join(frozen[0].split('.')[-2:])}.{suffix}")
+    suggestion = " and ".join(sorted(weights)) or "their linear layers"
     return (
         f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]}"
-        f" ...), so most of the model would never change. To train them, add {what} to"
+        f" ...), so most of the model would never change. To train them, add {suggestion} to"
         " lora.targets; to leave them as they are, set lora.allow_frozen_experts: true"
     )

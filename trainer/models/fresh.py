@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
-from trainer.config.files import beside, read_section
-from trainer.config.run import FreshModel, ModelConfig, Section, nearest
+from trainer.config.files import read_section, resolve_file_name
+from trainer.config.run import FreshModel, ModelConfig, Section, describe_nearest
 from trainer.models.loading import load_tokenizer
 from trainer.runs.distributed import is_leader, wait_for_all
-from trainer.runs.folder import written_whole
+from trainer.runs.folder import write_whole
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content']"
@@ -32,14 +32,14 @@ CHAT_TEMPLATE = (
 PAD, EOS = "<|endoftext|>", "<|im_end|>"
 
 
-def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
-    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`,
-    once."""
+def prepare_start_model(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
+    """Return a folder or hub name to load the run's first weights from; a fresh model is made in
+    `folder`, once."""
     if not config.is_fresh:
         return config.name
     if is_leader() and not folder.exists():
-        with written_whole(folder) as made:
-            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)
+        with write_whole(folder) as target:
+            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, target, seed)
     wait_for_all()
     return str(folder)
 
@@ -55,8 +55,8 @@ def make_fresh_model(
 
 
 def train_tokenizer(texts: Iterable[str], sizes: FreshModel) -> Any:
-    """A byte-level BPE tokenizer: every text has tokens, and decoding gives back exactly that
-    text."""
+    """Return a byte-level BPE tokenizer: every text has tokens, and decoding gives back exactly
+    that text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -82,7 +82,8 @@ def train_tokenizer(texts: Iterable[str], sizes: FreshModel) -> Any:
 
 
 def build_model(architecture: str, sizes: FreshModel, tokenizer: Any, seed: int) -> Any:
-    """The untrained model in float32. Raises Misuse for an architecture that is not offered."""
+    """Return the untrained model in float32. Raises Misuse for an architecture that is not
+    offered."""
     from transformers import AutoConfig
 
     if architecture != "qwen3":
@@ -103,11 +104,11 @@ def build_model(architecture: str, sizes: FreshModel, tokenizer: Any, seed: int)
         bos_token_id=None,
         head_dim=sizes.head_dim,
     )
-    return untrained(config, "float32", seed)
+    return build_untrained(config, "float32", seed)
 
 
-def untrained(config: Any, dtype: str, seed: int) -> Any:
-    """A model with random weights."""
+def build_untrained(config: Any, dtype: str, seed: int) -> Any:
+    """Return a model with random weights."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -133,18 +134,18 @@ class Architecture(Section):
 
 
 def read_architecture(path: Path) -> Architecture:
-    """The file, checked. Raises Misuse naming file and key."""
+    """Return the file, checked. Raises Misuse naming file and key."""
     from transformers import CONFIG_MAPPING
 
-    asked = read_section(Architecture, path)
-    if asked.architecture not in CONFIG_MAPPING:
-        hint = nearest(asked.architecture, list(CONFIG_MAPPING))
-        raise Misuse(f"{path}: architecture: transformers has no {asked.architecture}{hint}")
-    known = list(inspect.signature(CONFIG_MAPPING[asked.architecture]).parameters)
-    for name in asked.sizes:
-        if name not in known:
-            raise Misuse(f"{path}: sizes.{name}: unknown key{nearest(name, known)}")
-    return asked
+    settings = read_section(Architecture, path)
+    if settings.architecture not in CONFIG_MAPPING:
+        hint = describe_nearest(settings.architecture, list(CONFIG_MAPPING))
+        raise Misuse(f"{path}: architecture: transformers has no {settings.architecture}{hint}")
+    size_names = list(inspect.signature(CONFIG_MAPPING[settings.architecture]).parameters)
+    for name in settings.sizes:
+        if name not in size_names:
+            raise Misuse(f"{path}: sizes.{name}: unknown key{describe_nearest(name, size_names)}")
+    return settings
 
 
 def main(path: Path, out: Path, *, dry_run: bool) -> int:
@@ -152,12 +153,12 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
     import torch
     from transformers import AutoModelForCausalLM
 
-    asked = read_architecture(path)
+    settings = read_architecture(path)
     if not dry_run and out.exists() and any(out.iterdir()):
         raise Misuse(f"{out}: is there already; name another folder with --out")
-    name = beside(asked.tokenizer, path)
+    name = resolve_file_name(settings.tokenizer, path)
     tokenizer = load_tokenizer(name, ModelConfig(name=name))
-    config = _configuration(asked, tokenizer, path)
+    config = _build_configuration(settings, tokenizer, path)
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
@@ -168,23 +169,23 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
             f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}"
         ) from None
     if not dry_run:
-        model = untrained(config, asked.dtype, asked.seed)
-        with written_whole(out) as folder:
+        model = build_untrained(config, settings.dtype, settings.seed)
+        with write_whole(out) as folder:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     return count
 
 
-def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
+def _build_configuration(settings: Architecture, tokenizer: Any, path: Path) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    own = {
+    token_ids = {
         name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
     }
     try:
         config = AutoConfig.for_model(
-            asked.architecture, **{**own, "vocab_size": len(tokenizer), **asked.sizes}
+            settings.architecture, **{**token_ids, "vocab_size": len(tokenizer), **settings.sizes}
         )
     except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
         raise Misuse(f"{path}: sizes: {str(error).strip().splitlines()[-1].strip()}") from None

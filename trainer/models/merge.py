@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.reward_model.model_files import ADAPTER, base_of, first_line, read_json_object
+from gradus.reward_model.model_files import (
+    ADAPTER,
+    get_first_line,
+    read_json_object,
+    resolve_base_model,
+)
 from trainer.config.run import ModelConfig
 from trainer.models.loading import load_model, load_tokenizer
-from trainer.runs.folder import Say, written_whole
+from trainer.runs.folder import Log, write_whole
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
 """Largest allowed difference of two logits, as a share of the largest logit, by type of the
@@ -29,14 +34,18 @@ CONVERTER = "convert_hf_to_gguf.py"
 LLAMA_CPP = "LLAMA_CPP_DIR"
 
 
-def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say) -> Path:
+def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, log: Log) -> Path:
     """Write the merged model, and its GGUF if `gguf` names a type of llama.cpp's; where the model
     lies.
 
     `adapter` is a folder with an adapter, or a run folder with one in `final`. Raises Misuse.
     """
     folder = next(
-        (one for one in (adapter, adapter / "final") if (one / ADAPTER).is_file()),
+        (
+            candidate
+            for candidate in (adapter, adapter / "final")
+            if (candidate / ADAPTER).is_file()
+        ),
         None,
     )
     if folder is None:
@@ -44,16 +53,16 @@ def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say
     target = out if out is not None else folder.with_name("merged")
     if target.exists() and any(target.iterdir()):
         raise Misuse(f"{target}: is there already; name another folder with --out")
-    converter = converter_of_llama_cpp() if gguf else []
-    with written_whole(target) as half:
+    converter = find_converter() if gguf else []
+    with write_whole(target) as half:
         difference = merge(folder, half, dtype)
-    say(
+    log(
         f"logits of the merged model differ from the adapter's by {difference:.1e} of the largest"
         " at most"
     )
-    say(f"the merged model is in {target}")
+    log(f"the merged model is in {target}")
     if gguf:
-        say(f"its GGUF is {to_gguf(converter, target, gguf)}")
+        log(f"its GGUF is {convert_to_gguf(converter, target, gguf)}")
     return target
 
 
@@ -65,21 +74,23 @@ def merge(folder: Path, target: Path, dtype: str = "auto") -> float:
     """
     from peft import PeftModel
 
-    asked = read_json_object(folder / ADAPTER)
-    scores = asked.get("task_type") == "SEQ_CLS"
-    base = base_of(folder)
-    kind = _dtype_of(base) if dtype == "auto" else dtype
+    adapter_config = read_json_object(folder / ADAPTER)
+    scores = adapter_config.get("task_type") == "SEQ_CLS"
+    base = resolve_base_model(folder)
+    kind = _read_dtype(base) if dtype == "auto" else dtype
     try:
         model = PeftModel.from_pretrained(
             load_model(base, ModelConfig(name=base), kind, scores), str(folder)
         ).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise Misuse(f"{folder}: the adapter does not fit {base}: {first_line(error)}") from None
-    wanted = logits_of(model)
+        raise Misuse(
+            f"{folder}: the adapter does not fit {base}: {get_first_line(error)}"
+        ) from None
+    expected = compute_logits(model)
     model.merge_and_unload(safe_merge=True).save_pretrained(target)
     load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(target)
-    written = load_model(str(target), ModelConfig(name=str(target)), kind, scores).eval()
-    difference = apart(wanted, logits_of(written))
+    merged = load_model(str(target), ModelConfig(name=str(target)), kind, scores).eval()
+    difference = measure_difference(expected, compute_logits(merged))
     if not difference <= TOLERANCES[kind]:
         raise Misuse(
             f"{folder}: merged in {kind}, logits differ by {difference:.1e} of the largest, and"
@@ -88,7 +99,7 @@ def merge(folder: Path, target: Path, dtype: str = "auto") -> float:
     return difference
 
 
-def logits_of(model: Any) -> Any:
+def compute_logits(model: Any) -> Any:
     """In float32, for the same tokens each time: [probes, length, vocabulary], or [probes, 1] of
     scores."""
     import torch
@@ -100,24 +111,26 @@ def logits_of(model: Any) -> Any:
         return model(input_ids=ids_PT, attention_mask=torch.ones_like(ids_PT)).logits.float()
 
 
-def apart(one: Any, other: Any) -> float:
-    """The largest difference, as a share of the largest value; NaN where there is one."""
-    return float((one - other).abs().max() / one.abs().max().clamp(min=1e-9))
+def measure_difference(expected: Any, actual: Any) -> float:
+    """Return the largest difference, as a share of the largest value; NaN where there is one."""
+    return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-9))
 
 
-def _dtype_of(base: str) -> str:
-    """The one that the base was saved in."""
+def _read_dtype(base: str) -> str:
+    """Return the one that the base was saved in."""
     from transformers import AutoConfig
 
     try:
-        found = str(AutoConfig.from_pretrained(base).dtype).removeprefix("torch.")
+        dtype = str(AutoConfig.from_pretrained(base).dtype).removeprefix("torch.")
     except (OSError, ValueError) as error:
-        raise Misuse(f"{base}: the adapter's base cannot be loaded: {first_line(error)}") from None
-    return found if found in TOLERANCES else "float32"
+        raise Misuse(
+            f"{base}: the adapter's base cannot be loaded: {get_first_line(error)}"
+        ) from None
+    return dtype if dtype in TOLERANCES else "float32"
 
 
-def converter_of_llama_cpp() -> list[str]:
-    """The command that converts. Raises Misuse, saying how to get one."""
+def find_converter() -> list[str]:
+    """Return the command that converts. Raises Misuse, saying how to get one."""
     places = [os.environ.get(LLAMA_CPP), os.environ.get("PATH")]
     script = shutil.which(CONVERTER, os.F_OK, os.pathsep.join(filter(None, places)))
     if script is not None:
@@ -129,9 +142,9 @@ def converter_of_llama_cpp() -> list[str]:
     )
 
 
-def to_gguf(converter: list[str], model: Path, kind: str) -> Path:
-    """The GGUF file of a whole model, beside its weights. Raises Misuse with the converter's last
-    words."""
+def convert_to_gguf(converter: list[str], model: Path, kind: str) -> Path:
+    """Return the GGUF file of a whole model, beside its weights. Raises Misuse with the converter's
+    last words."""
     target = model / f"{model.resolve().parent.name}-{kind}.gguf"
     command = [*converter, str(model), "--outfile", str(target), "--outtype", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -21,15 +21,15 @@ from rich.table import Table
 from gradus.errors import Misuse
 from trainer.config.files import read_section
 from trainer.config.run import Section
-from trainer.pipeline.digests import digest_of, files_in
-from trainer.pipeline.gates import Gates, Judged, Level, judge
+from trainer.pipeline.digests import compute_digest, compute_file_digests
+from trainer.pipeline.gates import Gates, GateVerdict, Level, judge
 from trainer.pipeline.metrics import NoFigure, read_json
 from trainer.pipeline.state import write_json
-from trainer.runs.provenance import versions
+from trainer.runs.provenance import collect_versions
 
 SCHEMA = "gradus/promotion@1"
 EXIT_PROMOTED, EXIT_REFUSED = 0, 1
-TOLD = (
+HEADER_FIELDS = (
     "schema",
     "model",
     "data",
@@ -72,63 +72,71 @@ def main(path: Path, out: Path | None) -> int:
     Returns 0 when the model is promoted, 1 when it is refused. Raises Misuse for a file that is
     none.
     """
-    asked = read_section(GatesFile, path)
-    if asked.model is not None and not Path(asked.model).exists():
-        raise Misuse(f"{path}: model: {asked.model} is not there")
-    judged = [*judge(asked.gates, asked.significance), *implied(asked)]
-    promoted = all(found.passed or found.soft for found in judged)
+    gates_file = read_section(GatesFile, path)
+    if gates_file.model is not None and not Path(gates_file.model).exists():
+        raise Misuse(f"{path}: model: {gates_file.model} is not there")
+    judged = [*judge(gates_file.gates, gates_file.significance), *check_revisions(gates_file)]
+    promoted = all(verdict.passed or verdict.soft for verdict in judged)
     record = out or path.with_name("promotion.json")
-    write_json(record, record_of(asked, judged, promoted))
+    write_json(record, build_record(gates_file, judged, promoted))
     console = Console(highlight=False)
-    console.print(table_of(judged))
+    console.print(build_table(judged))
     refusals = [
-        f"{found.name} ({found.why})" for found in judged if not (found.passed or found.soft)
+        f"{verdict.name} ({verdict.why})"
+        for verdict in judged
+        if not (verdict.passed or verdict.soft)
     ]
     console.print("promoted" if promoted else f"refused: {'; '.join(refusals)}", soft_wrap=True)
     print(record)
     return EXIT_PROMOTED if promoted else EXIT_REFUSED
 
 
-def record_of(asked: GatesFile, judged: Sequence[Judged], promoted: bool) -> dict[str, Any]:
-    """Everything that the decision was made from."""
+def build_record(
+    gates_file: GatesFile, judged: Sequence[GateVerdict], promoted: bool
+) -> dict[str, Any]:
+    """Return everything that the decision was made from."""
     return {
         "schema": SCHEMA,
-        "name": asked.name,
+        "name": gates_file.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "promoted": promoted,
-        "model": {"path": asked.model, "files": files_in(Path(asked.model))}
-        if asked.model
+        "model": {"path": gates_file.model, "files": compute_file_digests(Path(gates_file.model))}
+        if gates_file.model
         else None,
-        "significance": asked.significance,
-        "gates": [asdict(found) for found in judged],
-        "evidence": [_evidence(Path(file)) for file in asked.evidence],
-        "lineage": asked.lineage,
-        "versions": {"python": platform.python_version(), **versions()},
+        "significance": gates_file.significance,
+        "gates": [asdict(verdict) for verdict in judged],
+        "evidence": [_describe_evidence(Path(file)) for file in gates_file.evidence],
+        "lineage": gates_file.lineage,
+        "versions": {"python": platform.python_version(), **collect_versions()},
     }
 
 
-def _evidence(file: Path) -> dict[str, Any]:
-    told = {name: value for name, value in _tree(file).items() if name in TOLD}
-    return {"file": str(file), "sha256": digest_of(file) if file.exists() else None, **told}
+def _describe_evidence(file: Path) -> dict[str, Any]:
+    header = {name: value for name, value in _read_tree(file).items() if name in HEADER_FIELDS}
+    return {"file": str(file), "sha256": compute_digest(file) if file.exists() else None, **header}
 
 
-def implied(asked: GatesFile) -> Iterator[Judged]:
+def check_revisions(gates_file: GatesFile) -> Iterator[GateVerdict]:
     """Yield the gate that every file has: one revision of each grader behind all metrics."""
-    trees = [_tree(Path(file)) for file in asked.evidence]
+    trees = [_read_tree(Path(file)) for file in gates_file.evidence]
     revisions: dict[str, set[str]] = {}
     for tree in trees:
         for part in (tree, tree.get("before"), tree.get("after")):
             graders = part.get("graders") if isinstance(part, dict) else None
             for revision in map(str, graders if isinstance(graders, list) else ()):
                 revisions.setdefault(revision.partition("@")[0], set()).add(revision)
-    mixed = [", ".join(sorted(found)) for found in revisions.values() if len(found) > 1]
+    mixed = [
+        ", ".join(sorted(grader_revisions))
+        for grader_revisions in revisions.values()
+        if len(grader_revisions) > 1
+    ]
     if revisions:
-        said = f"figures come from {'; '.join(mixed)}" if mixed else "one"
-        yield Judged("one revision of each grader", not mixed, False, "one", said)
+        summary = f"figures come from {'; '.join(mixed)}" if mixed else "one"
+        yield GateVerdict("one revision of each grader", not mixed, False, "one", summary)
 
 
-def _tree(file: Path) -> dict[str, Any]:
-    """A file of figures, or nothing where there is none: the gate that reads it says so."""
+def _read_tree(file: Path) -> dict[str, Any]:
+    """Return a file of figures, or nothing where there is none: the gate that reads it says so."""
     if file.suffix == ".jsonl":
         return {}
     try:
@@ -138,15 +146,15 @@ def _tree(file: Path) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def table_of(judged: Sequence[Judged]) -> Table:
-    """Every gate with what it wanted, what there was, and its verdict."""
+def build_table(judged: Sequence[GateVerdict]) -> Table:
+    """Return every gate with what it wanted, what there was, and its verdict."""
     table = Table("gate", "figure", "wants", "why", "")
-    for found in judged:
+    for verdict in judged:
         mark = "[green]passed[/]"
-        if not found.passed:
-            mark = "[yellow]warning[/]" if found.soft else "[bold red]FAILED[/]"
-        figure = "-" if found.value is None else f"{found.value:.4g}"
-        if found.low is not None and found.high is not None:
-            figure += f" ({found.low:.4g} to {found.high:.4g})"
-        table.add_row(found.name, figure, found.wants, found.why, mark)
+        if not verdict.passed:
+            mark = "[yellow]warning[/]" if verdict.soft else "[bold red]FAILED[/]"
+        figure = "-" if verdict.value is None else f"{verdict.value:.4g}"
+        if verdict.low is not None and verdict.high is not None:
+            figure += f" ({verdict.low:.4g} to {verdict.high:.4g})"
+        table.add_row(verdict.name, figure, verdict.wants, verdict.why, mark)
     return table

@@ -17,8 +17,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from trainer.config.run import Section
-from trainer.evaluate.intervals import holm
-from trainer.pipeline.metrics import Figure, NoFigure, Take, at, finite, read_figure, read_json
+from trainer.evaluate.intervals import adjust_p_values
+from trainer.pipeline.metrics import (
+    Figure,
+    NoFigure,
+    Take,
+    read_figure,
+    read_json,
+    require_finite,
+    resolve_path,
+)
 
 Level = Annotated[float, Field(gt=0, lt=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -50,7 +58,7 @@ class Gate(Section):
     """A warning: it never refuses."""
 
     @model_validator(mode="after")
-    def _asks_one_thing(self) -> Gate:
+    def _require_one_condition(self) -> Gate:
         if [self.at_least, self.at_most, self.p_value].count(None) != 2:
             raise ValueError("give one of at_least, at_most and p_value")
         if self.p_value is not None and self.against is not None:
@@ -77,7 +85,7 @@ class Gate(Section):
         )
 
 
-def _named_apart(gates: list[Gate]) -> list[Gate]:
+def _check_unique_names(gates: list[Gate]) -> list[Gate]:
     """Refuses two gates of one name: a verdict would not say which it is of."""
     names = [gate.name for gate in gates]
     if twins := sorted({name for name in names if names.count(name) > 1}):
@@ -85,11 +93,11 @@ def _named_apart(gates: list[Gate]) -> list[Gate]:
     return gates
 
 
-Gates = Annotated[list[Gate], Field(min_length=1), AfterValidator(_named_apart)]
+Gates = Annotated[list[Gate], Field(min_length=1), AfterValidator(_check_unique_names)]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GateVerdict:
     """What came of one gate."""
 
     name: str
@@ -107,26 +115,28 @@ class Judged:
     p_adjusted: float | None = None
 
 
-def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
-    """Each gate with its verdict, in their order."""
-    tested = {gate.name: _tested(gate) for gate in gates if gate.p_value is not None}
+def judge(gates: Sequence[Gate], significance: float) -> list[GateVerdict]:
+    """Return each gate with its verdict, in their order."""
+    tested = {gate.name: _read_change(gate) for gate in gates if gate.p_value is not None}
     # A test that is missing still is one of the family: what is left must not get easier by it.
-    family = holm([found[1] if isinstance(found, tuple) else 1.0 for found in tested.values()])
+    family = adjust_p_values(
+        [test[1] if isinstance(test, tuple) else 1.0 for test in tested.values()]
+    )
     adjusted = dict(zip(tested, family, strict=True))
     return [
-        _significance(gate, tested[gate.name], adjusted[gate.name], significance)
+        _check_significance(gate, tested[gate.name], adjusted[gate.name], significance)
         if gate.name in tested
-        else _threshold(gate)
+        else _check_threshold(gate)
         for gate in gates
     ]
 
 
-def _threshold(gate: Gate) -> Judged:
+def _check_threshold(gate: Gate) -> GateVerdict:
     try:
         figure = read_figure(Path(gate.of), gate.metric, gate.take)
-        baseline = _baseline(gate)
+        baseline = _read_baseline(gate)
     except NoFigure as trouble:
-        return _judged(gate, False, str(trouble))
+        return _build_verdict(gate, False, str(trouble))
     end: float | None = figure.value
     which = ""
     if gate.bound == "confidence":
@@ -134,35 +144,36 @@ def _threshold(gate: Gate) -> Judged:
         which = "upper end " if gate.at_least is None else "lower end "
     if end is None:
         no_interval = f"{gate.metric} has no confidence interval in {Path(gate.of).name}"
-        return _judged(gate, False, f"{no_interval}; say bound: value to do without")
-    held = end - (baseline or 0.0)
-    passed = held <= (gate.at_most or 0.0) if gate.at_least is None else held >= gate.at_least
-    why = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
-    return _judged(gate, passed, why, figure, baseline=baseline)
+        return _build_verdict(gate, False, f"{no_interval}; say bound: value to do without")
+    value = end - (baseline or 0.0)
+    passed = value <= (gate.at_most or 0.0) if gate.at_least is None else value >= gate.at_least
+    why = f"{which}{value:g}" if baseline is None else f"{which}less the baseline {value:+g}"
+    return _build_verdict(gate, passed, why, figure, baseline=baseline)
 
 
-def _baseline(gate: Gate) -> float | None:
-    """The figure of the file that the gate is `against`. Raises NoFigure for one of other data."""
+def _read_baseline(gate: Gate) -> float | None:
+    """Return the figure of the file that the gate is `against`. Raises NoFigure for one of other
+    data."""
     if gate.against is None:
         return None
     baseline = read_figure(Path(gate.against), gate.metric, gate.take)
-    if _data_of(gate.of) != _data_of(gate.against):
+    if _read_data_identity(gate.of) != _read_data_identity(gate.against):
         raise NoFigure("the baseline was measured on other data")
     return baseline.value
 
 
-def _data_of(file: str) -> Any:
-    """What identifies the data that was measured on, where the file has it: evaluations without a
-    grader and lm-eval do."""
+def _read_data_identity(file: str) -> Any:
+    """Return what identifies the data that was measured on, where the file has it: evaluations
+    without a grader and lm-eval do."""
     tree = None if file.endswith(".jsonl") else read_json(Path(file))
     return [tree.get(name) for name in DATA] if isinstance(tree, dict) else None
 
 
-def _tested(gate: Gate) -> tuple[Figure, float] | str:
-    """The change and its p-value, or why there is none."""
+def _read_change(gate: Gate) -> tuple[Figure, float] | str:
+    """Return the change and its p-value, or why there is none."""
     try:
         tree = read_json(Path(gate.of))
-        p_value = finite(at(tree, str(gate.p_value)), str(gate.p_value))
+        p_value = require_finite(resolve_path(tree, str(gate.p_value)), str(gate.p_value))
         if not 0 <= p_value <= 1:
             return f"{gate.p_value} is {p_value:g}, which is no p-value"
         return read_figure(Path(gate.of), gate.metric), p_value
@@ -170,15 +181,15 @@ def _tested(gate: Gate) -> tuple[Figure, float] | str:
         return str(trouble)
 
 
-def _significance(
-    gate: Gate, found: tuple[Figure, float] | str, adjusted: float, significance: float
-) -> Judged:
-    if isinstance(found, str):
-        return _judged(gate, False, found)
-    figure, p_value = found
+def _check_significance(
+    gate: Gate, test: tuple[Figure, float] | str, adjusted: float, significance: float
+) -> GateVerdict:
+    if isinstance(test, str):
+        return _build_verdict(gate, False, test)
+    figure, p_value = test
     corrected = "" if adjusted == p_value else f", {adjusted:.4g} after Holm"
     why = f"change {figure.value:+.4g}, p = {p_value:.4g}{corrected}, level {significance:g}"
-    return _judged(
+    return _build_verdict(
         gate,
         figure.value > 0 and adjusted <= significance,
         why,
@@ -188,10 +199,10 @@ def _significance(
     )
 
 
-def _judged(
-    gate: Gate, passed: bool, why: str, figure: Figure | None = None, **more: float | None
-) -> Judged:
+def _build_verdict(
+    gate: Gate, passed: bool, why: str, figure: Figure | None = None, **extra: float | None
+) -> GateVerdict:
     ends = {} if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
-    return Judged(
-        gate.name, passed, gate.soft, gate.wants, why, gate.of, gate.metric, **ends, **more
+    return GateVerdict(
+        gate.name, passed, gate.soft, gate.wants, why, gate.of, gate.metric, **ends, **extra
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from trainer.runs.folder import record_of
+from trainer.runs.folder import parse_record
 
 Take = Literal["last", "max", "min", "mean"]
 NORMAL_95 = 1.96
@@ -50,37 +50,42 @@ class Figure:
 
 
 def read_figure(file: Path, metric: str, take: Take = "last") -> Figure:
-    """The metric in a file. Raises NoFigure when anything on the way is missing, no number, or not
-    finite."""
+    """Return the metric in a file. Raises NoFigure when anything on the way is missing, no number,
+    or not finite."""
     if file.suffix == ".jsonl":
-        return Figure(_TAKEN[take]([finite(line[metric], metric) for line in _lines(file, metric)]))
+        return Figure(
+            _TAKEN[take](
+                [require_finite(line[metric], metric) for line in _read_lines(file, metric)]
+            )
+        )
     tree = read_json(file)
-    found = at(tree, metric)
-    if isinstance(found, Mapping):
-        ends = (found.get("low"), found.get("high"))
-        found = found.get("value")
+    entry = resolve_path(tree, metric)
+    if isinstance(entry, Mapping):
+        ends = (entry.get("low"), entry.get("high"))
+        entry = entry.get("value")
     else:
-        ends = _ends_by_standard_error(tree, metric, found)
-    low, high = (None if end is None else finite(end, f"an end of {metric}") for end in ends)
-    return Figure(finite(found, metric), low, high)
+        ends = _compute_ends(tree, metric, entry)
+    low, high = (
+        None if end is None else require_finite(end, f"an end of {metric}") for end in ends
+    )
+    return Figure(require_finite(entry, metric), low, high)
 
 
-def _ends_by_standard_error(
-    tree: Any, metric: str, value: Any
-) -> tuple[float, float] | tuple[None, None]:
-    """The ends of a metric of lm-eval, which leaves `acc_stderr,none` beside `acc,none`."""
+def _compute_ends(tree: Any, metric: str, value: Any) -> tuple[float, float] | tuple[None, None]:
+    """Return the ends of a metric of lm-eval, which leaves `acc_stderr,none` beside `acc,none`."""
     name, _, metric_filter = metric.rpartition(",")
     try:
-        error = finite(at(tree, f"{name}_stderr,{metric_filter}"), metric)
-        return finite(value, metric) - NORMAL_95 * error, value + NORMAL_95 * error
+        error = require_finite(resolve_path(tree, f"{name}_stderr,{metric_filter}"), metric)
+        return require_finite(value, metric) - NORMAL_95 * error, value + NORMAL_95 * error
     except NoFigure:
         return None, None
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds, or in a folder the newest results of lm-eval. Raises NoFigure."""
+    """Return what a JSON file holds, or in a folder the newest results of lm-eval. Raises
+    NoFigure."""
     if file.is_dir():  # their names end with the time
-        file = max(file.rglob("results_*.json"), key=lambda found: found.name, default=file)
+        file = max(file.rglob("results_*.json"), key=lambda path: path.name, default=file)
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,48 +94,49 @@ def read_json(file: Path) -> Any:
         raise NoFigure(f"{file} is not JSON") from None
 
 
-def at(tree: Any, path: str) -> Any:
-    """What stands at a path. Raises NoFigure where it leads nowhere."""
+def resolve_path(tree: Any, path: str) -> Any:
+    """Return what stands at a path. Raises NoFigure where it leads nowhere."""
     if not PATH.fullmatch(path):
         raise NoFigure(f"{path!r} is no path such as measurements[mode=greedy].mean_reward")
     for step in STEP.finditer(path):
-        tree = _inside(tree, step)
+        tree = _take_step(tree, step)
     return tree
 
 
-def _inside(tree: Any, step: re.Match[str]) -> Any:
+def _take_step(tree: Any, step: re.Match[str]) -> Any:
     key = step["key"]
     name = step["name"]
     if key is not None and isinstance(tree, Mapping) and key in tree:
         return tree[key]
     if name is not None and isinstance(tree, list):
-        found = [
+        matches = [
             item
             for item in tree
             if isinstance(item, Mapping) and str(item.get(name)) == step["value"]
         ]
-        if len(found) == 1:
-            return found[0]
+        if len(matches) == 1:
+            return matches[0]
     raise NoFigure(f"{step.string} is missing: there is no {step[0]}")
 
 
-def finite(value: Any, what: str) -> float:
-    """A finite number. Raises NoFigure for anything else, `true` included."""
+def require_finite(value: Any, label: str) -> float:
+    """Return a finite number. Raises NoFigure for anything else, `true` included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NoFigure(f"{what} is {'missing' if value is None else 'no number'}")
+        raise NoFigure(f"{label} is {'missing' if value is None else 'no number'}")
     if not math.isfinite(value):
-        raise NoFigure(f"{what} is {value}, which is not finite")
+        raise NoFigure(f"{label} is {value}, which is not finite")
     return float(value)
 
 
-def _lines(file: Path, metric: str) -> list[dict[str, Any]]:
-    """The lines that have the metric, whatever its value; a line that a crash tore is none."""
+def _read_lines(file: Path, metric: str) -> list[dict[str, Any]]:
+    """Return the lines that have the metric, whatever its value; a line that a crash tore is
+    none."""
     try:
         texts = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         raise NoFigure(f"{file} cannot be read") from None
-    records = map(record_of, texts)
-    found = [record for record in records if record is not None and metric in record]
-    if not found:
+    records = map(parse_record, texts)
+    matches = [record for record in records if record is not None and metric in record]
+    if not matches:
         raise NoFigure(f"{metric} is missing: no line of {file.name} has it")
-    return found
+    return matches

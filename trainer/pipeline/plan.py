@@ -14,16 +14,16 @@ from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.validation import explain
 from gradus.yaml_reader import read_mapping, read_scalar
-from trainer.config.run import Section, nearest
+from trainer.config.run import Section, describe_nearest
 from trainer.pipeline.stages import (
     NAME,
     AnyStage,
     Stage,
     TrainStage,
-    path_beside,
-    references,
-    resolved,
-    with_texts,
+    find_beside,
+    find_references,
+    map_texts,
+    replace_references,
 )
 
 EMBEDDED = "embedded"
@@ -32,7 +32,7 @@ SUFFIXES = (".jsonl", ".json", ".csv", ".yaml", ".yml", ".txt", ".npy")
 """A name with one of them is a file's and not one on a hub."""
 
 
-def _service(value: str) -> str:
+def _check_service(value: str) -> str:
     if value != EMBEDDED and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", value):
         raise ValueError(f"write {EMBEDDED}, or the service's address as http://host:port")
     return value
@@ -45,7 +45,7 @@ class Pipeline(Section):
     folder: Path
     """Where everything is written. Starting again with the same one resumes where it was
     stopped."""
-    service: Annotated[str, AfterValidator(_service)] | None = None
+    service: Annotated[str, AfterValidator(_check_service)] | None = None
     """Where answers are graded: `embedded` starts a service here while it is needed. None:
     evaluations grade in their own process, and training asks where its config says."""
     graders: list[GraderName] = []
@@ -53,44 +53,45 @@ class Pipeline(Section):
     stages: Annotated[dict[str, AnyStage], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _stages_use_earlier_ones(self) -> Pipeline:
-        left: dict[str, set[str]] = {}
+    def _check_references(self) -> Pipeline:
+        earlier_outputs: dict[str, set[str]] = {}
         for name, stage in self.stages.items():
             if not NAME.fullmatch(name) or name in RESERVED:
                 raise ValueError(
                     f"stages.{name}: is no name for a stage; write small letters, digits, - and _"
                 )
-            for other, output in references(stage.model_dump()):
-                if output not in left.get(other, ()):
-                    why = f"there is no earlier stage {other}{nearest(other, list(left))}"
-                    if other in left:
-                        leaves = ", ".join(sorted(left[other]))
+            for other, output in find_references(stage.model_dump()):
+                if output not in earlier_outputs.get(other, ()):
+                    nearest = describe_nearest(other, list(earlier_outputs))
+                    why = f"there is no earlier stage {other}{nearest}"
+                    if other in earlier_outputs:
+                        leaves = ", ".join(sorted(earlier_outputs[other]))
                         why = f"{other} leaves no {output}; it leaves {leaves}"
                     raise ValueError(f"stages.{name}: {{{other}.{output}}}: {why}")
-            left[name] = {*stage.outputs(Path(name))}
+            earlier_outputs[name] = {*stage.list_outputs(Path(name))}
         return self
 
-    def places(self) -> dict[tuple[str, str], Path]:
-        """Where each output of each stage lies."""
+    def map_outputs(self) -> dict[tuple[str, str], Path]:
+        """Return where each output of each stage lies."""
         return {
             (name, output): path
             for name, stage in self.stages.items()
-            for output, path in stage.outputs(self.folder / name).items()
+            for output, path in stage.list_outputs(self.folder / name).items()
         }
 
     def ready(self) -> dict[str, Stage]:
-        """The stages with paths in place of what they refer to."""
-        places = self.places()
+        """Return the stages with paths in place of what they refer to."""
+        places = self.map_outputs()
         return {
             name: type(stage).model_validate(
-                with_texts(stage.model_dump(), lambda text: resolved(text, places))
+                map_texts(stage.model_dump(), lambda text: replace_references(text, places))
             )
             for name, stage in self.stages.items()
         }
 
 
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
-    """The pipeline in a YAML file; `overrides` are `a.b=value`, such as
+    """Return the pipeline in a YAML file; `overrides` are `a.b=value`, such as
     `stages.sft.set.learning_rate=1e-6`.
 
     Raises Misuse with one line per mistake, naming the file or the override and the key.
@@ -99,13 +100,13 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     for override in overrides:
         _put(tree, override)
     try:
-        tree["stages"] = with_texts(tree.get("stages"), lambda text: path_beside(text, path))
+        tree["stages"] = map_texts(tree.get("stages"), lambda text: find_beside(text, path))
         pipeline = Pipeline.model_validate(tree)
     except ValidationError as error:
         raise Misuse(f"{path}: {explain(error)}") from None
-    for name, found in pipeline.stages.items():
-        for text in found.files():
-            is_file = isinstance(found, TrainStage) or text.endswith(SUFFIXES)
+    for name, stage in pipeline.stages.items():
+        for text in stage.files():
+            is_file = isinstance(stage, TrainStage) or text.endswith(SUFFIXES)
             if is_file and "{" not in text and not Path(text).is_file():
                 raise Misuse(
                     f"{path}: stages.{name}: there is no {text}, neither there nor beside this file"
@@ -115,10 +116,10 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
 
 def _put(tree: dict[str, Any], override: str) -> None:
     dotted, equals, text = override.partition("=")
-    where = f"--set {dotted}"
+    option = f"--set {dotted}"
     if not equals or not all(dotted.split(".")):
         raise Misuse(f"--set {override}: write a.b=value")
-    value = read_scalar(text, where)
+    value = read_scalar(text, option)
     keys = dotted.split(".")
     if keys[0] == "stages" and len(keys) > 3 and keys[2] == "set":
         keys = [*keys[:3], ".".join(keys[3:])]  # settings of a training have dots in their names
@@ -126,5 +127,5 @@ def _put(tree: dict[str, Any], override: str) -> None:
     for key in keys[:-1]:
         at = at.setdefault(key, {}) if isinstance(at, dict) else None
         if not isinstance(at, dict):
-            raise Misuse(f"{where}: {key} is no section")
+            raise Misuse(f"{option}: {key} is no section")
     at[keys[-1]] = value

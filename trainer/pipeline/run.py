@@ -18,9 +18,15 @@ from typing import Any, Literal
 
 from gradus.console import log_line
 from gradus.errors import Misuse
-from trainer.config.run import nearest
+from trainer.config.run import describe_nearest
 from trainer.config.stages import load_stage
-from trainer.pipeline.digests import Inputs, digest_of, fingerprint, inputs_of, records_in
+from trainer.pipeline.digests import (
+    Inputs,
+    collect_inputs,
+    compute_digest,
+    compute_record_digests,
+    fingerprint,
+)
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.stages import GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, write_json
@@ -67,23 +73,24 @@ def main(
     pipeline = load_pipeline(path, overrides)
     if start is not None and start not in pipeline.stages:
         raise Misuse(
-            f"--from {start}: there is no such stage{nearest(start, list(pipeline.stages))}"
+            f"--from {start}: there is no such"
+            f" stage{describe_nearest(start, list(pipeline.stages))}"
         )
     folder = PipelineFolder(pipeline.folder)
     signals = Signals(log_line)
     if dry_run:
         Run(pipeline, path, start, signals, folder).describe(check_command)
         return EXIT_DONE
-    with folder.locked(log_line) as lock, signals.listening():
+    with folder.acquire_lock(log_line) as lock, signals.handle_signals():
         run = Run(pipeline, path, start, signals, folder)
         try:
             with closing(Embedded(folder.log("service"), lock, pipeline.graders)) as service:
                 run.check(overrides, check_command, lock)
-                for name, todo, inputs in run.todo():
+                for name, todo, inputs in run.plan_stages():
                     if todo == "done before":
-                        log_line(stage_line(name, todo))
+                        log_line(format_stage_line(name, todo))
                     else:
-                        run.stage(name, todo, inputs, service, lock)
+                        run.run_stage(name, todo, inputs, service, lock)
         except StageEnded as ended:
             log_line(f"{pipeline.name}: {ended}")
             return ended.exit_status
@@ -111,62 +118,72 @@ class Run:
         self.ready = self.pipeline.ready()
         self.state = self.folder.read(self.pipeline.name)
 
-    def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
-        """Each stage and what is to be done, when it is asked for: what earlier stages have left
-        counts."""
+    def plan_stages(self) -> Iterator[tuple[str, Todo, Inputs]]:
+        """Yield each stage and what is to be done, when it is asked for: what earlier stages have
+        left counts."""
         anew = False
         for name, stage in self.ready.items():
             self.signals.raise_if_made()
-            written = self.pipeline.stages[name]
+            raw_stage = self.pipeline.stages[name]
             entry = self.state.stages.get(name)
-            inputs = inputs_of(written, stage, self.pipeline.places())
+            inputs = collect_inputs(raw_stage, stage, self.pipeline.map_outputs())
             anew = anew or name == self.start
             todo: Todo = "runs"
-            if not anew and entry is not None and entry.fingerprint == fingerprint(written, inputs):
-                if entry.status == "done" and not self.missing(name):
+            if (
+                not anew
+                and entry is not None
+                and entry.fingerprint == fingerprint(raw_stage, inputs)
+            ):
+                if entry.status == "done" and not self.find_missing(name):
                     todo = "done before"
                 elif entry.status != "done" and stage.GOES_ON:
                     todo = "resumes"
             anew = anew or todo != "done before"
             yield name, todo, inputs
 
-    def missing(self, name: str) -> list[str]:
-        """What a stage should have left and has not."""
+    def find_missing(self, name: str) -> list[str]:
+        """Return what a stage should have left and has not."""
         stage = self.ready[name]
-        left = stage.outputs(self.folder.of(name))
+        outputs = stage.list_outputs(self.folder.get_stage_folder(name))
         return [
             output
-            for output, path in left.items()
+            for output, path in outputs.items()
             if output not in stage.OPTIONAL and not path.exists()
         ]
 
-    def words(self, name: str, embedded: Callable[[], str]) -> list[str]:
-        """The whole command of a stage; `embedded` tells the address of the pipeline's own
+    def build_words(self, name: str, embedded: Callable[[], str]) -> list[str]:
+        """Return the whole command of a stage; `embedded` tells the address of the pipeline's own
         service."""
         stage = self.ready[name]
         url = self.pipeline.service if stage.wants_service else None
         if url == EMBEDDED:
             url = embedded()
-        return stage.command(self.folder.of(name), url)
+        return stage.build_command(self.folder.get_stage_folder(name), url)
 
     # ----------------------------------------------------------------------------------- one stage
 
-    def stage(self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
+    def run_stage(
+        self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int
+    ) -> None:
         """Run a stage, and keep what came of it. Raises StageEnded unless it is done, StopRequested
         after a signal."""
         stage = self.ready[name]
-        folder = self.folder.of(name)
+        folder = self.folder.get_stage_folder(name)
         log = self.folder.log(name)
         if todo == "runs":
             self.folder.set_aside(name)
         folder.mkdir(parents=True, exist_ok=True)
-        entry = self._begun(name, inputs)
+        entry = self._add_entry(name, inputs)
         if isinstance(stage, GateStage):
             gates = stage.model_dump(mode="json", exclude={"kind"})
-            wish = {"name": f"{self.pipeline.name}/{name}", **gates, "lineage": self._lineage()}
-            write_json(stage.wish(folder), wish)
-        command = self.words(name, lambda: service.url(self.signals, log_line))
-        log_line(stage_line(name, f"{stage.kind} {todo}"))
+            request = {
+                "name": f"{self.pipeline.name}/{name}",
+                **gates,
+                "lineage": self._collect_lineage(),
+            }
+            write_json(stage.get_gates_path(folder), request)
+        command = self.build_words(name, lambda: service.get_url(self.signals, log_line))
+        log_line(format_stage_line(name, f"{stage.kind} {todo}"))
         started = time.monotonic()
         try:
             child = Child([*GRADUS, *command[1:]] if command[0] == "gradus" else command, log, lock)
@@ -175,26 +192,26 @@ class Run:
                 f"stages.{name}: {command[0]}: cannot be started: {error.strerror}"
             ) from None
         status = child.wait(self.signals)  # a stage that a signal stops stays as one that runs
-        missing = self.missing(name)
+        missing = self.find_missing(name)
         entry.status = "done" if status == 0 and not missing else "failed"
         self.folder.write(self.state)
-        log_line(stage_line("", str(timedelta(seconds=round(time.monotonic() - started)))))
+        log_line(format_stage_line("", str(timedelta(seconds=round(time.monotonic() - started)))))
         if isinstance(stage, GateStage):
-            log_line(child.said().rstrip())
+            log_line(child.read_output().rstrip())
             if status == EXIT_REFUSED:
                 raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
         if status != 0:
-            known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
+            exit_status = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
             raise StageEnded(
                 f"{name} ended with status {status}; the end of {log}:\n{child.tail(TAIL_LINES)}",
-                known,
+                exit_status,
             )
         if missing:
             left_out = ", ".join(missing)
             raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
 
-    def _begun(self, name: str, inputs: Inputs) -> Entry:
-        """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
+    def _add_entry(self, name: str, inputs: Inputs) -> Entry:
+        """Return the stage's entry; whatever comes after it is forgotten, and so runs anew."""
         names = list(self.ready)
         earlier = names[: names.index(name)]
         entry = Entry(
@@ -202,13 +219,17 @@ class Run:
             fingerprint=fingerprint(self.pipeline.stages[name], inputs),
             inputs=inputs,
         )
-        kept = {one: known for one, known in self.state.stages.items() if one in earlier}
-        self.state.stages = {**kept, name: entry}
+        earlier_entries = {
+            stage_name: stage_entry
+            for stage_name, stage_entry in self.state.stages.items()
+            if stage_name in earlier
+        }
+        self.state.stages = {**earlier_entries, name: entry}
         self.folder.write(self.state)
         return entry
 
-    def _lineage(self) -> dict[str, Any]:
-        """How a model came about, for the record of its promotion."""
+    def _collect_lineage(self) -> dict[str, Any]:
+        """Return how a model came about, for the record of its promotion."""
         stages = {}
         for name, entry in self.state.stages.items():
             if entry.status == "done":
@@ -217,10 +238,12 @@ class Run:
                     "inputs": entry.inputs,
                 }
                 if isinstance(self.ready[name], TrainStage):
-                    stages[name]["left"] = records_in(self.folder.of(name))
+                    stages[name]["left"] = compute_record_digests(
+                        self.folder.get_stage_folder(name)
+                    )
         return {
             "pipeline": self.pipeline.name,
-            "file_sha256": digest_of(self.source),
+            "file_sha256": compute_digest(self.source),
             "stages": stages,
         }
 
@@ -243,36 +266,39 @@ class Run:
             "--dry-run",
             *(f"--set={text}" for text in overrides),
         ]
-        log_line(stage_line("check", "all settings"))
+        log_line(format_stage_line("check", "all settings"))
         child = Child(command, self.folder.log("check"), lock)
         status = child.wait(self.signals)
         if status != 0:
-            said = child.said()
-            mistakes = said[max(0, said.find("gradus: ")) :].rstrip()
+            output = child.read_output()
+            mistakes = output[max(0, output.find("gradus: ")) :].rstrip()
             raise StageEnded(mistakes, EXIT_MISUSE if status == EXIT_MISUSE else EXIT_FAILED)
 
     def describe(self, check_command: CheckCommand) -> None:
         """Say what each stage would do. Raises Misuse with every mistake before it says
         anything."""
         self._refuse_mistakes(check_command)
-        for name, todo, _ in self.todo():
-            log_line(stage_line(name, todo))
-            log_line(f"    {shlex.join(self.words(name, lambda: LATER))}")
+        for name, todo, _ in self.plan_stages():
+            log_line(format_stage_line(name, todo))
+            log_line(f"    {shlex.join(self.build_words(name, lambda: LATER))}")
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
         for name, stage in self.ready.items():
             try:
-                words = self.words(name, lambda: LATER)
+                words = self.build_words(name, lambda: LATER)
                 if words[0] == "gradus":
                     check_command(words[1:])
                 if isinstance(stage, TrainStage):
-                    load_stage(Path(stage.config), stage.overrides(self.folder.of(name), None))
+                    load_stage(
+                        Path(stage.config),
+                        stage.build_overrides(self.folder.get_stage_folder(name), None),
+                    )
             except Misuse as misuse:
                 mistakes += [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
         if mistakes:
             raise Misuse("\n".join(mistakes))
 
 
-def stage_line(name: str, text: str) -> str:
+def format_stage_line(name: str, text: str) -> str:
     return f"  {name:<14} {text}"

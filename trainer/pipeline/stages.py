@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from gradus.yaml_reader import read_mapping
-from trainer.config.files import PLACES, beside
+from trainer.config.files import PLACES, resolve_file_name
 from trainer.config.run import Section, TrainConfig
 from trainer.config.stages import STAGES
 from trainer.pipeline.gates import Gates, Level
@@ -37,16 +37,16 @@ class Stage(Section):
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
     """What it may leave out."""
     LEAVES: ClassVar[Mapping[str, str]] = {}
-    """What it leaves in its folder, by the names that later stages use."""
+    """Output files in the stage's folder, by the names that later stages use."""
 
     kind: str
 
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        """What it leaves; all of it must be there for the stage to be done."""
+    def list_outputs(self, folder: Path) -> dict[str, Path]:
+        """Return the output files; the stage is done when all exist."""
         return {name: folder / path for name, path in self.LEAVES.items()}
 
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        """The command's words; `service` is where grading is done, None: there."""
+    def build_command(self, folder: Path, service: str | None) -> list[str]:
+        """Return the command's words; `service` is where grading is done, None: there."""
         raise NotImplementedError
 
     @property
@@ -55,7 +55,7 @@ class Stage(Section):
         return False
 
     def files(self) -> list[str]:
-        """The files and folders that its fields name."""
+        """Return the files and folders that its fields name."""
         values = [getattr(self, name) for name in self.FILES]
         return [
             text
@@ -64,8 +64,8 @@ class Stage(Section):
             if text is not None
         ]
 
-    def reads(self) -> list[str]:
-        """Everything that it reads: files, folders, and names on a hub."""
+    def list_inputs(self) -> list[str]:
+        """Return everything that it reads: files, folders, and names on a hub."""
         return self.files()
 
 
@@ -85,48 +85,49 @@ class TrainStage(Stage):
 
     @field_validator("set")
     @classmethod
-    def _leaves_the_folder_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _refuse_folder_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted({"output_dir", "reward.urls"} & {*value}):
             raise ValueError(f"{taken[0]} is the pipeline's to say")
         return value
 
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["gradus", "train", self.config, *self.overrides(folder, service)]
+    def build_command(self, folder: Path, service: str | None) -> list[str]:
+        return ["gradus", "train", self.config, *self.build_overrides(folder, service)]
 
-    def overrides(self, folder: Path, service: str | None) -> list[str]:
-        """The options that change the config."""
-        given = {**self.set, "output_dir": str(folder)}
+    def build_overrides(self, folder: Path, service: str | None) -> list[str]:
+        """Return the options that change the config."""
+        options = {**self.set, "output_dir": str(folder)}
         if service is not None:
-            given["reward.urls"] = service
+            options["reward.urls"] = service
         # JSON is YAML, and what is a text in the one is never a number in the other.
-        return [f"--{name}={json.dumps(value)}" for name, value in given.items()]
+        return [f"--{name}={json.dumps(value)}" for name, value in options.items()]
 
-    def setting(self, name: str) -> Any:
-        """A setting of the config with the stage's changes, as it is written. Raises Misuse."""
+    def get_setting(self, name: str) -> Any:
+        """Return a setting of the config with the stage's changes, as it is written. Raises
+        Misuse."""
         if name in self.set:
             return self.set[name]
         section, _, key = name.rpartition(".")
         tree = {**read_mapping(Path(self.config)), **self.set}
         if not section:
             return tree.get(key)
-        found = tree.get(section)
-        return found.get(key) if isinstance(found, Mapping) else found  # `model: NAME`
+        value = tree.get(section)
+        return value.get(key) if isinstance(value, Mapping) else value  # `model: NAME`
 
     @property
     def wants_service(self) -> bool:
-        learns_from_rewards = STAGES.get(self.setting("stage") or "grpo") is TrainConfig
-        return learns_from_rewards and bool(self.setting("reward.grader"))
+        learns_from_rewards = STAGES.get(self.get_setting("stage") or "grpo") is TrainConfig
+        return learns_from_rewards and bool(self.get_setting("reward.grader"))
 
-    def reads(self) -> list[str]:
+    def list_inputs(self) -> list[str]:
         named = []
         for name in DATASETS:
-            value = self.setting(name)
+            value = self.get_setting(name)
             named += value if isinstance(value, list) else [value]
-        named += [model.get("path") for model in self.setting("reward.models") or ()]
+        named += [model.get("path") for model in self.get_setting("reward.models") or ()]
         config = Path(self.config)
         return [
             *self.files(),
-            *(path_beside(text, config) for text in named if isinstance(text, str)),
+            *(find_beside(text, config) for text in named if isinstance(text, str)),
         ]
 
 
@@ -151,7 +152,7 @@ class EvalStage(Stage):
 
     @field_validator("options")
     @classmethod
-    def _leaves_what_is_the_pipelines(cls, value: list[str]) -> list[str]:
+    def _refuse_pipeline_options(cls, value: list[str]) -> list[str]:
         for word in value:
             if word.partition("=")[0] in ("--out", "--url", "--model", "--grader", "--no-resume"):
                 raise ValueError(f"{word}: is the pipeline's to say")
@@ -161,7 +162,7 @@ class EvalStage(Stage):
     def wants_service(self) -> bool:
         return True
 
-    def command(self, folder: Path, service: str | None) -> list[str]:
+    def build_command(self, folder: Path, service: str | None) -> list[str]:
         words = ["gradus", "eval", self.model, self.tasks]
         words += ["--grader", self.grader, "--out", str(folder), *self.options]
         return words if service is None else [*words, "--url", service]
@@ -179,20 +180,20 @@ class GateStage(Stage):
     significance: Level = 0.05
     gates: Gates
 
-    def command(self, folder: Path, service: str | None) -> list[str]:
+    def build_command(self, folder: Path, service: str | None) -> list[str]:
         return [
             "gradus",
             "gate",
-            str(self.wish(folder)),
+            str(self.get_gates_path(folder)),
             "--out",
-            str(self.outputs(folder)["record"]),
+            str(self.list_outputs(folder)["record"]),
         ]
 
-    def wish(self, folder: Path) -> Path:
-        """Where the pipeline writes what the command reads."""
+    def get_gates_path(self, folder: Path) -> Path:
+        """Return where the pipeline writes what the command reads."""
         return folder / "gates.json"
 
-    def reads(self) -> list[str]:
+    def list_inputs(self) -> list[str]:
         figures = [gate.files for gate in self.gates]
         return [*self.files(), *chain(*figures)]
 
@@ -209,11 +210,11 @@ class CommandStage(Stage):
     inputs: list[str] = []
     """Files and folders that it reads: when one changes, it runs again."""
     leaves: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], str] = {}
-    """What it leaves, by name; paths in the stage's folder."""
+    """Output files by name; paths in the stage's folder."""
 
     @field_validator("leaves")
     @classmethod
-    def _stays_in_its_folder(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_paths(cls, value: dict[str, str]) -> dict[str, str]:
         for name, path in value.items():
             if Path(path).is_absolute() or ".." in Path(path).parts:
                 raise ValueError(f"{name}: {path!r} is not in the stage's folder")
@@ -223,13 +224,13 @@ class CommandStage(Stage):
     def wants_service(self) -> bool:
         return any("{service}" in word for word in self.run)
 
-    def outputs(self, folder: Path) -> dict[str, Path]:
+    def list_outputs(self, folder: Path) -> dict[str, Path]:
         return {"folder": folder, **{name: folder / path for name, path in self.leaves.items()}}
 
-    def command(self, folder: Path, service: str | None) -> list[str]:
+    def build_command(self, folder: Path, service: str | None) -> list[str]:
         meant = {"folder": str(folder), "python": sys.executable, "service": service or ""}
         return [
-            re.sub(r"\{(folder|python|service)\}", lambda found: meant[found[1]], word)
+            re.sub(r"\{(folder|python|service)\}", lambda match: meant[match[1]], word)
             for word in self.run
         ]
 
@@ -237,33 +238,33 @@ class CommandStage(Stage):
 AnyStage = Annotated[TrainStage | EvalStage | GateStage | CommandStage, Field(discriminator="kind")]
 
 
-def references(value: Any) -> Iterator[tuple[str, str]]:
-    """Every `{name.output}` in the texts of a tree of values."""
+def find_references(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield every `{name.output}` in the texts of a tree of values."""
     if isinstance(value, str):
         yield from REFERENCE.findall(value)
     elif isinstance(value, Mapping | list | tuple):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from references(item)
+            yield from find_references(item)
 
 
-def with_texts(tree: Any, change: Callable[[str], str]) -> Any:
+def map_texts(tree: Any, change: Callable[[str], str]) -> Any:
     """Make a tree of values with every text changed."""
     if isinstance(tree, str):
         return change(tree)
     if isinstance(tree, Mapping):
-        return {name: with_texts(item, change) for name, item in tree.items()}
+        return {name: map_texts(item, change) for name, item in tree.items()}
     if isinstance(tree, list | tuple):
-        return [with_texts(item, change) for item in tree]
+        return [map_texts(item, change) for item in tree]
     return tree
 
 
-def resolved(text: str, places: Mapping[tuple[str, str], Path]) -> str:
+def replace_references(text: str, places: Mapping[tuple[str, str], Path]) -> str:
     """Replace every `{name.output}` by its path."""
-    return REFERENCE.sub(lambda found: str(places[found[1], found[2]]), text)
+    return REFERENCE.sub(lambda match: str(places[match[1], match[2]]), text)
 
 
-def path_beside(text: str, path: Path) -> str:
+def find_beside(text: str, path: Path) -> str:
     """Find the file that a text names if it is only beside `path`. A word without `/` and `.` names
     none."""
     is_path = ("/" in text or "." in text) and "{" not in text and len(text.encode()) <= 255
-    return beside(text, path) if is_path else text
+    return resolve_file_name(text, path) if is_path else text

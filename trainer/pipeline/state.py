@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gradus.errors import Misuse
 from gradus.validation import read_as
 from gradus.whole_file import write_text
-from trainer.runs.folder import free_name
+from trainer.runs.folder import find_free_name
 
 LEFTOVER_S = 60.0
 """How long a run waits for what an earlier one, which is gone, has started: a training that is
@@ -62,7 +62,7 @@ class PipelineFolder:
         self.logs = path / "logs"
         self.earlier = path / "earlier"
 
-    def of(self, stage: str) -> Path:
+    def get_stage_folder(self, stage: str) -> Path:
         return self.path / stage
 
     def log(self, stage: str) -> Path:
@@ -71,14 +71,14 @@ class PipelineFolder:
     def set_aside(self, stage: str) -> Path | None:
         """Move what a stage has left to the next free name in `earlier`; where to, or None if there
         was nothing."""
-        folder = self.of(stage)
+        folder = self.get_stage_folder(stage)
         if not folder.exists() or not any(folder.iterdir()):
             return None
         self.earlier.mkdir(exist_ok=True)
-        return folder.rename(free_name(self.earlier / f"{stage}-"))
+        return folder.rename(find_free_name(self.earlier / f"{stage}-"))
 
     def read(self, name: str) -> State:
-        """The state, an empty one where there is none. Raises Misuse for a damaged one."""
+        """Return the state, an empty one where there is none. Raises Misuse for a damaged one."""
         if not self.state.exists():
             return State(name=name)
         return read_as(State, self.state, "state", ". Remove it to run every stage anew")
@@ -87,7 +87,9 @@ class PipelineFolder:
         write_json(self.state, state.model_dump(mode="json", by_alias=True))
 
     @contextmanager
-    def locked(self, say: Callable[[str], None], leftover_s: float = LEFTOVER_S) -> Iterator[int]:
+    def acquire_lock(
+        self, log: Callable[[str], None], leftover_s: float = LEFTOVER_S
+    ) -> Iterator[int]:
         """Keep other runs out; yields the lock's descriptor, for children to hold as well.
 
         Raises Misuse if another run, or what a killed one has started, does not end in time.
@@ -98,7 +100,7 @@ class PipelineFolder:
         try:
             while not _is_taken(descriptor):
                 if give_up_at is None:
-                    say("waiting for another run in this folder, or what one has started, to end")
+                    log("waiting for another run in this folder, or what one has started, to end")
                     give_up_at = time.monotonic() + leftover_s
                 if time.monotonic() > give_up_at:
                     raise Misuse(f"{self.path}: another run, or what one has started, is in there")

@@ -72,11 +72,11 @@ class Child:
                 env={"COLUMNS": COLUMNS, **(os.environ if environment is None else environment)},
                 pass_fds=() if holding is None else (holding,),
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=_stop_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
 
     def wait(self, signals: Signals) -> int:
-        """Its exit status. Raises StopRequested after a signal."""
+        """Return its exit status. Raises StopRequested after a signal."""
         passed_on = False
         try:
             while self.process.poll() is None:
@@ -110,19 +110,19 @@ class Child:
         if self.process.poll() is None:
             self.process.send_signal(number)
 
-    def said(self) -> str:
-        """What this start of the program has written, its end if that is long."""
+    def read_output(self) -> str:
+        """Return what this start of the program has written, its end if that is long."""
         with self.log.open("rb") as handle:
             end = handle.seek(0, os.SEEK_END)
             handle.seek(max(self.began_at, end - TAIL_BYTES))
             return handle.read().decode("utf-8", errors="replace")
 
     def tail(self, lines: int) -> str:
-        """The last lines of that, indented for a message."""
-        return "\n".join(f"  {line}" for line in self.said().splitlines()[-lines:])
+        """Return the last lines of that, indented for a message."""
+        return "\n".join(f"  {line}" for line in self.read_output().splitlines()[-lines:])
 
 
-def _end_with_parent() -> None:
+def _stop_with_parent() -> None:
     """In the child: be told to end when the pipeline is killed without a chance to do so."""
     _libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
@@ -141,16 +141,16 @@ class Embedded:
         if self._child is not None:
             self._child.end()
 
-    def url(self, signals: Signals, say: Callable[[str], None]) -> str:
-        """Where it listens; it is started when this is first asked, and anew when it has died.
-        Raises a Fault."""
+    def get_url(self, signals: Signals, log: Callable[[str], None]) -> str:
+        """Return where it listens; it is started when this is first asked, and anew when it has
+        died. Raises a Fault."""
         if self._child is not None and self._child.process.poll() is None:
             return self._url
-        say("starting the grading service")
+        log("starting the grading service")
         command = [*GRADUS, "serve", "--port", "0", *self._options]
-        child = self._child = Child(command, self._log, self._holding, without_settings(os.environ))
+        child = self._child = Child(command, self._log, self._holding, remove_settings(os.environ))
         give_up_at = time.monotonic() + READY_S
-        while (found := _SERVING.search(child.said())) is None:
+        while (match := _SERVING.search(child.read_output())) is None:
             signals.raise_if_made()
             if child.process.poll() is not None or time.monotonic() > give_up_at:
                 raise QueueFault(
@@ -158,13 +158,13 @@ class Embedded:
                     f"{child.tail(5)}\n`gradus doctor` says what is missing"
                 )
             time.sleep(LOOK_EVERY_S)
-        self._url = found[1]
+        self._url = match[1]
         return self._url
 
 
-def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without settings for other services, which would make this one ask for keys,
-    say."""
+def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without settings for other services, which would make this one ask for
+    keys, say."""
     return {
         name: value
         for name, value in environment.items()

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, Submission, submission_class
+from gradus.contract import Faulted, Graded, Submission, get_submission_class
 from gradus.errors import GradusError
-from gradus.tasks.base import cleaned
+from gradus.tasks.base import clean_text
 from trainer.config.run import TRLS_NAME_OF_THE_GRADER, RewardConfig
 from trainer.data.tasks import Example
 from trainer.runs.folder import append_lines
 
 Record = dict[str, Any]
 Result = Graded | Faulted
-SamplingOptions = tuple[str, str]
+Sample = tuple[str, str]
 """A prompt's id and a completion for it."""
 MakeSubmission = Callable[[str, str, str], Submission]
 """(prompt's id, completion, submission's id) -> what to send."""
@@ -43,10 +43,10 @@ class GradingStopped(GradusError):
 
 @dataclass(eq=False, slots=True)
 class Judge:
-    """One grader of a run. It belongs to the event loop that calls `rewards`."""
+    """One grader of a run. It belongs to the event loop that calls `compute_rewards`."""
 
     config: RewardConfig
-    submission: MakeSubmission
+    make_submission: MakeSubmission
     grade: Grade
     name: str = TRLS_NAME_OF_THE_GRADER
     """The beginning of the names of metrics."""
@@ -57,12 +57,12 @@ class Judge:
     grading: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context that is entered while a step waits for verdicts."""
     _steps_over_budget: int = field(default=0, init=False)
-    _early: dict[SamplingOptions, tuple[asyncio.Task[list[Result]], int]] = field(
+    _early: dict[Sample, tuple[asyncio.Task[list[Result]], int]] = field(
         default_factory=dict, init=False
     )
     """The request that a completion went out with, and its place in it."""
 
-    async def rewards(
+    async def compute_rewards(
         self,
         prompts: Sequence[Any],
         completions: Sequence[Any],
@@ -72,53 +72,56 @@ class Judge:
         log_metric: Callable[[str, float], None],
         **_columns: Any,
     ) -> list[float | None]:
-        """One reward per completion, None where there is no verdict. Raises GradingStopped past the
-        fault budget."""
+        """Return one reward per completion, None where there is no verdict. Raises GradingStopped
+        past the fault budget."""
         step = trainer_state.global_step + 1
-        asked = [
-            (one, text_of(completion))
-            for one, completion in zip(prompt_id, completions, strict=True)
+        samples = [
+            (key, get_completion_text(completion))
+            for key, completion in zip(prompt_id, completions, strict=True)
         ]
         log_metric(
-            f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1)
+            f"{self.name}/early", sum(key in self._early for key in samples) / max(len(samples), 1)
         )
         with self.grading():
-            results = await self.results(asked, f"{step}.")
+            results = await self.collect_results(samples, f"{step}.")
         if self.record is not None:
-            self.record(records_of(step, prompts, asked, results))
-        for name, value in metrics_of(self.name, prompt_id, results).items():
+            self.record(build_records(step, prompts, samples, results))
+        for name, value in compute_judge_metrics(self.name, prompt_id, results).items():
             log_metric(name, value)
         self.stop_past_budget(step, results)
         return [self.value(result) if isinstance(result, Graded) else None for result in results]
 
-    def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
-        """Begin to grade what the next call of `rewards` will ask for. Call it on the loop that
-        will run that call."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._early]
+    def send_ahead(self, samples: Iterable[Sample]) -> None:
+        """Begin to grade what the next call of `compute_rewards` will ask for. Call it on the loop
+        that will run that call."""
+        new = [sample for sample in dict.fromkeys(samples) if sample not in self._early]
         if new:
             sent = asyncio.create_task(
-                self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s)
+                self._submit(new, f"early.{len(self._early)}.", self.config.deadline_s)
             )
-            self._early |= {one: (sent, place) for place, one in enumerate(new)}
+            self._early |= {sample: (sent, place) for place, sample in enumerate(new)}
 
-    async def results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
-        """Results in order: early verdicts, and for the rest one request, within one deadline for
-        both."""
+    async def collect_results(self, samples: Sequence[Sample], id_prefix: str) -> list[Result]:
+        """Return results in order: early verdicts, and for the rest one request, within one
+        deadline for both."""
         give_up_at = time.monotonic() + self.config.deadline_s
-        early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
+        early, self._early = (
+            {sample: self._early[sample] for sample in samples if sample in self._early},
+            {},
+        )
         if early:
             requests = {request for request, _ in early.values()}
             await asyncio.wait(requests, timeout=self.config.deadline_s)
-        found = {
-            one: request.result()[place]
-            for one, (request, place) in early.items()
+        early_results = {
+            sample: request.result()[place]
+            for sample, (request, place) in early.items()
             if request.done() and not request.exception()
         }
-        results = [found.get(one) for one in asked]
+        results = [early_results.get(sample) for sample in samples]
         missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
         left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
         again = (
-            await self._ask([asked[index] for index in missing], id_prefix, left_s)
+            await self._submit([samples[index] for index in missing], id_prefix, left_s)
             if missing
             else []
         )
@@ -126,47 +129,50 @@ class Judge:
             results[index] = result
         return [result for result in results if result is not None]
 
-    async def _ask(
-        self, asked: Sequence[SamplingOptions], id_prefix: str, deadline_s: float
+    async def _submit(
+        self, samples: Sequence[Sample], id_prefix: str, deadline_s: float
     ) -> list[Result]:
         submissions = [
-            self.submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)
+            self.make_submission(*sample, f"{id_prefix}{index}")
+            for index, sample in enumerate(samples)
         ]
         return await self.grade(submissions, deadline_s)
 
     def stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
-        """Raises GradingStopped at once when a step has no verdict at all, and after so many steps
+        """Raise GradingStopped at once when a step has no verdict at all, and after so many steps
         over the budget."""
-        faults = [outcome_of(result)["fault"] for result in results if isinstance(result, Faulted)]
+        faults = [
+            build_outcome(result)["fault"] for result in results if isinstance(result, Faulted)
+        ]
         budget = self.config.fault_budget
         self._steps_over_budget = (
             self._steps_over_budget + 1 if len(faults) > budget.share * len(results) else 0
         )
         if results and len(faults) == len(results):
-            what = f"none of {len(results)} samples could be graded"
+            problem = f"none of {len(results)} samples could be graded"
         elif self._steps_over_budget >= budget.steps:
-            what = (
+            problem = (
                 f"{len(faults)} of {len(results)} samples could not be graded, and it is step "
                 f"{self._steps_over_budget} in a row with more than {budget.share:.0%}"
             )
         else:
             return
-        raise GradingStopped(f"step {step}: {what}. {advice(self.config, faults)}")
+        raise GradingStopped(f"step {step}: {problem}. {describe_faults(self.config, faults)}")
 
 
 # ------------------------------------------------------------------- completions, records, metrics
 
 
-def text_of(completion: Any) -> str:
-    """What the model wrote, from either form in which TRL hands over a completion."""
+def get_completion_text(completion: Any) -> str:
+    """Return what the model wrote, from either form in which TRL hands over a completion."""
     if isinstance(completion, str):
         return completion
     return "".join(str(message.get("content") or "") for message in completion)
 
 
-def with_opening(opening: str, completion: str) -> str:
-    """The completion together with what its prompt has already written of it; a model may have
-    written that again.
+def add_opening(opening: str, completion: str) -> str:
+    """Return the completion together with what its prompt has already written of it; a model may
+    have written that again.
 
     Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would
     look like an answer.
@@ -174,41 +180,42 @@ def with_opening(opening: str, completion: str) -> str:
     return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
 
 
-def task_submissions(
+def build_submission_maker(
     config: RewardConfig, examples: Mapping[str, Example], opening: str = ""
 ) -> MakeSubmission:
-    """Completions for tasks, ready for the wire, with what their prompts have already written of
-    them."""
+    """Return completions for tasks, ready for the wire, with what their prompts have already
+    written of them."""
 
-    def submission(prompt_id: str, text: str, submission_id: str) -> Submission:
+    def make_submission(prompt_id: str, text: str, submission_id: str) -> Submission:
         example = examples[prompt_id]
-        given = {
+        fields = {
             "id": submission_id,
             "prompt": example.prompt,
-            "completion": cleaned(with_opening(opening, text)),
+            "completion": clean_text(add_opening(opening, text)),
             "task": example.task,
         }
-        return submission_class(config.judge).model_validate(given)
+        return get_submission_class(config.judge).model_validate(fields)
 
-    return submission
+    return make_submission
 
 
-def over_http(config: RewardConfig, client: RewardClient) -> Grade:
-    return lambda asked, deadline_s: client.grade(
-        config.judge, asked, rubric=config.rubric, deadline_s=deadline_s
+def make_http_grade(config: RewardConfig, client: RewardClient) -> Grade:
+    return lambda submissions, deadline_s: client.grade(
+        config.judge, submissions, rubric=config.rubric, deadline_s=deadline_s
     )
 
 
-def records_of(
-    step: int, prompts: Sequence[Any], asked: Sequence[SamplingOptions], results: Sequence[Result]
+def build_records(
+    step: int, prompts: Sequence[Any], samples: Sequence[Sample], results: Sequence[Result]
 ) -> list[Record]:
-    """The lines of completions.jsonl for one step; `sample` counts within the group of one task."""
+    """Return the lines of completions.jsonl for one step; `sample` counts within the group of one
+    task."""
     counts: Counter[str] = Counter()
     records = []
-    for prompt, (prompt_id, text), result in zip(prompts, asked, results, strict=True):
-        where = {"step": step, "prompt_id": prompt_id, "sample": counts[prompt_id]}
+    for prompt, (prompt_id, text), result in zip(prompts, samples, results, strict=True):
+        position = {"step": step, "prompt_id": prompt_id, "sample": counts[prompt_id]}
         counts[prompt_id] += 1
-        records.append({**where, "prompt": prompt, "completion": text, **outcome_of(result)})
+        records.append({**position, "prompt": prompt, "completion": text, **build_outcome(result)})
     return records
 
 
@@ -222,80 +229,85 @@ NO_VERDICT: Record = dict.fromkeys(_VERDICT.split()) | {
 }
 
 
-def outcome_of(result: Result) -> Record:
-    """A result as plain fields, the same ones for verdicts and faults; a fault's reward is null,
-    never zero."""
-    given = result.model_dump(mode="json", include={"status", *NO_VERDICT})
-    return {"status": result.status, **NO_VERDICT, **given}
+def build_outcome(result: Result) -> Record:
+    """Return a result as plain fields, the same ones for verdicts and faults; a fault's reward is
+    null, never zero."""
+    fields = result.model_dump(mode="json", include={"status", *NO_VERDICT})
+    return {"status": result.status, **NO_VERDICT, **fields}
 
 
-def metrics_of(
+def compute_judge_metrics(
     judge: str, prompt_ids: Sequence[str], results: Sequence[Result]
 ) -> dict[str, float]:
-    """Metrics of one step, below the judge's name. Shares are of the graded samples, except
+    """Return metrics of one step, below the judge's name. Shares are of the graded samples, except
     `faulted`, which is of all.
 
     The grader of the tasks also has `passed`, `group_passed` and `stage`.
     """
     verdicts = [
-        (one, result)
-        for one, result in zip(prompt_ids, results, strict=True)
+        (prompt_id, result)
+        for prompt_id, result in zip(prompt_ids, results, strict=True)
         if isinstance(result, Graded)
     ]
-    found = {f"{judge}/faulted": 1 - len(verdicts) / max(len(results), 1)}
+    metrics = {f"{judge}/faulted": 1 - len(verdicts) / max(len(results), 1)}
     if not verdicts:
-        return found
+        return metrics
     counts: dict[str, Any] = {"flag": Counter(), "component": Counter()}
     for _, verdict in verdicts:
         counts["flag"].update(verdict.flags)
         counts["component"].update(verdict.components)
-    found[f"{judge}/cached"] = sum(verdict.cached for _, verdict in verdicts) / len(verdicts)
+    metrics[f"{judge}/cached"] = sum(verdict.cached for _, verdict in verdicts) / len(verdicts)
     if judge == TRLS_NAME_OF_THE_GRADER:
-        passed = {one for one, verdict in verdicts if verdict.passed}
-        found[f"{judge}/passed"] = sum(verdict.passed for _, verdict in verdicts) / len(verdicts)
-        found[f"{judge}/group_passed"] = len(passed) / len({one for one, _ in verdicts})
+        passed = {prompt_id for prompt_id, verdict in verdicts if verdict.passed}
+        metrics[f"{judge}/passed"] = sum(verdict.passed for _, verdict in verdicts) / len(verdicts)
+        metrics[f"{judge}/group_passed"] = len(passed) / len(
+            {prompt_id for prompt_id, _ in verdicts}
+        )
         counts["stage"] = Counter(verdict.stage.value for _, verdict in verdicts)
     for kind, counted in counts.items():
-        found |= {
+        metrics |= {
             f"{judge}/{kind}/{name}": count / len(verdicts)
             for name, count in sorted(counted.items())
         }
-    return found
+    return metrics
 
 
 class CompletionsFile:
-    """completions.jsonl. It holds the lines of one round of generation until `settle`: rewards are
-    known one call before advantages, which are TRL's. Nothing that was taken is lost on the way."""
+    """completions.jsonl. It holds the lines of one round of generation until `write_round`: rewards
+    are known one call before advantages, which are TRL's. Nothing that was taken is lost on the
+    way."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._held: list[dict[str, Any]] = []
-        self._further: dict[str, list[dict[str, Any]]] = {}
+        self._records: list[dict[str, Any]] = []
+        self._model_results: dict[str, list[dict[str, Any]]] = {}
 
     def take(self, records: Iterable[dict[str, Any]]) -> None:
-        self._held.extend(records)
+        self._records.extend(records)
 
     def add_extra_results(self, name: str, records: Sequence[dict[str, Any]]) -> None:
         """What a reward model said of the same completions, in the same order, before or after they
         were taken."""
-        self._further.setdefault(name, []).extend(records)
+        self._model_results.setdefault(name, []).extend(records)
 
-    def settle(self, advantages_B: Sequence[float]) -> None:
+    def write_round(self, advantages_B: Sequence[float]) -> None:
         """Write what is held with its advantages, in the order in which it was taken; None where
         the counts differ."""
-        held = self._held
-        further = self._further
-        self._held = []
-        self._further = {}
+        records = self._records
+        model_results = self._model_results
+        self._records = []
+        self._model_results = {}
         lines = []
-        for place, record in enumerate(held):
+        for place, record in enumerate(records):
             line = {**record}
             models = {
-                name: found[place] for name, found in further.items() if len(found) == len(held)
+                name: results[place]
+                for name, results in model_results.items()
+                if len(results) == len(records)
             }
             if models:
                 line["reward_models"] = models
-            line["advantage"] = advantages_B[place] if len(advantages_B) == len(held) else None
+            line["advantage"] = advantages_B[place] if len(advantages_B) == len(records) else None
             lines.append(line)
         if lines:
             append_lines(self._file, lines)
@@ -304,9 +316,9 @@ class CompletionsFile:
 # ------------------------------------------------------------------------------------------ advice
 
 
-def advice(config: RewardConfig, faults: Sequence[Mapping[str, Any]]) -> str:
-    """Numbers of faults by kind, the last message, `start_hint`. `faults`: one or more, with `kind`
-    and `message`."""
+def describe_faults(config: RewardConfig, faults: Sequence[Mapping[str, Any]]) -> str:
+    """Return numbers of faults by kind, the last message, `start_hint`. `faults`: one or more, with
+    `kind` and `message`."""
     kinds = Counter(fault["kind"] for fault in faults)
     counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
     return f"Faults: {counts}; the last: {faults[-1]['message']}\n{start_hint(config)}"

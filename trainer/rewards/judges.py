@@ -18,7 +18,7 @@ from gradus.contract import PreferenceSubmission, Submission
 from gradus.errors import Fault, Misuse
 from gradus.local import LocalGrader, open_local
 from gradus.reward_model.model_files import refuse_unusable
-from gradus.tasks.base import cleaned
+from gradus.tasks.base import clean_text
 from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig
 from trainer.data.prompts import Prompt, render
 from trainer.data.tasks import Example
@@ -27,14 +27,14 @@ from trainer.rewards.judge import (
     Judge,
     Record,
     Result,
-    over_http,
-    task_submissions,
+    build_submission_maker,
+    make_http_grade,
 )
 
 if TYPE_CHECKING:
     from trainer.config.device import Device
 
-TOLD = (
+VERDICT_FIELDS = (
     "status",
     "reward",
     "components",
@@ -62,76 +62,76 @@ class Judges:
     grading: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context that is entered while samples are with the graders."""
 
-    def all(self, models: Sequence[LocalGrader]) -> list[Judge]:
-        """The judges in the order of `weights_of`; `models` are those of `reward.models`,
+    def build_judges(self, models: Sequence[LocalGrader]) -> list[Judge]:
+        """Return the judges in the order of `list_weights`; `models` are those of `reward.models`,
         opened."""
         config = self.config
-        judges = [self.of_tasks(client_of(config))] if config.grader is not None else []
-        for asked, model in zip(config.models, models, strict=True):
-            judges.append(self.of_model(asked, model))
+        judges = [self.make_task_judge(create_client(config))] if config.grader is not None else []
+        for model_config, model in zip(config.models, models, strict=True):
+            judges.append(self.make_model_judge(model_config, model))
         return judges
 
-    def of_tasks(self, client: RewardClient) -> Judge:
-        submission = task_submissions(self.config, self.tasks, self.prompt.opening)
+    def make_task_judge(self, client: RewardClient) -> Judge:
+        make_submission = build_submission_maker(self.config, self.tasks, self.prompt.opening)
         record = self.file.take if self.file else None
         return Judge(
             self.config,
-            submission,
-            over_http(self.config, client),
+            make_submission,
+            make_http_grade(self.config, client),
             record=record,
             grading=self.grading,
         )
 
-    def of_model(self, asked: RewardModelConfig, model: LocalGrader) -> Judge:
+    def make_model_judge(self, model_config: RewardModelConfig, model: LocalGrader) -> Judge:
         """The raw score is the reward, as `preference/sigmoid` tells it among its components."""
 
         async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
             return await asyncio.to_thread(lambda: list(model.grade(submissions)))
 
-        def submission(prompt_id: str, text: str, number: str) -> Submission:
-            return preference_of(render(self.prompt, self.tasks[prompt_id]), text, number)
+        def make_submission(prompt_id: str, text: str, number: str) -> Submission:
+            return build_preference(render(self.prompt, self.tasks[prompt_id]), text, number)
 
         def record(records: Sequence[Record]) -> None:
-            told = []
-            for one in records:
-                told.append({field: one[field] for field in TOLD})
+            rows = []
+            for line in records:
+                rows.append({field: line[field] for field in VERDICT_FIELDS})
             if self.file is not None:
-                self.file.add_extra_results(asked.label, told)
+                self.file.add_extra_results(model_config.label, rows)
 
         return Judge(
             self.config.model_copy(update={"grader": PREFERENCE, "urls": []}),
-            submission,
+            make_submission,
             grade,
-            name=asked.label,
+            name=model_config.label,
             value=lambda verdict: verdict.components["score"],
             record=record,
             grading=self.grading,
         )
 
 
-def client_of(config: RewardConfig) -> RewardClient:
+def create_client(config: RewardConfig) -> RewardClient:
     return RewardClient(config.urls, api_key=os.environ.get("GRADUS_API_KEY"))
 
 
-def weights_of(reward: RewardConfig) -> list[float]:
-    """One weight for each judge: the grader of the tasks, then reward models."""
-    own = [reward.weight] if reward.grader is not None else []
-    return [*own, *(one.weight for one in reward.models)]
+def list_weights(reward: RewardConfig) -> list[float]:
+    """Return one weight for each judge: the grader of the tasks, then reward models."""
+    weights = [reward.weight] if reward.grader is not None else []
+    return [*weights, *(model.weight for model in reward.models)]
 
 
-def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submission:
-    """A completion behind the prompt that it answers, as the policy reads that prompt."""
-    given: dict[str, Any] = {"id": submission_id, "completion": cleaned(completion), "task": {}}
+def build_preference(prompt: Prompt, completion: str, submission_id: str) -> Submission:
+    """Return a completion behind the prompt that it answers, as the policy reads that prompt."""
+    fields: dict[str, Any] = {"id": submission_id, "completion": clean_text(completion), "task": {}}
     if isinstance(prompt, str):
-        return PreferenceSubmission.model_validate({**given, "prompt": cleaned(prompt)})
+        return PreferenceSubmission.model_validate({**fields, "prompt": clean_text(prompt)})
     messages = [
-        {"role": message["role"], "content": cleaned(message["content"])} for message in prompt
+        {"role": message["role"], "content": clean_text(message["content"])} for message in prompt
     ]
-    return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
+    return PreferenceSubmission.model_validate({**fields, "task": {"messages": messages}})
 
 
 def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
-    """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and
+    """Raise Misuse for a folder whose model or adapter has no trained head; looks at names, and
     loads nothing."""
     for folder in (Path(model.path) for model in models):
         if folder.is_dir():
@@ -142,18 +142,19 @@ def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
 
 
 def open_reward_model(config: RewardModelConfig, device: Device) -> LocalGrader:
-    """The grader `preference` in this process, with this model on the device, after its self-test.
+    """Return the grader `preference` in this process, with this model on the device, after its
+    self-test.
 
     Raises Misuse for a model that cannot be used.
     """
     import torch
 
-    from trainer.config.device import weights_dtype
+    from trainer.config.device import select_weights_dtype
 
     settings = {
         "MODEL": config.path,
         "DEVICE": device.kind,
-        "DTYPE": weights_dtype(device, "auto", frozen=True),
+        "DTYPE": select_weights_dtype(device, "auto", frozen=True),
         "THREADS": str(torch.get_num_threads()),
     }
     before = dict(os.environ)

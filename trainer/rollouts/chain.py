@@ -17,7 +17,7 @@ from trl.trainer.utils import nanstd
 
 from gradus.contract import Faulted, Graded
 from trainer.data.prompts import Prompt
-from trainer.rewards.judge import Record, outcome_of
+from trainer.rewards.judge import Record, build_outcome
 
 
 class StopReason(StrEnum):
@@ -80,7 +80,7 @@ class Chain:
     def add_model(
         self, ids: Sequence[int], logprobs: Sequence[float | None] | None
     ) -> tuple[int, int]:
-        """Where the answer stands in `ids_T`: its beginning and its end."""
+        """Return where the answer stands in `ids_T`: its beginning and its end."""
         start = len(self.ids_T)
         self.ids_T += ids
         self.mask_T += [1] * len(ids)
@@ -95,19 +95,19 @@ class Chain:
 # ------------------------------------------------------------------------------------- advantages
 
 
-def rewards_of_turns(chains: Sequence[Chain], turns: int, weight: float) -> Any:
-    """Rewards of shape (chains, turns), float32; NaN where a chain has no such turn, and in chains
-    with a fault."""
+def collect_turn_rewards(chains: Sequence[Chain], turns: int, weight: float) -> Any:
+    """Return rewards of shape (chains, turns), float32; NaN where a chain has no such turn, and in
+    chains with a fault."""
     rewards_BK = torch.full((len(chains), turns), torch.nan)
     for row, chain in enumerate(chains):
-        rewards = [one.reward for one in chain.turns]
+        rewards = [turn.reward for turn in chain.turns]
         if None not in rewards:
             rewards_BK[row, : len(rewards)] = torch.tensor(rewards)
     return rewards_BK * weight
 
 
-def advantages_of_turns(rewards_BK: Any, group: int, scale: str) -> Any:
-    """Advantages of the same shape, 0 where there is no reward.
+def compute_turn_advantages(rewards_BK: Any, group: int, scale: str) -> Any:
+    """Return advantages of the same shape, 0 where there is no reward.
 
     `scale` is TRL's `scale_rewards`: `group`, `batch` or `none`. A turn that one chain of a group
     has reached alone has the advantage 0.
@@ -129,63 +129,64 @@ def advantages_of_turns(rewards_BK: Any, group: int, scale: str) -> Any:
     return advantages_BK
 
 
-def advantages_of_tokens(chains: Sequence[Chain], advantages_BK: Any, width: int) -> Any:
-    """Advantages of shape (chains, `width`): each token of an answer has its turn's, all others
-    have 0."""
+def compute_token_advantages(chains: Sequence[Chain], advantages_BK: Any, width: int) -> Any:
+    """Return advantages of shape (chains, `width`): each token of an answer has its turn's, all
+    others have 0."""
     advantages_BT = torch.zeros(len(chains), width, device=advantages_BK.device)
     for row, chain in enumerate(chains):
-        for turn, one in enumerate(chain.turns):
-            advantages_BT[row, one.start : one.end] = advantages_BK[row, turn]
+        for turn, answer in enumerate(chain.turns):
+            advantages_BT[row, answer.start : answer.end] = advantages_BK[row, turn]
     return advantages_BT
 
 
 # ------------------------------------------------------------------------------------------ lines
 
 
-def records_of_turns(
+def build_turn_records(
     step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
 ) -> list[Record]:
-    """A line per answer, in the order of the chains; `sample` counts within the group of one task.
+    """Return a line per answer, in the order of the chains; `sample` counts within the group of one
+    task.
 
     `said` is the user's message before the answer, null for the first. `stopped` stands in the last
     line of a chain.
     """
     return [
         {
-            **where,
+            **position,
             "turn": number,
             "said": turn.said,
             "completion": turn.text,
             "tokens": turn.end - turn.start,
-            **outcome_of(turn.result),
+            **build_outcome(turn.result),
             "advantage": advantages[number - 1],
             "stopped": chain.stopped if number == len(chain.turns) else None,
         }
-        for where, chain, advantages in _placed(step, chains, advantages_BK)
+        for position, chain, advantages in _iter_chains(step, chains, advantages_BK)
         for number, turn in enumerate(chain.turns, start=1)
     ]
 
 
-def records_of_chains(
+def build_chain_records(
     step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
 ) -> list[Record]:
-    """A line per chain with its last answer, in the form of a run of single turns, and the number
-    of its turns."""
+    """Return a line per chain with its last answer, in the form of a run of single turns, and the
+    number of its turns."""
     return [
         {
-            **where,
+            **position,
             "prompt": chain.prompt,
             "completion": chain.turns[-1].text,
-            **outcome_of(chain.turns[-1].result),
+            **build_outcome(chain.turns[-1].result),
             "turns": len(chain.turns),
             "stopped": chain.stopped,
             "advantage": advantages[len(chain.turns) - 1],
         }
-        for where, chain, advantages in _placed(step, chains, advantages_BK)
+        for position, chain, advantages in _iter_chains(step, chains, advantages_BK)
     ]
 
 
-def _placed(
+def _iter_chains(
     step: int, chains: Sequence[Chain], advantages_BK: Sequence[Sequence[float]]
 ) -> Iterator[tuple[Record, Chain, Sequence[float]]]:
     counts: Counter[str] = Counter()

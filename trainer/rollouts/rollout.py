@@ -19,10 +19,10 @@ from trl.chat_template_utils import get_training_chat_template
 
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
-from gradus.feedback import next_turn
-from gradus.tasks.base import cleaned
+from gradus.feedback import render_next_turn
+from gradus.tasks.base import clean_text
 from trainer.config.run import TurnsConfig
-from trainer.rewards.judge import Judge, Result, metrics_of, with_opening
+from trainer.rewards.judge import Judge, Result, add_opening, compute_judge_metrics
 from trainer.rollouts.chain import Chain, StopReason, Turn
 
 Watch = Callable[[Sequence[str]], AbstractContextManager[None]]
@@ -53,12 +53,13 @@ class Rollout:
         used."""
         tokenizer = trainer.processing_class
         self._template_kwargs = trainer.chat_template_kwargs or {}
-        self._template = usable_template(tokenizer, trainer.eos_token_ids, self._template_kwargs)
+        self._template = select_template(tokenizer, trainer.eos_token_ids, self._template_kwargs)
         if self._template is not None:
             trainer.chat_template = self._template  # the first prompt is rendered by it as well
-        own = getattr(trainer.model.config, "max_position_embeddings", None)
+        model_window = getattr(trainer.model.config, "max_position_embeddings", None)
         self._window = min(
-            (one for one in (self.config.window, own) if one is not None), default=None
+            (limit for limit in (self.config.window, model_window) if limit is not None),
+            default=None,
         )
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
@@ -69,7 +70,7 @@ class Rollout:
         self.chains = chains
         open_chains = chains
         has_logprobs = False
-        said: list[str | None] = [None] * len(chains)
+        last_messages: list[str | None] = [None] * len(chains)
         for turn in range(1, self.config.max + 1):
             # All processes generate equally often and for as many prompts: TRL 1.16 gives the
             # completions of a vLLM server to other processes otherwise, and a collective call that
@@ -82,33 +83,33 @@ class Rollout:
             names = [chain.task for chain in open_chains] + [""] * (width - len(open_chains))
             group = trainer.num_generations if turn == 1 else 1
             with self.watch(names):
-                written, logprobs = trainer._generate_single_turn(rows, None, {}, group)
+                completions, logprobs = trainer._generate_single_turn(rows, None, {}, group)
             has_logprobs = logprobs is not None
             number = len(open_chains)
             sampled = logprobs[:number] if logprobs is not None else [None] * number
             spans = [
-                one.add_model(*made)
-                for one, *made in zip(open_chains, written[:number], sampled, strict=True)
+                chain.add_model(*tokens)
+                for chain, *tokens in zip(open_chains, completions[:number], sampled, strict=True)
             ]
             texts = trainer.processing_class.batch_decode(
-                written[:number], skip_special_tokens=True
+                completions[:number], skip_special_tokens=True
             )
-            results = self._graded(
+            results = self._grade(
                 trainer,
-                [(one.task, text) for one, text in zip(open_chains, texts, strict=True)],
+                [(chain.task, text) for chain, text in zip(open_chains, texts, strict=True)],
                 turn,
             )
             for chain, before, text, result, span in zip(
-                open_chains, said, texts, results, spans, strict=True
+                open_chains, last_messages, texts, results, spans, strict=True
             ):
                 chain.turns.append(Turn(before, text, result, *span))
             messages = [self._next_message(chain, trainer) for chain in open_chains]
             open_chains = [
-                one
-                for one, message in zip(open_chains, messages, strict=True)
+                chain
+                for chain, message in zip(open_chains, messages, strict=True)
                 if message is not None
             ]
-            said = [message for message in messages if message is not None]
+            last_messages = [message for message in messages if message is not None]
         return {
             "prompt_ids": [chain.prompt_ids for chain in chains],
             "completion_ids": [chain.ids_T for chain in chains],
@@ -117,17 +118,18 @@ class Rollout:
             "chain": chains,
         }
 
-    def _graded(self, trainer: Any, asked: list[tuple[str, str]], turn: int) -> list[Result]:
-        if not asked:
+    def _grade(self, trainer: Any, samples: list[tuple[str, str]], turn: int) -> list[Result]:
+        if not samples:
             return []
         prefix = f"{trainer.state.global_step + 1}.{turn}."
         with self.judge.grading():
             return asyncio.run_coroutine_threadsafe(
-                self.judge.results(asked, prefix), trainer.async_loop
+                self.judge.collect_results(samples, prefix), trainer.async_loop
             ).result()
 
     def _next_message(self, chain: Chain, trainer: Any) -> str | None:
-        """The user's next message, which is added to the chain; None where the chain ends."""
+        """Return the user's next message, which is added to the chain; None where the chain
+        ends."""
         last = chain.turns[-1]
         if isinstance(last.result, Faulted):
             chain.stopped = StopReason.FAULTED
@@ -139,10 +141,12 @@ class Rollout:
             chain.stopped = StopReason.TURNS
         else:
             name = self.judge.config.judge
-            message = cleaned(next_turn(name, last.result, with_opening(self.opening, last.text)))
-            how = self._template, message, trainer.eos_token_ids, self._template_kwargs
-            ids = user_ids(trainer.processing_class, *how)
-            assert ids is not None, "`usable_template` has accepted this template"
+            message = clean_text(
+                render_next_turn(name, last.result, add_opening(self.opening, last.text))
+            )
+            template_args = self._template, message, trainer.eos_token_ids, self._template_kwargs
+            ids = encode_user_message(trainer.processing_class, *template_args)
+            assert ids is not None, "`select_template` has accepted this template"
             length = (
                 len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length
             )
@@ -154,7 +158,7 @@ class Rollout:
 
     # ------------------------------------------------------------------------------------- rewards
 
-    async def rewards(
+    async def compute_rewards(
         self,
         *,
         chain: Sequence[Chain],
@@ -162,51 +166,53 @@ class Rollout:
         log_metric: Callable[[str, float], None],
         **_columns: Any,
     ) -> list[float | None]:
-        """One reward per chain, None where it ended in a fault. Raises GradingStopped past the
-        fault budget."""
-        last = [one.turns[-1].result for one in chain]
-        for name, value in metrics_of(self.judge.name, [one.task for one in chain], last).items():
+        """Return one reward per chain, None where it ended in a fault. Raises GradingStopped past
+        the fault budget."""
+        last = [sample.turns[-1].result for sample in chain]
+        for name, value in compute_judge_metrics(
+            self.judge.name, [sample.task for sample in chain], last
+        ).items():
             log_metric(name, value)
-        for name, value in metrics_of_chains(chain, self.config.max).items():
+        for name, value in compute_chain_metrics(chain, self.config.max).items():
             log_metric(name, value)
-        results = [turn.result for one in chain for turn in one.turns]
+        results = [turn.result for sample in chain for turn in sample.turns]
         self.judge.stop_past_budget(trainer_state.global_step + 1, results)
-        return [one.turns[-1].reward for one in chain]
+        return [sample.turns[-1].reward for sample in chain]
 
 
-def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
-    """Metrics of one step, below `turns/`.
+def compute_chain_metrics(chains: Sequence[Chain], turns: int) -> dict[str, float]:
+    """Return metrics of one step, below `turns/`.
 
     `pass_by_<k>`: share of chains that passed in turn k or before; a chain with a fault before that
     counts in none. `asked_again`: share of chains with a second answer, and `repaired`: share of
     these that passed in the end. `tokens_<k>`: mean tokens of the k-th answers. `stopped/<reason>`:
     share of chains that ended so.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     # A chain ends at a fault, so all its answers have verdicts if the last one has.
-    judged = [one for one in chains if isinstance(one.turns[-1].result, Graded)]
-    again = [one for one in judged if len(one.turns) > 1]
+    judged = [chain for chain in chains if isinstance(chain.turns[-1].result, Graded)]
+    again = [chain for chain in judged if len(chain.turns) > 1]
     for turn in range(1, turns + 1):
         if judged:
             # A chain ends when an answer passes, so its last one tells.
-            passed = sum(one.passed and len(one.turns) <= turn for one in judged)
-            found[f"pass_by_{turn}"] = passed / len(judged)
+            passed = sum(chain.passed and len(chain.turns) <= turn for chain in judged)
+            metrics[f"pass_by_{turn}"] = passed / len(judged)
         lengths = [
-            one.turns[turn - 1].end - one.turns[turn - 1].start
-            for one in chains
-            if len(one.turns) >= turn
+            chain.turns[turn - 1].end - chain.turns[turn - 1].start
+            for chain in chains
+            if len(chain.turns) >= turn
         ]
         if lengths:
-            found[f"tokens_{turn}"] = sum(lengths) / len(lengths)
+            metrics[f"tokens_{turn}"] = sum(lengths) / len(lengths)
     if judged:
-        found["asked_again"] = len(again) / len(judged)
+        metrics["asked_again"] = len(again) / len(judged)
     if again:
-        found["repaired"] = sum(one.passed for one in again) / len(again)
+        metrics["repaired"] = sum(chain.passed for chain in again) / len(again)
     for reason in StopReason:
-        found[f"stopped/{reason.value}"] = sum(one.stopped is reason for one in chains) / max(
+        metrics[f"stopped/{reason.value}"] = sum(chain.stopped is reason for chain in chains) / max(
             len(chains), 1
         )
-    return {f"turns/{name}": value for name, value in found.items()}
+    return {f"turns/{name}": value for name, value in metrics.items()}
 
 
 # ---------------------------------------------------------------------- the chat template
@@ -214,21 +220,21 @@ def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
 _BEFORE = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
 
-def usable_template(
+def select_template(
     tokenizer: Any, end_ids: Collection[int], kwargs: Mapping[str, Any]
 ) -> str | None:
-    """A chat template that leaves earlier turns as they were; None for the tokenizer's own.
+    """Return a chat template that leaves earlier turns as they were; None for the tokenizer's own.
 
     TRL has such versions of the templates of known models: Qwen3's own rewrites earlier answers.
     Raises Misuse where there is none.
     """
-    if user_ids(tokenizer, None, "c", end_ids, kwargs) is not None:
+    if encode_user_message(tokenizer, None, "c", end_ids, kwargs) is not None:
         return None
     try:
         template = get_training_chat_template(tokenizer)
     except ValueError:
         template = None
-    if template is None or user_ids(tokenizer, template, "c", end_ids, kwargs) is None:
+    if template is None or encode_user_message(tokenizer, template, "c", end_ids, kwargs) is None:
         raise Misuse(
             "turns: the chat template of this tokenizer writes an earlier answer differently once a"
             " turn follows, or does not end it with an end-of-sequence token. Use a model with"
@@ -237,24 +243,24 @@ def usable_template(
     return str(template)
 
 
-def user_ids(
+def encode_user_message(
     tokenizer: Any,
     template: str | None,
     message: str,
     end_ids: Collection[int],
     kwargs: Mapping[str, Any],
 ) -> list[int] | None:
-    """The tokens between an answer's end-of-sequence token and the next answer; None where the
-    template does not leave the answer as it was, or does not end it so."""
-    how = {
+    """Return the tokens between an answer's end-of-sequence token and the next answer; None where
+    the template does not leave the answer as it was, or does not end it so."""
+    options = {
         "return_dict": True,
         **kwargs,
         **({} if template is None else {"chat_template": template}),
     }
     after = [*_BEFORE, {"role": "user", "content": message}]
-    ids = list(tokenizer.apply_chat_template(_BEFORE, **how)["input_ids"])
-    whole = list(
-        tokenizer.apply_chat_template(after, add_generation_prompt=True, **how)["input_ids"]
+    ids = list(tokenizer.apply_chat_template(_BEFORE, **options)["input_ids"])
+    full_ids = list(
+        tokenizer.apply_chat_template(after, add_generation_prompt=True, **options)["input_ids"]
     )
     end = max((place for place, token in enumerate(ids, start=1) if token in end_ids), default=0)
-    return whole[end:] if end and whole[:end] == ids[:end] else None
+    return full_ids[end:] if end and full_ids[:end] == ids[:end] else None

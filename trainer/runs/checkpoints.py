@@ -15,15 +15,15 @@ from transformers import TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from gradus.errors import Misuse
-from trainer.runs.distributed import any_rank_true, is_leader, wait_for_all
-from trainer.runs.folder import DEEPSPEED, FSDP, PLAIN, layout_of, step_of, why_incomplete
+from trainer.runs.distributed import is_any_rank_true, is_leader, wait_for_all
+from trainer.runs.folder import DEEPSPEED, FSDP, PLAIN, find_defect, find_layout, read_step
 from trainer.runs.signals import StopWish
 
 
 class Resumable:
     """Goes before a trainer of transformers' in the list of bases."""
 
-    def steps_in_all(self: Any) -> int:
+    def count_steps(self: Any) -> int:
         return int(self.set_initial_training_values(self.args, self.get_train_dataloader())[-1])
 
     def load(self: Any, checkpoint: Path) -> None:
@@ -37,7 +37,7 @@ class Resumable:
         """Write a checkpoint of the last whole step, if there was one and it is not saved."""
         checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         # Processes must agree: the first one may have written its part before another one looks.
-        if self.state.global_step > 0 and any_rank_true(why_incomplete(checkpoint) is not None):
+        if self.state.global_step > 0 and is_any_rank_true(find_defect(checkpoint) is not None):
             self._save_checkpoint(self.model, trial=None)
             # once one process has ended, a launcher soon kills the others: all parts must be
             # written
@@ -51,14 +51,18 @@ class Resumable:
         super()._save_checkpoint(model, trial)  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
-        """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states
+        """Raise Misuse for a checkpoint of another kind of launch, whose optimizer states
         transformers would skip."""
-        here = FSDP if self.is_fsdp_enabled else PLAIN
+        layout = FSDP if self.is_fsdp_enabled else PLAIN
         if self.is_deepspeed_enabled:
-            here = DEEPSPEED
-        if checkpoint is not None and (found := layout_of(Path(checkpoint))) != here:
+            layout = DEEPSPEED
+        if (
+            checkpoint is not None
+            and (checkpoint_layout := find_layout(Path(checkpoint))) != layout
+        ):
             raise Misuse(
-                f"{checkpoint} was written with {found}, and this run is launched with {here}: its"
+                f"{checkpoint} was written with {checkpoint_layout}, and this run is launched with"
+                f" {layout}: its"
                 " optimizer states do not fit. Launch the run as before, or begin anew with"
                 " --resume never"
             )
@@ -74,7 +78,7 @@ class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         # A launcher passes signals on one by one: processes must agree on the step, or some wait
         # for ever for others.
-        if any_rank_true(self._wish.signal_number is not None):
+        if is_any_rank_true(self._wish.signal_number is not None):
             control.should_log = control.should_save = control.should_training_stop = True
 
 
@@ -100,12 +104,12 @@ class SaveAtRoundEnd(TrainerCallback):  # type: ignore[misc]
             self._to_save = False
 
 
-def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -> bool:
-    """True if the checkpoint is the end, and then its weights are loaded: transformers would do one
-    step more."""
-    if checkpoint is None or step_of(checkpoint) < trainer.steps_in_all():
+def is_done(trainer: Any, checkpoint: Path | None, log: Callable[[str], None]) -> bool:
+    """Return whether the checkpoint is the end, and then its weights are loaded: transformers would
+    do one step more."""
+    if checkpoint is None or read_step(checkpoint) < trainer.count_steps():
         return False
-    say(f"all {trainer.steps_in_all()} steps are done already")
+    log(f"all {trainer.count_steps()} steps are done already")
     trainer.load(checkpoint)
     return True
 

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from trainer.config.run import StopOnKl, StopWhen
-from trainer.runs.distributed import any_rank_true
+from trainer.runs.distributed import is_any_rank_true
 
 RISE = 0.02
 """How much the mean reward has to rise to be called rising."""
@@ -21,13 +21,13 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
     """Turns a rule that holds into TRL's orderly stop: log, save, leave the loop."""
 
     def __init__(
-        self, rules: StopOnKl, say: Callable[[str], None], pass_rates: Sequence[float] = ()
+        self, rules: StopOnKl, log: Callable[[str], None], pass_rates: Sequence[float] = ()
     ) -> None:
         """`pass_rates`: of the held-out tasks, in the order of measurement; it grows in the first
         process."""
         self._rules = StopWhen(**rules.model_dump())
         self._pass_rates = pass_rates
-        self._say = say
+        self._log = log
         self._recent: dict[str, deque[float]] = {
             name: deque(maxlen=rules.steps) for name in ("kl", "frac_reward_zero_std")
         }
@@ -46,11 +46,11 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
                 recent.append(float(logs[name]))
         if "reward" in logs:
             self._earned.append(float(logs["reward"]))
-        level = self._level("kl")
+        level = self._compute_level("kl")
         limit = self._rules.kl_warning
         is_high = level is not None and limit is not None and level > limit
         if is_high and not self._warned:
-            self._say(
+            self._log(
                 f"warning: KL to the reference is {level:.3g}, over stop_when.kl_warning {limit:g}"
             )
         self._warned = is_high
@@ -59,17 +59,17 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         while len(self._mean_earned) < len(self._pass_rates):
             self._mean_earned.append(fmean(self._earned) if self._earned else 0.0)
             self._earned = []
-        why = self.why()
-        if any_rank_true(why is not None):
+        why = self.find_reason()
+        if is_any_rank_true(why is not None):
             if why is not None:
-                self._say(f"stop_when: {why}; the run ends with step {state.global_step}")
+                self._log(f"stop_when: {why}; the run ends with step {state.global_step}")
             control.should_log = control.should_save = control.should_training_stop = True
 
-    def why(self) -> str | None:
-        """The rule that holds, in words; None while none does."""
+    def find_reason(self) -> str | None:
+        """Return the rule that holds, in words; None while none does."""
         rules = self._rules
         for name, limit in (("kl", rules.kl), ("frac_reward_zero_std", rules.no_spread)):
-            level = self._level(name)
+            level = self._compute_level(name)
             if limit is not None and level is not None and level > limit:
                 return f"{name} is {level:.3g} over {rules.steps} logged steps, over {limit:g}"
         flat = rules.held_out_flat
@@ -84,7 +84,7 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
                 )
         return None
 
-    def _level(self, name: str) -> float | None:
-        """The mean of the last `steps` values; None before there are so many."""
-        found = self._recent[name]
-        return fmean(found) if len(found) == self._rules.steps else None
+    def _compute_level(self, name: str) -> float | None:
+        """Return the mean of the last `steps` values; None before there are so many."""
+        values = self._recent[name]
+        return fmean(values) if len(values) == self._rules.steps else None

@@ -26,6 +26,6 @@ class RunContext(Generic[C, D]):
     device: Device
     folder: RunFolder
     wish: StopWish
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     checkpoint: Path | None
     """Where to resume from."""

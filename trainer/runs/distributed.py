@@ -15,12 +15,12 @@ def is_leader() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def local_rank() -> int:
-    """Which of this machine's processes this is, and so which of its GPUs is its own."""
+def get_local_rank() -> int:
+    """Return which of this machine's processes this is, and so which of its GPUs is its own."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def any_rank_true(mine: bool) -> bool:
+def is_any_rank_true(mine: bool) -> bool:
     """True everywhere once it is true anywhere; all processes must ask at the same place."""
     import torch
 
@@ -37,13 +37,13 @@ def count_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def share_of(items: Sequence[Item]) -> Sequence[Item]:
-    """Every n-th of the items, of n processes, from this process's own place on."""
+def select_share(items: Sequence[Item]) -> Sequence[Item]:
+    """Return every n-th of the items, of n processes, from this process's own place on."""
     return items[int(os.environ.get("RANK", "0")) :: count_processes()]
 
 
-def gathered(mine: Item) -> list[Item]:
-    """What all processes gave, in the order of their ranks; all must come here at the same
+def collect_from_ranks(mine: Item) -> list[Item]:
+    """Return what all processes gave, in the order of their ranks; all must come here at the same
     place."""
     import torch
 
@@ -53,5 +53,5 @@ def gathered(mine: Item) -> list[Item]:
 
 
 def wait_for_all() -> None:
-    """Returns when every process has come here."""
-    any_rank_true(False)
+    """Return when every process has come here."""
+    is_any_rank_true(False)

@@ -21,7 +21,7 @@ from gradus.errors import Misuse
 from gradus.folder_lock import locked
 from gradus.whole_file import write_text
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class RunFolder:
@@ -73,13 +73,13 @@ class RunFolder:
         ]
         if not old:
             return None
-        aside = free_name(self.path / "previous-")
+        aside = find_free_name(self.path / "previous-")
         aside.mkdir()
         for entry in old:
             entry.rename(aside / entry.name)
         return aside
 
-    def forget_after(self, step: int) -> Path | None:
+    def drop_after(self, step: int) -> Path | None:
         """Drop what was logged and measured of steps that will be done again, and a line torn by a
         crash.
 
@@ -92,13 +92,13 @@ class RunFolder:
             if file.exists() and file.stat().st_size
         ]
         if step == 0 and logs:
-            aside = free_name(self.metrics.with_name("previous-"))
+            aside = find_free_name(self.metrics.with_name("previous-"))
             aside.mkdir()
             for file in [*logs, *self.evaluations.glob("step-*"), *self.evaluations.glob("after*")]:
                 file.rename(aside / file.name)
             return aside
         for file in (self.metrics, self.completions, self.turns):
-            keep_lines_until(file, step)
+            drop_lines_after(file, step)
         for file in self.evaluations.glob("*.json"):
             measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)
             if file.stem == "after" or (measured_at and int(measured_at[1]) > step):
@@ -106,14 +106,14 @@ class RunFolder:
         return None
 
 
-def free_name(stem: Path) -> Path:
-    """The first of `<stem>1`, `<stem>2` ... that is not there."""
+def find_free_name(stem: Path) -> Path:
+    """Return the first of `<stem>1`, `<stem>2` ... that is not there."""
     names = (stem.with_name(f"{stem.name}{number}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())
 
 
 @contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
+def write_whole(target: Path) -> Iterator[Path]:
     """A folder to write into, which becomes `target` when the block ends without an exception."""
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -124,66 +124,66 @@ def written_whole(target: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------- checkpoints
 
 
-def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
-    """The checkpoint to go on from: `auto` takes the newest whole one, `never` none, else the path
-    that was given.
+def find_resume_checkpoint(folder: Path, resume: str, log: Log) -> Path | None:
+    """Return the checkpoint to go on from: `auto` takes the newest whole one, `never` none, else
+    the path that was given.
 
     Raises Misuse for a given path that is no whole checkpoint.
     """
     if resume == "never":
         return None
     if resume != "auto":
-        why = why_incomplete(Path(resume))
+        why = find_defect(Path(resume))
         if why:
             raise Misuse(f"--resume {resume}: {why}")
         return Path(resume)
-    for checkpoint in _checkpoints(folder):
-        why = why_incomplete(checkpoint)
+    for checkpoint in _list_checkpoints(folder):
+        why = find_defect(checkpoint)
         if why is None:
             return checkpoint
-        say(
+        log(
             f"skipping {checkpoint.name}: {why}; the run was probably stopped while it was being"
             " written"
         )
     return None
 
 
-def newest_checkpoint(folder: Path, up_to: int) -> Path | None:
-    """The whole checkpoint with the most steps done, of those with no more than so many."""
-    known = (entry for entry in _checkpoints(folder) if _number_of(entry) <= up_to)
-    return next((entry for entry in known if why_incomplete(entry) is None), None)
+def find_newest_checkpoint(folder: Path, up_to: int) -> Path | None:
+    """Return the whole checkpoint with the most steps done, of those with no more than so many."""
+    candidates = (entry for entry in _list_checkpoints(folder) if _parse_number(entry) <= up_to)
+    return next((entry for entry in candidates if find_defect(entry) is None), None)
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    """Those in a folder, whole or not, the newest first."""
-    found = [
+def _list_checkpoints(folder: Path) -> list[Path]:
+    """Return those in a folder, whole or not, the newest first."""
+    entries = [
         entry
         for entry in folder.glob("checkpoint-*")
         if re.fullmatch(r"checkpoint-[0-9]+", entry.name)
     ]
-    return sorted((entry for entry in found if entry.is_dir()), key=_number_of, reverse=True)
+    return sorted((entry for entry in entries if entry.is_dir()), key=_parse_number, reverse=True)
 
 
-def _number_of(checkpoint: Path) -> int:
+def _parse_number(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def step_of(checkpoint: Path | None) -> int:
+def read_step(checkpoint: Path | None) -> int:
     """Steps done when it was written; 0 where there is none."""
-    return int(_state_of(checkpoint)["global_step"]) if checkpoint else 0
+    return int(_read_state(checkpoint)["global_step"]) if checkpoint else 0
 
 
-def epochs_of(checkpoint: Path) -> int:
+def read_epochs(checkpoint: Path) -> int:
     """Whole passes over the data done when it was written."""
-    return int(_state_of(checkpoint)["epoch"] or 0)
+    return int(_read_state(checkpoint)["epoch"] or 0)
 
 
-def _state_of(checkpoint: Path) -> Any:
+def _read_state(checkpoint: Path) -> Any:
     return json.loads((checkpoint / "trainer_state.json").read_text())
 
 
-def why_incomplete(checkpoint: Path) -> str | None:
-    """What a checkpoint lacks to be trained on from; None if nothing.
+def find_defect(checkpoint: Path) -> str | None:
+    """Return what a checkpoint lacks to be trained on from; None if nothing.
 
     transformers writes trainer_state.json last, when weights and the states of all processes are
     there.
@@ -191,10 +191,10 @@ def why_incomplete(checkpoint: Path) -> str | None:
     if not checkpoint.is_dir():
         return "there is no such folder"
     try:
-        step_of(checkpoint)
+        read_step(checkpoint)
     except (OSError, ValueError, KeyError) as error:
         return f"trainer_state.json is missing or torn ({type(error).__name__})"
-    if layout_of(checkpoint) == DEEPSPEED or any(checkpoint.glob("optimizer*")):
+    if find_layout(checkpoint) == DEEPSPEED or any(checkpoint.glob("optimizer*")):
         return None
     return "it has no optimizer states"
 
@@ -203,8 +203,8 @@ PLAIN, FSDP, DEEPSPEED = "no sharding", "FSDP", "DeepSpeed"
 """What laid a checkpoint out, by what it shards among processes."""
 
 
-def layout_of(checkpoint: Path) -> str:
-    """What laid the checkpoint out: `PLAIN`, `FSDP` or `DEEPSPEED`."""
+def find_layout(checkpoint: Path) -> str:
+    """Return what laid the checkpoint out: `PLAIN`, `FSDP` or `DEEPSPEED`."""
     if (checkpoint / "latest").exists():
         return DEEPSPEED
     return FSDP if any(checkpoint.glob("pytorch_model_fsdp*")) else PLAIN
@@ -217,7 +217,8 @@ def append_lines(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Add records to a file of JSON lines in one write, so that a reader or a crash sees whole
     batches mostly."""
     text = "".join(
-        json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records
+        json.dumps(replace_nonfinite(record), ensure_ascii=False, allow_nan=False) + "\n"
+        for record in records
     )
     # A lone surrogate cannot be encoded; its escape means the same in JSON.
     with file.open("a", encoding="utf-8", errors="backslashreplace") as handle:
@@ -225,29 +226,29 @@ def append_lines(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The whole records of a file of JSON lines; a torn last line is left out, a missing file is
-    empty."""
+    """Return the whole records of a file of JSON lines; a torn last line is left out, a missing
+    file is empty."""
     if not file.exists():
         return []
-    records = map(record_of, file.read_text(encoding="utf-8").split("\n"))
+    records = map(parse_record, file.read_text(encoding="utf-8").split("\n"))
     return [record for record in records if record is not None]
 
 
-def keep_lines_until(file: Path, step: int) -> None:
+def drop_lines_after(file: Path, step: int) -> None:
     """Keep the records with `step` up to the given one, and write the file anew if any other was
     there."""
     if not file.exists():
         return
-    kept = []
+    lines = []
     for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
-        record = record_of(line)
+        record = parse_record(line)
         if record is not None and record.get("step", 0) <= step:
-            kept.append(line + "\n")
-    write_text(file, "".join(kept))
+            lines.append(line + "\n")
+    write_text(file, "".join(lines))
 
 
-def record_of(line: str) -> dict[str, Any] | None:
-    """The record on a line; None for a line that a crash tore."""
+def parse_record(line: str) -> dict[str, Any] | None:
+    """Return the record on a line; None for a line that a crash tore."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -255,12 +256,12 @@ def record_of(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def finite(value: Any) -> Any:
-    """The value with NaN and infinities as None, which JSON lacks a word for."""
+def replace_nonfinite(value: Any) -> Any:
+    """Return the value with NaN and infinities as None, which JSON lacks a word for."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_nonfinite(item) for item in value]
     return value

@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from gradus.errors import Misuse
 from trainer.config.run import RunConfig
 from trainer.runs.context import C, D, RunContext
-from trainer.runs.folder import newest_checkpoint, step_of
+from trainer.runs.folder import find_newest_checkpoint, read_step
 
 BATCHES = ("per_device_train_batch_size", "per_device_eval_batch_size")
 
@@ -28,8 +28,8 @@ BATCHES = ("per_device_train_batch_size", "per_device_eval_batch_size")
 class OutOfMemory(Exception):
     """A step needed more memory than there is; the steps before it are saved."""
 
-    def __init__(self, said: str, step: int, args: Any) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, step: int, args: Any) -> None:
+        super().__init__(message)
         self.step = step
         """The last whole one."""
         self.batch = int(args.per_device_train_batch_size)
@@ -75,12 +75,12 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
             raise
         # What the failed step had allocated hangs on the frames that it failed in.
         traceback.clear_frames(error.__traceback__)
-        said = str(error).strip().splitlines()[0]
+        message = str(error).strip().splitlines()[0]
     trainer.model.zero_grad(set_to_none=True)
     clear_device_cache(garbage_collection=True)
     if not watch.in_update:
         trainer.save_now()
-    raise OutOfMemory(said, trainer.state.global_step, trainer.args)
+    raise OutOfMemory(message, trainer.state.global_step, trainer.args)
 
 
 def retry_with_smaller_batches(
@@ -96,23 +96,24 @@ def retry_with_smaller_batches(
             attempt(run)
             return
         except OutOfMemory as ran_out:
-            options = smaller(run.options, ran_out)
+            options = build_smaller_options(run.options, ran_out)
             done = ran_out.step
-            said = (
+            message = (
                 f"out of memory after step {done} with {ran_out.batch} samples at a time"
                 f" ({ran_out}); continuing with {options[BATCHES[0]]} at a time,"
                 f" {options['gradient_accumulation_steps']} times for each update"
             )
         # Only now, without the exception, is the trainer that failed gone, and its memory with it.
         clear_device_cache(garbage_collection=True)
-        checkpoint = newest_checkpoint(run.folder.path, up_to=done) or run.checkpoint
-        run.folder.forget_after(step_of(checkpoint))
-        run.say(f"{said}, from {checkpoint.name if checkpoint else 'the beginning'}")
+        checkpoint = find_newest_checkpoint(run.folder.path, up_to=done) or run.checkpoint
+        run.folder.drop_after(read_step(checkpoint))
+        run.log(f"{message}, from {checkpoint.name if checkpoint else 'the beginning'}")
         run = dataclasses.replace(run, options=options, checkpoint=checkpoint)
 
 
-def smaller(options: Mapping[str, Any], ran_out: OutOfMemory) -> dict[str, Any]:
-    """The options with fewer samples at a time, and an update that sees as many as before."""
+def build_smaller_options(options: Mapping[str, Any], ran_out: OutOfMemory) -> dict[str, Any]:
+    """Return the options with fewer samples at a time, and an update that sees as many as
+    before."""
     factor = next(
         (factor for factor in range(2, ran_out.batch + 1) if ran_out.batch % factor == 0), None
     )

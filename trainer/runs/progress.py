@@ -39,7 +39,7 @@ class ProgressBar(ProgressCallback):  # type: ignore[misc]
 
 @contextmanager
 def make_logger(log: Path) -> Iterator[Callable[[str], None]]:
-    """`say`: a line for training.log and standard error; of several processes only the first one
+    """`log`: a line for training.log and standard error; of several processes only the first one
     talks."""
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
     handlers: list[logging.Handler] = []
@@ -75,15 +75,15 @@ class StepClock(TrainerCallback):  # type: ignore[misc]
         self._mark = time.perf_counter()
 
     @contextmanager
-    def grading(self) -> Iterator[None]:
-        self._lap("generate")
+    def measure_grading(self) -> Iterator[None]:
+        self._record_lap("generate")
         try:
             yield
         finally:
-            self._lap("grade")
+            self._record_lap("grade")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._lap("update")
+        self._record_lap("update")
         self._steps += 1
 
     def take(self) -> dict[str, float]:
@@ -94,7 +94,7 @@ class StepClock(TrainerCallback):  # type: ignore[misc]
         self._steps = 0
         return {f"time/{part}_s": round(seconds / steps, 4) for part, seconds in spent.items()}
 
-    def _lap(self, part: str) -> None:
+    def _record_lap(self, part: str) -> None:
         now = time.perf_counter()
         self._spent[part] = self._spent.get(part, 0.0) + now - self._mark
         self._mark = now
@@ -129,22 +129,23 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
             **clocked,
         }
         append_lines(self._file, [line])
-        summary = measured_summary(line) if measured else self._summary(line)
+        summary = render_measurement(line) if measured else self._summary(line)
         text = f"step {state.global_step}/{state.max_steps}  {summary}"
         LOGGER.info(text)
 
 
-def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
-    """A summary of logged numbers: each part is a form and the names that its number may have."""
+def _make_summary(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
+    """Return a summary of logged numbers: each part is a form and the names that its number may
+    have."""
 
-    def summary(logs: Mapping[str, Any]) -> str:
-        said = []
+    def render_summary(logs: Mapping[str, Any]) -> str:
+        texts = []
         for form, *names in parts:
             logged = [logs[name] for name in names if name in logs]
-            said.append(_number(form, logged[0] if logged else None))
-        return "  ".join(part for part in said if part)
+            texts.append(_format_number(form, logged[0] if logged else None))
+        return "  ".join(part for part in texts if part)
 
-    return summary
+    return render_summary
 
 
 _LOSS = ("loss {:.4f}", "loss")
@@ -152,7 +153,7 @@ _LENGTH = ("length {:.0f}", "length")
 _RATE = ("lr {:.2e}", "learning_rate")
 _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
-grpo_summary = _in_words(
+grpo_summary = _make_summary(
     ("reward {:.3f}", "reward"),
     ("± {:.3f}", "reward_std"),
     ("passed {:.0%}", "gradus/passed"),
@@ -162,21 +163,23 @@ grpo_summary = _in_words(
     ("faulted {:.0%}", "gradus/faulted"),
     ("{:.2f} s/step", "step_time"),
 )
-sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
-pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, ("kl {:.3f}", "kl"), _RATE)
+sft_summary = _make_summary(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
+pair_summary = _make_summary(_LOSS, _ACCURACY, _MARGIN, ("kl {:.3f}", "kl"), _RATE)
 """Summary of preferences and reward models: how often the better answer ranks first, by what
 margin; KL of `dpo`."""
-token_summary = _in_words(_LOSS, _LENGTH, _RATE)
+token_summary = _make_summary(_LOSS, _LENGTH, _RATE)
 
 
-def measured_summary(logs: Mapping[str, Any]) -> str:
-    """Figures of one evaluation of the loss, without its speed."""
+def render_measurement(logs: Mapping[str, Any]) -> str:
+    """Return figures of one evaluation of the loss, without its speed."""
     named = {name: value for name, value in logs.items() if name.startswith("eval_")}
     slow = ("_runtime", "_per_second", "_num_tokens")
     return "  ".join(
-        _number(name + " {:.4f}", value) for name, value in named.items() if not name.endswith(slow)
+        _format_number(name + " {:.4f}", value)
+        for name, value in named.items()
+        if not name.endswith(slow)
     )
 
 
-def _number(form: str, value: Any) -> str:
+def _format_number(form: str, value: Any) -> str:
     return form.format(value) if isinstance(value, (int, float)) else ""

@@ -19,31 +19,33 @@ if TYPE_CHECKING:
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 
 
-def version_of(package: str) -> str | None:
-    """The installed version of a distribution; None where it is not installed."""
+def find_version(package: str) -> str | None:
+    """Return the installed version of a distribution; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def versions() -> dict[str, str | None]:
-    """The versions of what trains."""
-    return {"gradus": __version__, **{name: version_of(name) for name in PACKAGES}}
+def collect_versions() -> dict[str, str | None]:
+    """Return the versions of what trains."""
+    return {"gradus": __version__, **{name: find_version(name) for name in PACKAGES}}
 
 
 def write_settings(
     config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device
 ) -> None:
     """The resolved config, with the options that TRL is really told, and the environment."""
-    asked = {name: value for name, value in options.items() if name not in config.SET_ELSEWHERE}
-    resolved = config.model_copy(update={config.options_name: asked})
+    trl_options = {
+        name: value for name, value in options.items() if name not in config.SET_ELSEWHERE
+    }
+    resolved = config.model_copy(update={config.options_name: trl_options})
     folder.resolved_config.write_text(resolved.model_dump_json(indent=1) + "\n", encoding="utf-8")
     environment = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": device.kind,
         "cpu_count": os.cpu_count(),
-        "versions": versions(),
+        "versions": collect_versions(),
     }
     folder.environment.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")

@@ -24,7 +24,9 @@ DUPLICATE_S = 0.5
 """Seconds in which further signals count as the first one: when a pipeline is killed, Linux sends
 its training the parent-death signal once for each of the pipeline's threads."""
 _ENDS = (signal.SIGINT, signal.SIGTERM)
-_HELD_BACK = tuple(one for one in signal.Signals if one in _ENDS or one.name == "SIGHUP")
+_HELD_BACK = tuple(
+    number for number in signal.Signals if number in _ENDS or number.name == "SIGHUP"
+)
 
 
 class StopRequested(Exception):
@@ -44,26 +46,26 @@ class StopWish:
         "stopping after this step, then saving a checkpoint; once more stops at once, without saving"  # noqa: E501
     )
 
-    def __init__(self, say: Callable[[str], None] = log_line) -> None:
+    def __init__(self, log: Callable[[str], None] = log_line) -> None:
         self.signal_number: int | None = None
         self._signalled_at = 0.0
-        self.say = say
+        self.log = log
 
     def raise_if_made(self) -> None:
         if self.signal_number is not None:
             raise StopRequested(self.signal_number)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Take over the signals inside the block, in the main thread."""
-        with handled_by(self._note, self.NUMBERS):
+        with install_handler(self._record_signal, self.NUMBERS):
             yield
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, frame: FrameType | None) -> None:
         if self.signal_number is None:
             self.signal_number = number
             self._signalled_at = time.monotonic()
-            self.say(f"{signal.Signals(number).name}: {self.SAYS}")
+            self.log(f"{signal.Signals(number).name}: {self.SAYS}")
         elif time.monotonic() - self._signalled_at >= DUPLICATE_S:
             self.stop_at_once()
 
@@ -73,7 +75,7 @@ class StopWish:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Imports are safe in the block: a signal is delivered after it, to its earlier handler; a
     second one exits.
 
@@ -81,13 +83,13 @@ def held_back() -> Iterator[None]:
     """
     first: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record_signal(number: int, frame: FrameType | None) -> None:
         if first:
             os._exit(EXIT_STATUS_BASE + number)
         first.append(number)
 
     try:
-        with handled_by(note, _HELD_BACK):
+        with install_handler(record_signal, _HELD_BACK):
             yield
     finally:
         for number in first:
@@ -95,7 +97,7 @@ def held_back() -> Iterator[None]:
 
 
 @contextmanager
-def handled_by(
+def install_handler(
     handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]
 ) -> Iterator[None]:
     """Take the signals over inside the block; outside the main thread, where Python forbids it, do

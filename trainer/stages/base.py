@@ -19,16 +19,16 @@ from typing import Any, ClassVar, Generic
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from gradus.errors import GradusError, Misuse
-from trainer.config.device import Device, choose_device, weights_dtype, with_device_defaults
+from trainer.config.device import Device, apply_device_defaults, choose_device, select_weights_dtype
 from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RunConfig
-from trainer.models.adapters import lora_config, settle, validate_lora_targets
-from trainer.models.fresh import starting_point
+from trainer.models.adapters import build_lora_config, prepare_adapters, validate_lora_targets
+from trainer.models.fresh import prepare_start_model
 from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
 from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
-from trainer.runs.folder import RunFolder, Say, checkpoint_to_resume, step_of
+from trainer.runs.folder import Log, RunFolder, find_resume_checkpoint, read_step
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
 from trainer.runs.progress import MetricsFile, ProgressBar
 from trainer.runs.provenance import write_settings
@@ -62,18 +62,18 @@ class Stage(ABC, Generic[C, D]):
 
     @abstractmethod
     def read(self) -> D:
-        """The data, as far as it can be read without a model. Raises Misuse naming file and
+        """Return the data, as far as it can be read without a model. Raises Misuse naming file and
         line."""
 
     @abstractmethod
-    def described(self, data: D) -> str:
-        """The data in words, for training.log."""
+    def describe_data(self, data: D) -> str:
+        """Return the data in words, for training.log."""
 
-    def data_found(self) -> str:
-        """The data in words, for a dry run. Raises Misuse naming file and line."""
-        return self.described(self.read())
+    def check_data(self) -> str:
+        """Return the data in words, for a dry run. Raises Misuse naming file and line."""
+        return self.describe_data(self.read())
 
-    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+    def check_lengths(self, tokenizer: Any, window: int | None) -> list[str]:
         """Lengths of the data in tokens, in words, for a dry run.
 
         `window`: tokens that the model takes at once; None where its configuration names no bound.
@@ -82,43 +82,44 @@ class Stage(ABC, Generic[C, D]):
         return []
 
     @abstractmethod
-    def texts(self, data: D) -> Iterable[str]:
-        """What a fresh model's tokenizer is trained on."""
+    def iter_texts(self, data: D) -> Iterable[str]:
+        """Return what a fresh model's tokenizer is trained on."""
 
-    def completed(self, run: RunContext[C, D], start: str) -> D:
-        """The data, with what only the model in `start` can make of it."""
+    def prepare_data(self, run: RunContext[C, D], start: str) -> D:
+        """Return the data, with what only the model in `start` can make of it."""
         return run.data
 
     def record(self, run: RunContext[C, D]) -> None:
         """Write into the run folder what was used for what."""
         run.folder.data.write_text(
-            json.dumps(self.told(run.data), indent=1) + "\n", encoding="utf-8"
+            json.dumps(self.build_data_record(run.data), indent=1) + "\n", encoding="utf-8"
         )
 
-    def told(self, data: D) -> dict[str, Any]:
-        """Lines of data.json."""
-        return {"description": self.described(data)}
+    def build_data_record(self, data: D) -> dict[str, Any]:
+        """Return lines of data.json."""
+        return {"description": self.describe_data(data)}
 
     # ------------------------------------------------------------------------------------- options
 
-    def measures(self) -> bool:
-        """Whether there is something to measure the loss on."""
+    def has_eval_data(self) -> bool:
+        """Return whether there is something to measure the loss on."""
         data: Any = self.config.data  # type: ignore[attr-defined]
         return bool(data.eval_dataset) or data.held_out > 0
 
-    def options(self, device: Device, say: Say) -> dict[str, Any]:
-        """Options for TRL, defaults and the device's needs included."""
-        measuring = MEASURING if self.measures() else {}
-        asked = {**self.DEFAULTS, **measuring, **self.config.options}
-        return with_device_defaults(asked, device, say)
+    def options(self, device: Device, log: Log) -> dict[str, Any]:
+        """Return options for TRL, defaults and the device's needs included."""
+        measuring = MEASURING if self.has_eval_data() else {}
+        settings = {**self.DEFAULTS, **measuring, **self.config.options}
+        return apply_device_defaults(settings, device, log)
 
-    def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
-        """The object of TRL's or transformers'. Raises Misuse for combinations that it refuses."""
+    def build_arguments(self, options: Mapping[str, Any], output_dir: Path, **extra: Any) -> Any:
+        """Return the object of TRL's or transformers'. Raises Misuse for combinations that it
+        refuses."""
         ours = {
             "output_dir": str(output_dir),
             "seed": self.config.seed,
             "disable_tqdm": True,
-            **more,
+            **extra,
         }
         try:
             return self.OPTIONS_CLASS(**options, **ours)
@@ -126,22 +127,22 @@ class Stage(ABC, Generic[C, D]):
             raise Misuse(f"{self.config.options_name}: {error}") from None
 
     def check(self, data: D, options: Mapping[str, Any], device: Device) -> str:
-        """What an update sees, in words. Raises Misuse for options that TRL refuses; the run folder
-        may not exist."""
-        made = self.arguments(options, Path("."))
-        return f"{made.train_batch_size * made.gradient_accumulation_steps} samples for each update"
+        """Return what an update sees, in words. Raises Misuse for options that TRL refuses; the run
+        folder may not exist."""
+        args = self.build_arguments(options, Path("."))
+        return f"{args.train_batch_size * args.gradient_accumulation_steps} samples for each update"
 
     # ------------------------------------------------------------------------------------- trainer
 
-    def begin(self, run: RunContext[C, D], start: str) -> str:
-        """What comes before the training: where the weights lie that it starts from."""
+    def prepare_start(self, run: RunContext[C, D], start: str) -> str:
+        """Return what comes before the training: where the weights lie that it starts from."""
         return start
 
     @abstractmethod
     def make_trainer(self, run: RunContext[C, D], start: str, tokenizer: Any) -> Any:
-        """TRL's or transformers' trainer of the model in `start`, by `made`."""
+        """Return TRL's or transformers' trainer of the model in `start`, by `build_trainer`."""
 
-    def made(
+    def build_trainer(
         self,
         run: RunContext[C, D],
         build: Callable[..., Any],
@@ -150,15 +151,19 @@ class Stage(ABC, Generic[C, D]):
         metrics: TrainerCallback | None = None,
         **parts: Any,
     ) -> Any:
-        """The trainer: `build` called with the model, adapters, callbacks and `parts`.
+        """Return the trainer: `build` called with the model, adapters, callbacks and `parts`.
 
         Raises Misuse for what TRL refuses only when it sees model and options together.
         """
         config = run.config
-        dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
+        dtype = select_weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
         set_seed(config.seed)  # a new head and new adapters are drawn
         model = load_model(start, config.model, dtype, self.SCORES)
-        peft = {"peft_config": lora_config(config.lora, model, self.SCORES)} if config.lora else {}
+        peft = (
+            {"peft_config": build_lora_config(config.lora, model, self.SCORES)}
+            if config.lora
+            else {}
+        )
         ours = [
             *callbacks,
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
@@ -172,13 +177,13 @@ class Stage(ABC, Generic[C, D]):
             raise Misuse(f"{config.options_name}: {error}") from None
         trainer.remove_callback(PrinterCallback)
         if config.lora is not None:
-            settle(trainer.model, config.lora)
+            prepare_adapters(trainer.model, config.lora)
         return trainer
 
-    def before_steps(self, run: RunContext[C, D], trainer: Any) -> None:
+    def run_before_steps(self, run: RunContext[C, D], trainer: Any) -> None:
         """What is said or measured before the first step."""
 
-    def after_steps(self, run: RunContext[C, D], trainer: Any) -> None:
+    def run_after_steps(self, run: RunContext[C, D], trainer: Any) -> None:
         """Measures the loss of the last step's model unless that was done."""
         log = trainer.state.log_history
         if trainer.eval_dataset is not None and not any(
@@ -198,8 +203,8 @@ class Stage(ABC, Generic[C, D]):
         trainer = self.make_trainer(run, start, tokenizer)
         watch = UpdateWatch()
         trainer.add_callback(watch)
-        self.before_steps(run, trainer)
-        done = run.checkpoint if is_done(trainer, run.checkpoint, run.say) else None
+        self.run_before_steps(run, trainer)
+        done = run.checkpoint if is_done(trainer, run.checkpoint, run.log) else None
         if done is None:
             with detect_oom(trainer, watch, run.config):
                 try:
@@ -210,10 +215,10 @@ class Stage(ABC, Generic[C, D]):
                     trainer.save_now()
                     raise
         run.wish.raise_if_made()
-        self.after_steps(run, trainer)
+        self.run_after_steps(run, trainer)
         save_final(trainer, run.folder.final, done)
 
-    def fit(self, run: RunContext[C, D], start: str) -> None:
+    def train_with_retries(self, run: RunContext[C, D], start: str) -> None:
         """Train from the model in `start`, with smaller batches where memory runs out."""
         tokenizer = load_tokenizer(start, run.config.model)
         retry_with_smaller_batches(run, lambda again: self.train_once(again, start, tokenizer))
@@ -222,52 +227,52 @@ class Stage(ABC, Generic[C, D]):
 # ----------------------------------------------------------------------------------------- one run
 
 
-def stage_for(config: RunConfig) -> Stage[Any, Any]:
-    """The stage that a config is for, from a module that loads its part of TRL."""
+def build_stage(config: RunConfig) -> Stage[Any, Any]:
+    """Return the stage that a config is for, from a module that loads its part of TRL."""
     stage: str = config.stage  # type: ignore[attr-defined]
     module = {"grpo": "rl", "rloo": "rl", "pretrain": "pretrain"}.get(stage, "rows")
     stages = importlib.import_module(f"trainer.stages.{module}").STAGES
-    made: Stage[Any, Any] = stages[stage](config)
-    return made
+    instance: Stage[Any, Any] = stages[stage](config)
+    return instance
 
 
 def train_stage(
-    config: RunConfig, folder: RunFolder, resume: str, wish: StopWish, say: Say
+    config: RunConfig, folder: RunFolder, resume: str, wish: StopWish, log: Log
 ) -> None:
     """Train as the config says, or resume from the run's checkpoint, and save the final model.
 
     Raises Misuse naming file and line, GradingStopped and GenerationStopped where the run cannot go
     on, and StopRequested after a signal; each with a checkpoint saved.
     """
-    stage = stage_for(config)
+    stage = build_stage(config)
     wish.raise_if_made()
     refuse_absent_packages(config.model, config.options.get("report_to"))
     data = stage.read()
-    checkpoint = checkpoint_to_resume(folder.path, resume, say)
+    checkpoint = find_resume_checkpoint(folder.path, resume, log)
     device = choose_device(config.model)
-    options = stage.options(device, say)
+    options = stage.options(device, log)
     stage.check(data, options, device)
-    done = step_of(checkpoint)
+    done = read_step(checkpoint)
     if is_leader():
-        if (aside := folder.forget_after(done)) is not None:
-            say(
+        if (aside := folder.drop_after(done)) is not None:
+            log(
                 "no checkpoint to resume from: the run begins anew, and logs of the earlier one"
                 f" lie in {aside}"
             )
         write_settings(config, options, folder, device)
-    texts = stage.texts(data) if config.model.is_fresh else ()
-    start = starting_point(config.model, folder.fresh_model, texts, config.seed)
+    texts = stage.iter_texts(data) if config.model.is_fresh else ()
+    start = prepare_start_model(config.model, folder.fresh_model, texts, config.seed)
     if config.lora is not None:
         validate_lora_targets(config.lora, start, config.model, stage.SCORES)
-    run = RunContext(config, options, data, device, folder, wish, say, checkpoint)
-    run = replace(run, data=stage.completed(run, start))
+    run = RunContext(config, options, data, device, folder, wish, log, checkpoint)
+    run = replace(run, data=stage.prepare_data(run, start))
     if is_leader():
         stage.record(run)
     wait_for_all()
-    say(f"{stage.described(run.data)}, on {device.kind}, in {folder.path}")
+    log(f"{stage.describe_data(run.data)}, on {device.kind}, in {folder.path}")
     if checkpoint is not None:
-        say(f"resuming from {checkpoint}, step {done}")
-    start = stage.begin(run, start)
+        log(f"resuming from {checkpoint}, step {done}")
+    start = stage.prepare_start(run, start)
     wish.raise_if_made()
-    stage.fit(run, start)
-    say(f"done: the model is in {folder.final}")
+    stage.train_with_retries(run, start)
+    log(f"done: the model is in {folder.final}")

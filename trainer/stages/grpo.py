@@ -32,61 +32,62 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
-        return self._refilled(output, inputs) if self.refill_rounds else output
+        return self._refill(output, inputs) if self.refill_rounds else output
 
-    def _refilled(self, output: Mapping[str, Any], inputs: Any) -> Mapping[str, Any]:
-        """The round with groups without spread replaced, as far as further rounds find better ones.
+    def _refill(self, output: Mapping[str, Any], inputs: Any) -> Mapping[str, Any]:
+        """Return the round with groups without spread replaced, as far as further rounds find
+        better ones.
 
         All processes generate equally often and for as many groups. A process that needs fewer than
         another leaves the rest unused.
         """
-        groups = self._groups_of(output)
-        useful = [one for one in groups if _has_spread(one)]
-        useless = [one for one in groups if not _has_spread(one)]
-        asked = set(gather_object([row["prompt_id"] for row in inputs]))
+        groups = self._split_groups(output)
+        useful = [group for group in groups if _has_spread(group)]
+        useless = [group for group in groups if not _has_spread(group)]
+        prompt_ids = set(gather_object([row["prompt_id"] for row in inputs]))
         metrics = self._metrics["train"]
         metrics_of_first = {name: list(values) for name, values in metrics.items()}
         processes = self.accelerator.num_processes
         rounds = 0
-        written = 0
+        generated = 0
         for number in range(self.refill_rounds):
             missing = max(gather_object([len(groups) - len(useful)]))
-            drawn = self._draw_others(asked, missing, number)
+            drawn = self._sample_rows(prompt_ids, missing, number)
             missing = len(drawn) // processes
             if missing == 0:
                 break
-            asked |= {self.train_dataset[index]["prompt_id"] for index in drawn}
-            own = drawn[self.accelerator.process_index * missing :][:missing]
+            prompt_ids |= {self.train_dataset[index]["prompt_id"] for index in drawn}
+            indices = drawn[self.accelerator.process_index * missing :][:missing]
             rows = []
-            for index in own:
+            for index in indices:
                 rows += [dict(self.train_dataset[index]) for _ in range(self.num_generations)]
-            found = self._groups_of(super()._generate_and_score_completions(rows))
-            useful += [one for one in found if _has_spread(one)]
+            fresh_groups = self._split_groups(super()._generate_and_score_completions(rows))
+            useful += [group for group in fresh_groups if _has_spread(group)]
             rounds += 1
-            written += len(drawn)
-        kept = (useful + useless)[: len(groups)]
-        with_spread = sum(gather_object([sum(map(_has_spread, kept))]))
+            generated += len(drawn)
+        selected = (useful + useless)[: len(groups)]
+        with_spread = sum(gather_object([sum(map(_has_spread, selected))]))
         # Metrics stay those of the tasks as they were drawn first; tokens are a running sum.
         metrics_of_first["num_tokens"] = metrics["num_tokens"][-1:]
         metrics.clear()
         metrics.update(metrics_of_first)
         metrics["refill/rounds"].append(rounds)
-        metrics["refill/groups"].append(written)
+        metrics["refill/groups"].append(generated)
         metrics["refill/with_spread"].append(with_spread / (len(groups) * processes))
-        return self._joined(kept) if rounds else output
+        return self._join_groups(selected) if rounds else output
 
-    def _draw_others(self, asked: set[str], missing: int, number: int) -> list[int]:
-        """Rows of tasks that were not asked yet, `missing` for each process, or as many as there
-        are for all of them; the same rows in all processes and after a resume."""
+    def _sample_rows(self, prompt_ids: set[str], missing: int, number: int) -> list[int]:
+        """Return rows of tasks that were not asked yet, `missing` for each process, or as many as
+        there are for all of them; the same rows in all processes and after a resume."""
         names = self.train_dataset["prompt_id"]
-        left = [index for index, name in enumerate(names) if name not in asked]
-        missing = min(missing, len(left) // self.accelerator.num_processes)
+        unused = [index for index, name in enumerate(names) if name not in prompt_ids]
+        missing = min(missing, len(unused) // self.accelerator.num_processes)
         place = -1 - self.state.global_step * self.refill_rounds - number
         draw = torch.Generator().manual_seed(self.args.seed * 1_000_003 + place)
-        order = torch.randperm(len(left), generator=draw).tolist()
-        return [left[index] for index in order[: missing * self.accelerator.num_processes]]
+        order = torch.randperm(len(unused), generator=draw).tolist()
+        return [unused[index] for index in order[: missing * self.accelerator.num_processes]]
 
-    def _groups_of(self, output: Mapping[str, Any]) -> list[Group]:
+    def _split_groups(self, output: Mapping[str, Any]) -> list[Group]:
         rows = len(output["advantages"])
         size = self.num_generations
         named = {
@@ -96,16 +97,16 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
         named["faulted"] = self._faulted_B[self.accelerator.process_index * rows :][:rows]
         groups = []
         for start in range(0, rows, size):
-            groups.append({name: one[start : start + size] for name, one in named.items()})
+            groups.append({name: tensor[start : start + size] for name, tensor in named.items()})
         return groups
 
-    def _joined(self, groups: Sequence[Group]) -> dict[str, Any]:
-        """The groups as one batch, padded as TRL pads it."""
+    def _join_groups(self, groups: Sequence[Group]) -> dict[str, Any]:
+        """Return the groups as one batch, padded as TRL pads it."""
         joined = {}
         for name in groups[0]:
             fill = self._tokenizer.pad_token_id if name.endswith("_ids") else 0
             side = "left" if name in LEFT_PADDED else "right"
-            rows = [row for one in groups for row in one[name]]
+            rows = [row for group in groups for row in group[name]]
             joined[name] = pad(rows, fill, side) if rows[0].dim() else torch.stack(rows)
         faulted_B = self.accelerator.gather(joined.pop("faulted"))
         tokens = (joined["completion_mask"] * joined["tool_mask"]).sum()
@@ -116,7 +117,7 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
 
 
 def refuse_wrong_refill(config: TrainConfig, options: Any) -> None:
-    """Raises Misuse for settings that exclude `task_sampling.refill`. `options` is TRL's GRPOConfig
+    """Raise Misuse for settings that exclude `task_sampling.refill`. `options` is TRL's GRPOConfig
     or RLOOConfig."""
     if not config.task_sampling.refill:
         return

@@ -29,7 +29,7 @@ from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
 from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
 from trainer.runs.checkpoints import Resumable
-from trainer.runs.folder import epochs_of, step_of
+from trainer.runs.folder import read_epochs, read_step
 
 BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 """Losses that are divided by a number of tokens, and not of completions."""
@@ -52,21 +52,21 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
     stops: Sequence[str] = ()
-    """Messages of judges that this run cannot go on, see `noting`."""
+    """Messages of judges that this run cannot go on, see `make_reward_function`."""
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by
     itself."""
 
-    def steps_in_round(self) -> int:
-        """How many optimizer steps one batch of completions serves; 1 where each step has a batch
-        of its own."""
+    def count_round_steps(self) -> int:
+        """Return how many optimizer steps one batch of completions serves; 1 where each step has a
+        batch of its own."""
         micro_steps = self.args.steps_per_generation * self.args.num_iterations
         accumulated = int(self.args.gradient_accumulation_steps)
         return math.lcm(micro_steps, accumulated) // accumulated
 
     def resume_from(self, checkpoint: Path) -> None:
-        self.passes_done = epochs_of(checkpoint)
-        self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
+        self.passes_done = read_epochs(checkpoint)
+        self._step = read_step(checkpoint) * self.args.gradient_accumulation_steps
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)
@@ -78,17 +78,17 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         advantages: Sequence[float] = ()  # none where the round ends before it has them
         try:
-            with self._watched([row["prompt_id"] for row in inputs]):
+            with self._watch_generation([row["prompt_id"] for row in inputs]):
                 output = super()._generate_and_score_completions(inputs)
             advantages = output["advantages"].tolist()
         finally:
             if self.completions_file is not None:
-                self.completions_file.settle(advantages)
+                self.completions_file.write_round(advantages)
         self._log_generation()
-        return self._without_faulted(output)
+        return self._mask_faulted(output)
 
     @contextmanager
-    def _watched(self, tasks: Sequence[str]) -> Iterator[None]:
+    def _watch_generation(self, tasks: Sequence[str]) -> Iterator[None]:
         """Inside the block, completions for these tasks go to the judges as they end; those of a
         task without a name go nowhere."""
         if not self.asked_early or (self.use_vllm and self.served is None):
@@ -98,7 +98,7 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
 
             def send_group(group: int, sampled: list[Sampled]) -> None:
                 texts = self.processing_class.batch_decode(
-                    [one.ids_T for one in sampled], skip_special_tokens=True
+                    [completion.ids_T for completion in sampled], skip_special_tokens=True
                 )
                 self._send_ahead([(all_tasks[group * len(sampled)], text) for text in texts])
 
@@ -106,13 +106,13 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
             yield
         else:
             model = self.accelerator.unwrap_model(self.model_wrapped)
-            with sent_as_they_end(
+            with send_on_end(
                 model, self.processing_class, self.eos_token_ids, tasks, self._send_ahead
             ):
                 yield
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
-        named = [one for one in ended if one[0]]
+        named = [pair for pair in ended if pair[0]]
         for judge in self.asked_early:
             self.async_loop.call_soon_threadsafe(judge.send_ahead, named)
 
@@ -125,8 +125,8 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any
     ) -> Any:
-        """Rewards by completion and judge. Beside other judges a fault would become a partial
-        score.
+        """Return rewards by completion and judge. Beside other judges a fault would become a
+        partial score.
 
         Judges read what was written, as it was sent early: a tokenizer's `response_template` would
         leave thoughts out. Raises GradingStopped in all processes where it ends one, after the last
@@ -140,9 +140,9 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         rewards_BF[self._faulted_B] = torch.nan
         return rewards_BF
 
-    def _without_faulted(self, output: dict[str, Any]) -> dict[str, Any]:
-        """The round with the tokens of faulted completions masked, and counts of what is left of
-        it.
+    def _mask_faulted(self, output: dict[str, Any]) -> dict[str, Any]:
+        """Return the round with the tokens of faulted completions masked, and counts of what is
+        left of it.
 
         TRL 1.16 gives them no advantage and keeps their tokens in the KL term and in what it
         divides by.
@@ -166,7 +166,8 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         return output
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """TRL's loss; where it divides by the number of completions, of those that were graded."""
+        """Return TRL's loss; where it divides by the number of completions, of those that were
+        graded."""
         weight = inputs.get("completions_per_graded")
         if weight is None or getattr(self.args, "loss_type", None) in BY_TOKENS:
             return super()._compute_loss(model, inputs)
@@ -182,24 +183,24 @@ class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
     """REINFORCE with the mean of a group's other completions as the baseline."""
 
 
-def noting(
+def make_reward_function(
     rewards: Callable[..., Awaitable[list[float | None]]], name: str, stops: list[str]
 ) -> Callable[..., Any]:
-    """The reward function for TRL, which names its metrics after it, with GradingStopped as a
-    message in `stops` and no rewards.
+    """Return the reward function for TRL, which names its metrics after it, with GradingStopped as
+    a message in `stops` and no rewards.
 
     Raised in one process, it would leave the others waiting for that one's rewards.
     """
 
-    async def noted(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    async def collect_rewards(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         try:
             return await rewards(completions=completions, **columns)
         except GradingStopped as stopped:
             stops.append(str(stopped))
             return [None] * len(completions)
 
-    noted.__name__ = name
-    return noted
+    collect_rewards.__name__ = name
+    return collect_rewards
 
 
 Send = Callable[[list[tuple[str, str]]], None]
@@ -207,7 +208,7 @@ Send = Callable[[list[tuple[str, str]]], None]
 
 
 @contextmanager
-def sent_as_they_end(
+def send_on_end(
     model: Any, tokenizer: Any, eos_ids: Sequence[int], prompt_ids_B: Sequence[str], send: Send
 ) -> Iterator[None]:
     """Inside the block, `model.generate` on this batch hands over each completion at its

@@ -22,7 +22,7 @@ from transformers import AutoConfig, Trainer, TrainingArguments, default_data_co
 
 from gradus.errors import Misuse
 from trainer.config.stages import Phase, PretrainStage
-from trainer.data.tokens import Ids, Tokens, describe, load_tokens, texts_of
+from trainer.data.tokens import Ids, Tokens, describe, load_tokens, read_texts
 from trainer.models.loading import load_tokenizer
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.context import RunContext
@@ -58,11 +58,11 @@ class Curriculum(Dataset[dict[str, Any]]):
         number = bisect.bisect_right(self._ends, index)
         phase = self._phases[number]
         start = self._ends[number - 1] if number else 0
-        epoch, place = divmod(index - start, self._tokens.blocks(phase.length))
-        begin = int(self._order_of(number, epoch)[place]) * phase.length
-        return as_sample(self._tokens.train.read(begin, begin + phase.length))
+        epoch, place = divmod(index - start, self._tokens.count_blocks(phase.length))
+        begin = int(self._get_order(number, epoch)[place]) * phase.length
+        return make_sample(self._tokens.train.read(begin, begin + phase.length))
 
-    def phase_at(self, step: int) -> Phase:
+    def find_phase(self, step: int) -> Phase:
         """Phase of a completed step, counted from 1."""
         return self._phases[
             min(
@@ -70,15 +70,15 @@ class Curriculum(Dataset[dict[str, Any]]):
             )
         ]
 
-    def _order_of(self, number: int, epoch: int) -> Any:
+    def _get_order(self, number: int, epoch: int) -> Any:
         if self._order is None or self._order[0] != (number, epoch):
-            blocks = self._tokens.blocks(self._phases[number].length)
+            blocks = self._tokens.count_blocks(self._phases[number].length)
             drawn = np.random.default_rng([self._seed, number, epoch]).permutation(blocks)
             self._order = ((number, epoch), drawn)
         return self._order[1]
 
 
-def as_sample(ids: Ids) -> dict[str, Any]:
+def make_sample(ids: Ids) -> dict[str, Any]:
     ids_T = torch.from_numpy(np.asarray(ids, dtype=np.int64))
     return {"input_ids": ids_T, "labels": ids_T.clone()}
 
@@ -93,7 +93,7 @@ class OurPretrainer(Resumable, Trainer):  # type: ignore[misc]
         if "eval_loss" in logs:
             logs["eval_perplexity"] = math.exp(min(logs["eval_loss"], MAX_LOSS))
         if "learning_rate" in logs:
-            logs["length"] = self.train_dataset.phase_at(self.state.global_step).length
+            logs["length"] = self.train_dataset.find_phase(self.state.global_step).length
         super().log(logs, start_time)
 
 
@@ -105,13 +105,13 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
         """Texts become tokens by the model's tokenizer only."""
         describe(self.config.data)
 
-    def data_found(self) -> str:
+    def check_data(self) -> str:
         phases = ", ".join(
             f"{phase.steps} steps of {phase.length}" for phase in self.config.data.curriculum
         )
         return f"{describe(self.config.data)}; {phases}"
 
-    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+    def check_lengths(self, tokenizer: Any, window: int | None) -> list[str]:
         longest = max(phase.length for phase in self.config.data.curriculum)
         if window is not None and longest > window:
             raise Misuse(
@@ -119,52 +119,54 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
             )
         return []
 
-    def texts(self, data: Tokens | None) -> Iterable[str]:
-        return texts_of(self.config.data, self.config.data.dataset)
+    def iter_texts(self, data: Tokens | None) -> Iterable[str]:
+        return read_texts(self.config.data, self.config.data.dataset)
 
-    def completed(self, run: RunContext[PretrainStage, Tokens | None], start: str) -> Tokens:
+    def prepare_data(self, run: RunContext[PretrainStage, Tokens | None], start: str) -> Tokens:
         trust = self.config.model.trust_remote_code
-        known = (
+        vocab_size = (
             AutoConfig.from_pretrained(start, trust_remote_code=trust).get_text_config().vocab_size
         )
         tokenizer = load_tokenizer(start, self.config.model)
         if is_leader():
-            load_tokens(self.config.data, run.folder.path, tokenizer, known)
+            load_tokens(self.config.data, run.folder.path, tokenizer, vocab_size)
         wait_for_all()
-        return load_tokens(self.config.data, run.folder.path, tokenizer, known)
+        return load_tokens(self.config.data, run.folder.path, tokenizer, vocab_size)
 
-    def described(self, data: Tokens | None) -> str:
+    def describe_data(self, data: Tokens | None) -> str:
         assert data is not None
         return f"{data.held_out_from:,} tokens to train on, {len(data.held_out):,} held out"
 
-    def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
-        return super().arguments(options, output_dir, max_steps=self.config.data.steps, **more)
+    def build_arguments(self, options: Mapping[str, Any], output_dir: Path, **extra: Any) -> Any:
+        return super().build_arguments(
+            options, output_dir, max_steps=self.config.data.steps, **extra
+        )
 
     def make_trainer(
         self, run: RunContext[PretrainStage, Tokens | None], start: str, tokenizer: Any
     ) -> Any:
         data = self.config.data
         assert run.data is not None
-        args = self.arguments(run.options, run.folder.path)
+        args = self.build_arguments(run.options, run.folder.path)
         samples_per_step = (
             args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         )
         curriculum = Curriculum(run.data, data.curriculum, samples_per_step, self.config.seed)
         blocks = min(data.eval_blocks, len(run.data.held_out) // data.longest)
         measured = run.data.held_out.read(0, blocks * data.longest).reshape(-1, data.longest)
-        return self.made(
+        return self.build_trainer(
             run,
-            _trainer,
+            _build_trainer,
             start,
             args=args,
             train_dataset=curriculum,
-            eval_dataset=[as_sample(block) for block in measured] or None,
+            eval_dataset=[make_sample(block) for block in measured] or None,
             processing_class=tokenizer,
             data_collator=default_data_collator,
         )
 
 
-def _trainer(model: Any, peft_config: Any = None, **parts: Any) -> Any:
+def _build_trainer(model: Any, peft_config: Any = None, **parts: Any) -> Any:
     if peft_config is not None:
         from peft import get_peft_model
 

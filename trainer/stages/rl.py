@@ -19,35 +19,41 @@ from trl import GRPOConfig, RLOOConfig
 
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
-from trainer.config.device import Device, weights_dtype, with_device_defaults
+from trainer.config.device import Device, apply_device_defaults, select_weights_dtype
 from trainer.config.run import RewardConfig, SplitSource, StopWhen, TrainConfig
 from trainer.config.stages import SftStage
-from trainer.data.prompts import Prompt, render, token_ids
+from trainer.data.prompts import Prompt, encode_prompt, render
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
-from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
+from trainer.generation.backend import build_vllm_options, install_generation, refuse_without_vllm
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
 from trainer.rewards.judge import CompletionsFile, GradingStopped, start_hint
-from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.rewards.judges import (
+    Judges,
+    create_client,
+    list_weights,
+    open_reward_model,
+    refuse_headless,
+)
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.collapse import CollapseWatch
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import (
+    Log,
     RunFolder,
-    Say,
     append_lines,
-    checkpoint_to_resume,
-    step_of,
-    written_whole,
+    find_resume_checkpoint,
+    read_step,
+    write_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Stage
 from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
-from trainer.stages.online import GradusRlooTrainer, noting
+from trainer.stages.online import GradusRlooTrainer, make_reward_function
 from trainer.stages.rows import Sft
 from trainer.stages.turns import TurnsTrainer, refuse_wrong_turns
 
@@ -75,33 +81,33 @@ class Rl(Stage[TrainConfig, Tasks]):
     def read(self) -> Tasks:
         return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
 
-    def described(self, data: Tasks) -> str:
-        said = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+    def describe_data(self, data: Tasks) -> str:
+        summary = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
         if data.skipped:
-            said += (
+            summary += (
                 f"; {len(data.skipped)} rows cannot be used and are left out, the first:"
                 f" {data.skipped[0]}"
             )
-        return said
+        return summary
 
-    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+    def check_lengths(self, tokenizer: Any, window: int | None) -> list[str]:
         self._refuse_without_template(tokenizer, self.config.model.name)
-        kept, left_out = self._fitting(self.read().train, tokenizer)
+        lengths, left_out = self._select_fitting(self.read().train, tokenizer)
         options = self.config.options
         completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
         room = min(window or math.inf, options.get("vllm_max_model_length") or math.inf)
-        most = max(kept.values())
-        if too_long := sum(length + completion > room for length in kept.values()):
+        longest = max(lengths.values())
+        if too_long := sum(length + completion > room for length in lengths.values()):
             raise Misuse(
-                f"data.max_prompt_tokens: {too_long} prompts, the longest of {most} tokens,"
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {longest} tokens,"
                 f" leave no room for max_completion_length {completion} in the {room} tokens that"
                 f" the model takes; set it to {room - completion} at most"
             )
-        return [f"prompts of at most {most} tokens", *left_out]
+        return [f"prompts of at most {longest} tokens", *left_out]
 
-    def texts(self, data: Tasks) -> Iterable[str]:
-        stage = self.warm_start_stage(self.config.output_dir)
-        return stage.texts(stage.read()) if stage is not None else ()
+    def iter_texts(self, data: Tasks) -> Iterable[str]:
+        stage = self.build_warm_start(self.config.output_dir)
+        return stage.iter_texts(stage.read()) if stage is not None else ()
 
     def record(self, run: RlRun) -> None:
         for file, examples in (
@@ -109,39 +115,41 @@ class Rl(Stage[TrainConfig, Tasks]):
             (run.folder.held_out_tasks, run.data.held_out),
         ):
             rows = []
-            for one in examples:
-                row: dict[str, Any] = {"id": one.id, "kind": one.kind}
-                row |= {"prompt": one.prompt, "solution": one.solution}
-                if one.task is not None:
-                    row["task"] = one.task.model_dump(mode="json", exclude_defaults=True)
+            for example in examples:
+                row: dict[str, Any] = {"id": example.id, "kind": example.kind}
+                row |= {"prompt": example.prompt, "solution": example.solution}
+                if example.task is not None:
+                    row["task"] = example.task.model_dump(mode="json", exclude_defaults=True)
                 rows.append(row)
             file.unlink(missing_ok=True)
             append_lines(file, rows)
 
     # ------------------------------------------------------------------------------------- options
 
-    def options(self, device: Device, say: Say) -> dict[str, Any]:
-        asked = self.config.options
-        by_vllm = vllm_options(self.config.generation, asked, self.config.stage)
+    def options(self, device: Device, log: Log) -> dict[str, Any]:
+        settings = self.config.options
+        by_vllm = build_vllm_options(self.config.generation, settings, self.config.stage)
         in_order: dict[str, Any] = {}
         if self.config.data.order != "shuffled":
             in_order["shuffle_dataset"] = False
-            if asked.get("shuffle_dataset"):
+            if settings.get("shuffle_dataset"):
                 raise Misuse(
                     f"{self.config.stage}.shuffle_dataset: data.order: {self.config.data.order}"
                     " forbids it"
                 )
-        return with_device_defaults({**self.DEFAULTS, **asked, **in_order, **by_vllm}, device, say)
+        return apply_device_defaults(
+            {**self.DEFAULTS, **settings, **in_order, **by_vllm}, device, log
+        )
 
     def check(self, data: Tasks, options: Mapping[str, Any], device: Device) -> str:
-        """Raises Misuse for combinations that TRL refuses, or that leave it without a whole
+        """Raise Misuse for combinations that TRL refuses, or that leave it without a whole
         batch."""
         refuse_without_vllm(self.config.generation, options, device)
-        made = self.rl_arguments(options, Path("."), len(data.train))
-        refuse_wrong_turns(self.config, made)
-        refuse_wrong_refill(self.config, made)
+        args = self.build_rl_arguments(options, Path("."), len(data.train))
+        refuse_wrong_turns(self.config, args)
+        refuse_wrong_refill(self.config, args)
         rules = self.config.stop_when
-        if made.beta == 0 and (rules.kl or rules.kl_warning):
+        if args.beta == 0 and (rules.kl or rules.kl_warning):
             raise Misuse(
                 f"stop_when.kl and kl_warning need {self.config.stage}.beta above 0: without it"
                 " there is no KL"
@@ -151,40 +159,40 @@ class Rl(Stage[TrainConfig, Tasks]):
                 "stop_when.held_out_flat needs held-out tasks (data.held_out) and"
                 " evaluation.every_steps"
             )
-        prompts = made.generation_batch_size // made.num_generations
-        return f"{prompts} prompts x {made.num_generations} completions per generation"
+        prompts = args.generation_batch_size // args.num_generations
+        return f"{prompts} prompts x {args.num_generations} completions per generation"
 
-    def rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
-        """TRL's object. Raises Misuse for a batch of more tasks than there are."""
+    def build_rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
+        """Return TRL's object. Raises Misuse for a batch of more tasks than there are."""
         template = self.config.prompt.chat_template_kwargs or None
-        weights = weights_of(self.config.reward)
-        made = self.arguments(
+        weights = list_weights(self.config.reward)
+        args = self.build_arguments(
             options, output_dir, reward_weights=weights, chat_template_kwargs=template
         )
-        wanted = made.generation_batch_size // made.num_generations
-        if tasks < wanted:
+        needed = args.generation_batch_size // args.num_generations
+        if tasks < needed:
             raise Misuse(
-                f"{self.config.stage}: one round of generation takes {wanted} different tasks"
-                f" (generation_batch_size {made.generation_batch_size} / num_generations"
-                f" {made.num_generations}), and there are only {tasks}; lower"
+                f"{self.config.stage}: one round of generation takes {needed} different tasks"
+                f" (generation_batch_size {args.generation_batch_size} / num_generations"
+                f" {args.num_generations}), and there are only {tasks}; lower"
                 " per_device_train_batch_size or generation_batch_size"
             )
-        return made
+        return args
 
     # ---------------------------------------------------------------------- warm start
 
-    def begin(self, run: RlRun, start: str) -> str:
+    def prepare_start(self, run: RlRun, start: str) -> str:
         """Waits for the graders and trains the warm start."""
         reward = self.config.reward
         refuse_headless(reward.models)
         if reward.grader is not None:
-            _await_grader(reward, run.say)
+            _await_grader(reward, run.log)
         run.wish.raise_if_made()
         return self.warm_start(run, start)
 
     def warm_start(self, run: RlRun, start: str) -> str:
-        """Where the model after the stage `sft` lies; trained from `start` unless it is there
-        already.
+        """Return where the model after the stage `sft` lies; trained from `start` unless it is
+        there already.
 
         Adapters come merged into their base model. Raises StopRequested when a signal ended it; the
         next run resumes from its last checkpoint if `save_strategy` made any, else from its
@@ -192,18 +200,18 @@ class Rl(Stage[TrainConfig, Tasks]):
         """
         target = run.folder.warm_start
         folder = RunFolder(run.folder.path / "warm_start.checkpoints")
-        stage = self.warm_start_stage(folder.path)
+        stage = self.build_warm_start(folder.path)
         if stage is None:
             return start
         if not target.exists():
             folder.metrics = run.folder.sft_metrics
-            checkpoint = checkpoint_to_resume(folder.path, "auto", run.say)
+            checkpoint = find_resume_checkpoint(folder.path, "auto", run.log)
             if is_leader():
                 folder.path.mkdir(parents=True, exist_ok=True)
-                folder.forget_after(step_of(checkpoint))
+                folder.drop_after(read_step(checkpoint))
             wait_for_all()
-            run.say(f"warm start: supervised training from {start}")
-            options = stage.options(run.device, run.say)
+            run.log(f"warm start: supervised training from {start}")
+            options = stage.options(run.device, run.log)
             inner = RunContext(
                 stage.config,
                 options,
@@ -211,24 +219,24 @@ class Rl(Stage[TrainConfig, Tasks]):
                 run.device,
                 folder,
                 run.wish,
-                run.say,
+                run.log,
                 checkpoint,
             )
-            stage.fit(inner, start)
+            stage.train_with_retries(inner, start)
             if is_leader():
                 self._merge(folder.final, target, run.device)
                 shutil.rmtree(folder.path, ignore_errors=True)
             wait_for_all()
         return str(target)
 
-    def warm_start_stage(self, folder: Path) -> Sft | None:
-        """The stage `sft` on the run's worked answers: its prompts are rendered as those of the
-        tasks."""
+    def build_warm_start(self, folder: Path) -> Sft | None:
+        """Return the stage `sft` on the run's worked answers: its prompts are rendered as those of
+        the tasks."""
         config = self.config
-        asked = config.warm_start
-        if asked is None:
+        warm_start = config.warm_start
+        if warm_start is None:
             return None
-        rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
+        rows = SplitSource.model_validate(warm_start.model_dump(exclude={"sft"}))
         return Sft(
             SftStage(
                 model=config.model,
@@ -238,7 +246,7 @@ class Rl(Stage[TrainConfig, Tasks]):
                 output_dir=folder,
                 data=rows,
                 prompt=config.prompt,
-                sft={"completion_only_loss": True, "save_strategy": "no", **asked.sft},
+                sft={"completion_only_loss": True, "save_strategy": "no", **warm_start.sft},
             )
         )
 
@@ -246,11 +254,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         """One whole model in `target`. Adapters on quantized weights go into the weights before
         quantization."""
         if self.config.lora is not None:
-            whole = self.config.model.model_copy(update={"load_in_4bit": False})
+            model_config = self.config.model.model_copy(update={"load_in_4bit": False})
             model, tokenizer = load_trained(
-                trained, whole, weights_dtype(device, whole.dtype, frozen=True)
+                trained, model_config, select_weights_dtype(device, model_config.dtype, frozen=True)
             )
-            with written_whole(target) as folder:
+            with write_whole(target) as folder:
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
         else:
@@ -260,7 +268,7 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
         self._refuse_without_template(tokenizer, start)
-        with generating(self.config.generation, run.folder, run.say) as self._served:
+        with install_generation(self.config.generation, run.folder, run.log) as self._served:
             super().train_once(run, start, tokenizer)
 
     def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
@@ -279,20 +287,20 @@ class Rl(Stage[TrainConfig, Tasks]):
             lambda record: "All reward functions returned None" not in record.getMessage()
         )
         file = CompletionsFile(run.folder.completions)
-        kept, left_out = self._fitting(run.data.train, tokenizer)
-        examples = [one for one in run.data.train if one.id in kept]
+        lengths, left_out = self._select_fitting(run.data.train, tokenizer)
+        examples = [item for item in run.data.train if item.id in lengths]
         for line in left_out:
-            run.say(line)
+            run.log(line)
         self._models = self._models or [
             open_reward_model(model, run.device) for model in config.reward.models
         ]
         judges = Judges(
             config.reward,
-            {one.id: one for one in examples},
+            {item.id: item for item in examples},
             config.prompt,
             file=file,
-            grading=clock.grading,
-        ).all(self._models)
+            grading=clock.measure_grading,
+        ).build_judges(self._models)
         stops: list[str] = []
         rollout = None
         build: Callable[..., Any]
@@ -300,24 +308,26 @@ class Rl(Stage[TrainConfig, Tasks]):
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build = partial(
                 TurnsTrainer,
-                reward_funcs=[noting(rollout.rewards, judges[0].name, stops)],
+                reward_funcs=[make_reward_function(rollout.compute_rewards, judges[0].name, stops)],
                 rollout_func=rollout,
             )
         else:
             build = partial(
                 TRAINERS[config.stage],
-                reward_funcs=[noting(one.rewards, one.name, stops) for one in judges],
+                reward_funcs=[
+                    make_reward_function(item.compute_rewards, item.name, stops) for item in judges
+                ],
             )
-        trainer = self.made(
+        trainer = self.build_trainer(
             run,
             build,
             start,
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
-            args=self.rl_arguments(run.options, run.folder.path, len(examples)),
+            args=self.build_rl_arguments(run.options, run.folder.path, len(examples)),
             # Only prompts and ids: tests stay out of TRL's tables and warnings.
             train_dataset=Dataset.from_list(
-                [{"prompt": self._rendered(one), "prompt_id": one.id} for one in examples]
+                [{"prompt": self._render(item), "prompt_id": item.id} for item in examples]
             ),
             processing_class=tokenizer,
         )
@@ -334,63 +344,65 @@ class Rl(Stage[TrainConfig, Tasks]):
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         if config.stop_when != StopWhen():
             trainer.add_callback(
-                CollapseWatch(config.stop_when, run.say, self._held_out.pass_rates)
+                CollapseWatch(config.stop_when, run.log, self._held_out.pass_rates)
             )
-        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
+        trainer.add_callback(SaveAtRoundEnd(trainer.count_round_steps()))
         trainer.add_callback(self._held_out)
         return trainer
 
-    def before_steps(self, run: RlRun, trainer: Any) -> None:
+    def run_before_steps(self, run: RlRun, trainer: Any) -> None:
         if run.checkpoint is None:
             self._held_out.measure(trainer.model, BEFORE)
             run.wish.raise_if_made()
         else:
             trainer.resume_from(run.checkpoint)
 
-    def after_steps(self, run: RlRun, trainer: Any) -> None:
+    def run_after_steps(self, run: RlRun, trainer: Any) -> None:
         self._held_out.measure(trainer.model, AFTER)
         if is_leader():
             before, after = (run.folder.evaluations / f"{name}.json" for name in (BEFORE, AFTER))
             write_comparisons(before, after, run.folder.comparison)
 
-    def _rendered(self, example: Example) -> Prompt:
+    def _render(self, example: Example) -> Prompt:
         return render(self.config.prompt, example)
 
-    def _fitting(
+    def _select_fitting(
         self, examples: Sequence[Example], tokenizer: Any
     ) -> tuple[dict[str, int], list[str]]:
-        """Tokens of the prompts that are short enough, by task, and a line about those that are
-        not. Raises Misuse if none is."""
+        """Return tokens of the prompts that are short enough, by task, and a line about those that
+        are not. Raises Misuse if none is."""
         limit = self.config.data.max_prompt_tokens or math.inf
         template = self.config.prompt.chat_template_kwargs
         lengths = {}
-        for one in examples:
-            lengths[one.id] = len(token_ids(tokenizer, self._rendered(one), None, template))
-        kept = {name: length for name, length in lengths.items() if length <= limit}
-        if not kept:
+        for example in examples:
+            lengths[example.id] = len(
+                encode_prompt(tokenizer, self._render(example), None, template)
+            )
+        fitting = {name: length for name, length in lengths.items() if length <= limit}
+        if not fitting:
             raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
-        left_out = [name for name in lengths if name not in kept]
+        left_out = [name for name in lengths if name not in fitting]
         if not left_out:
-            return kept, []
+            return fitting, []
         named = ", ".join([*left_out[:5], "..."] if len(left_out) > 5 else left_out)
-        return kept, [f"{len(left_out)} tasks left out, longer than {limit} tokens: {named}"]
+        return fitting, [f"{len(left_out)} tasks left out, longer than {limit} tokens: {named}"]
 
 
 STAGES = {"grpo": Rl, "rloo": Rl}
 
 
-def _await_grader(reward: RewardConfig, say: Say) -> None:
-    """Raises GradingStopped if the grader does not come: better now than after the warm start."""
+def _await_grader(reward: RewardConfig, log: Log) -> None:
+    """Raise GradingStopped if the grader does not come: better now than after the warm start."""
     try:
-        say(f"grading by {ready_grader(reward, reward.ready_timeout_s)}")
+        log(f"grading by {check_grader(reward, reward.ready_timeout_s)}")
     except QueueFault as fault:
         raise GradingStopped(f"{fault.message}\n{start_hint(reward)}") from None
 
 
-def ready_grader(config: RewardConfig, timeout_s: float) -> str:
-    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it
-    does not have."""
-    info = asyncio.run(client_of(config).wait_ready(config.judge, timeout_s))
+def check_grader(config: RewardConfig, timeout_s: float) -> str:
+    """Return what will grade. Raises QueueFault if it is not there in time, Misuse for a rubric
+    that it does not have."""
+    info = asyncio.run(create_client(config).wait_ready(config.judge, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
         raise Misuse(
             f"reward.rubric: {info.grader} has no {config.rubric}; it has:"

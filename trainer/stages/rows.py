@@ -43,45 +43,45 @@ class RowsStage(Stage[R, Split]):
     def read(self) -> Split:
         return load_rows(self.config)
 
-    def described(self, data: Split) -> str:
-        said = f"{len(data.train)} rows to train on, {len(data.held_out)} held out"
+    def describe_data(self, data: Split) -> str:
+        summary = f"{len(data.train)} rows to train on, {len(data.held_out)} held out"
         if data.skipped:
-            said += (
+            summary += (
                 f"; {len(data.skipped)} rows cannot be used and are left out, the first:"
                 f" {data.skipped[0]}"
             )
-        return said
+        return summary
 
-    def texts(self, data: Split) -> Iterable[str]:
-        return (text for sample in data.train for text in _strings(sample.values))
+    def iter_texts(self, data: Split) -> Iterable[str]:
+        return (text for sample in data.train for text in _iter_strings(sample.values))
 
-    def told(self, data: Split) -> dict[str, Any]:
+    def build_data_record(self, data: Split) -> dict[str, Any]:
         return {
-            **super().told(data),
-            "train_sha256": _hash_of(data.train),
-            "held_out_sha256": _hash_of(data.held_out),
+            **super().build_data_record(data),
+            "train_sha256": _compute_hash(data.train),
+            "held_out_sha256": _compute_hash(data.held_out),
             "held_out": [sample.where for sample in data.held_out],
         }
 
     def make_trainer(self, run: RunContext[R, Split], start: str, tokenizer: Any) -> Any:
         held_out = run.data.held_out
-        return self.made(
+        return self.build_trainer(
             run,
             self.TRAINER,
             start,
-            args=self.arguments(run.options, run.folder.path),
-            train_dataset=_dataset_of(run.data.train),
-            eval_dataset=_dataset_of(held_out) if held_out else None,
+            args=self.build_arguments(run.options, run.folder.path),
+            train_dataset=_build_dataset(run.data.train),
+            eval_dataset=_build_dataset(held_out) if held_out else None,
             processing_class=tokenizer,
         )
 
-    def before_steps(self, run: RunContext[R, Split], trainer: Any) -> None:
+    def run_before_steps(self, run: RunContext[R, Split], trainer: Any) -> None:
         """TRL leaves out rows that are too long without a message; with packing, several rows are
         one."""
         lost = len(run.data.train) - len(trainer.train_dataset)
         if lost > 0 and not getattr(trainer.args, "packing", False):
             limit = trainer.args.max_length
-            run.say(
+            run.log(
                 f"{lost} of {len(run.data.train)} rows are left out: longer than max_length"
                 f" ({limit} tokens)"
             )
@@ -138,28 +138,28 @@ class Dpo(RowsStage[DpoStage]):
     def make_trainer(self, run: RunContext[DpoStage, Split], start: str, tokenizer: Any) -> Any:
         trainer = super().make_trainer(run, start, tokenizer)
         if run.config.stop_when != StopOnKl():
-            trainer.add_callback(CollapseWatch(run.config.stop_when, run.say))
+            trainer.add_callback(CollapseWatch(run.config.stop_when, run.log))
         return trainer
 
 
 STAGES = {"sft": Sft, "dpo": Dpo, "reward": Reward}
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _iter_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _strings(item)
+            yield from _iter_strings(item)
     elif isinstance(value, dict):
-        yield from _strings(list(value.values()))
+        yield from _iter_strings(list(value.values()))
 
 
-def _hash_of(samples: Iterable[Sample]) -> str:
-    return hashlib.sha256("".join(one.whole_key for one in samples).encode()).hexdigest()
+def _compute_hash(samples: Iterable[Sample]) -> str:
+    return hashlib.sha256("".join(sample.whole_key for sample in samples).encode()).hexdigest()
 
 
-def _dataset_of(samples: Iterable[Sample]) -> Any:
-    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to
-    one."""
+def _build_dataset(samples: Iterable[Sample]) -> Any:
+    """Return rows of one form; tool calls of different shapes stay as they are instead of being
+    padded to one."""
     return Dataset.from_list([sample.values for sample in samples], on_mixed_types="use_json")

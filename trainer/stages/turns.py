@@ -11,11 +11,11 @@ from trl import GRPOTrainer
 from gradus.errors import Misuse
 from trainer.config.run import TrainConfig
 from trainer.rollouts.chain import (
-    advantages_of_tokens,
-    advantages_of_turns,
-    records_of_chains,
-    records_of_turns,
-    rewards_of_turns,
+    build_chain_records,
+    build_turn_records,
+    collect_turn_rewards,
+    compute_token_advantages,
+    compute_turn_advantages,
 )
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.folder import append_lines
@@ -37,37 +37,39 @@ class TurnsTrainer(GradusTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         rollout = self.rollout_func
         rollout.tasks = [row["prompt_id"] for row in inputs]
-        rollout.watch = self._watched
+        rollout.watch = self._watch_generation
         # Not GradusTrainer's: it watches one call of `generate` and writes one completion per
         # sample.
         output = GRPOTrainer._generate_and_score_completions(self, inputs)
-        output = self._without_faulted(output)
-        advantages_BK = self._advantages_of_turns(output["advantages"])
+        output = self._mask_faulted(output)
+        advantages_BK = self._compute_advantages(output["advantages"])
         if rollout.config.credit == "turn":
             width = output["completion_ids"].shape[1]
-            output["advantages"] = advantages_of_tokens(rollout.chains, advantages_BK, width)
+            output["advantages"] = compute_token_advantages(rollout.chains, advantages_BK, width)
         step = self.state.global_step + 1
-        told = advantages_BK.tolist()
-        append_lines(self.files[0], records_of_chains(step, rollout.chains, told))
-        append_lines(self.files[1], records_of_turns(step, rollout.chains, told))
+        advantages = advantages_BK.tolist()
+        append_lines(self.files[0], build_chain_records(step, rollout.chains, advantages))
+        append_lines(self.files[1], build_turn_records(step, rollout.chains, advantages))
         self._log_generation()
         return output
 
-    def _advantages_of_turns(self, advantages_B: Any) -> Any:
-        """Advantages of this process's chains by turn, of shape (B, turns); `advantages_B` are
-        TRL's, per chain."""
+    def _compute_advantages(self, advantages_B: Any) -> Any:
+        """Return advantages of this process's chains by turn, of shape (B, turns); `advantages_B`
+        are TRL's, per chain."""
         rollout = self.rollout_func
         if rollout.config.credit == "chain":
             return advantages_B.unsqueeze(1).expand(-1, rollout.config.max)
-        rewards_BK = rewards_of_turns(rollout.chains, rollout.config.max, self.weight)
+        rewards_BK = collect_turn_rewards(rollout.chains, rollout.config.max, self.weight)
         everyone_BK = self.accelerator.gather(rewards_BK.to(self.accelerator.device))
-        advantages_BK = advantages_of_turns(everyone_BK, self.num_generations, self.scale_rewards)
-        own = self.accelerator.process_index * len(rollout.chains)
-        return advantages_BK[own : own + len(rollout.chains)]
+        advantages_BK = compute_turn_advantages(
+            everyone_BK, self.num_generations, self.scale_rewards
+        )
+        offset = self.accelerator.process_index * len(rollout.chains)
+        return advantages_BK[offset : offset + len(rollout.chains)]
 
 
 def refuse_wrong_turns(config: TrainConfig, options: Any) -> None:
-    """Raises Misuse for settings that exclude `turns`. `options` is TRL's GRPOConfig."""
+    """Raise Misuse for settings that exclude `turns`. `options` is TRL's GRPOConfig."""
     turns = config.turns
     if turns is None:
         return

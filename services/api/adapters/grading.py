@@ -12,14 +12,14 @@ from starlette.responses import Response
 
 from gradus.contract import Faulted, Graded, GradeRequest
 from gradus.errors import Misuse
-from gradus.integrations.core import Completion, task_of
-from gradus.row_reader import strict_json
-from gradus.tasks.base import cleaned
+from gradus.integrations.core import Completion, parse_task
+from gradus.row_reader import parse_strict_json
+from gradus.tasks.base import clean_text
 from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch
 from services.api.grade_request import parse_fair_share
-from services.api.grading import results_of
-from services.api.problems import Refused, refused_model, unavailable
+from services.api.grading import collect_results
+from services.api.problems import Refused, build_unavailable, make_model_refusal
 from services.api.request_body import Body, read_body
 from services.api.routing import check_limits, check_scope
 from services.api.state import Api
@@ -28,94 +28,99 @@ Results = list[Graded | Faulted]
 
 
 async def read_json(request: Request) -> tuple[dict[str, Any], Body]:
-    """The object in the body of a request, and the body, which counts as in flight until it is
-    deleted.
+    """Return the object in the body of a request, and the body, which counts as in flight until it
+    is deleted.
 
     Raises a Misuse: 400, 408, 413, 415, 422, 429.
     """
     api: Api = request.app.state.api
     body = await read_body(request, api.settings, api.in_flight)
     try:
-        found = strict_json(body.data.decode())
+        document = parse_strict_json(body.data.decode())
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}") from None
     body.data = b""
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise Misuse("the body must be a JSON object")
-    return found, body
+    return document, body
 
 
-async def begin(
+async def start_batch(
     app: Any,
     headers: Any,
     key: ApiKey,
     grader: str,
-    given: Sequence[Completion],
+    completions: Sequence[Completion],
     deadline_s: float,
     body: Body,
 ) -> Batch:
     """Queue completions, whose texts must be texts. Raises Misuse, QueueFull, QueueFault."""
     api: Api = app.state.api
-    known = await api.registry.find_known(grader)
+    known_grader = await api.registry.find_known(grader)
     check_scope(key, grader)
-    rows = app.state.tasks.by_id(grader)
-    reads_prompt = known.description.reads_prompt
+    rows = app.state.tasks.get_tasks(grader)
+    reads_prompt = known_grader.description.reads_prompt
     submissions = [
         {
             "id": str(number),
-            "task": task_of(task, rows),
-            "completion": cleaned(text),
-            "prompt": cleaned(prompt) if reads_prompt and isinstance(prompt, str) else "",
+            "task": parse_task(task, rows),
+            "completion": clean_text(text),
+            "prompt": clean_text(prompt) if reads_prompt and isinstance(prompt, str) else "",
         }
-        for number, (task, text, prompt) in enumerate(given)
+        for number, (task, text, prompt) in enumerate(completions)
     ]
     try:
-        asked = GradeRequest.model_validate({"submissions": submissions, "deadline_s": deadline_s})
+        grade_request = GradeRequest.model_validate(
+            {"submissions": submissions, "deadline_s": deadline_s}
+        )
     except ValidationError as error:
-        raise refused_model(error) from None
-    known.refuse_mistakes([submission.task for submission in asked.submissions])
+        raise make_model_refusal(error) from None
+    known_grader.refuse_mistakes([submission.task for submission in grade_request.submissions])
     fair_share = parse_fair_share(headers, key.name)
-    check_limits(api, key, fair_share, len(given))
-    return await api.dispatcher.begin(known.description, asked, fair_share, body)
+    check_limits(api, key, fair_share, len(completions))
+    return await api.dispatcher.start_batch(
+        known_grader.description, grade_request, fair_share, body
+    )
 
 
 async def grade(
-    request: Request, grader: str, given: Sequence[Completion], deadline_s: float, body: Body
+    request: Request, grader: str, completions: Sequence[Completion], deadline_s: float, body: Body
 ) -> Results:
-    """One result per completion, in order. Raises Misuse, QueueFull, QueueFault, and
+    """Return one result per completion, in order. Raises Misuse, QueueFull, QueueFault, and
     ClientDisconnect."""
-    request.state.log_fields |= {"grader": grader, "n_submissions": len(given)}
-    batch = await begin(
-        request.app, request.headers, request.state.key, grader, given, deadline_s, body
+    request.state.log_fields |= {"grader": grader, "n_submissions": len(completions)}
+    batch = await start_batch(
+        request.app, request.headers, request.state.key, grader, completions, deadline_s, body
     )
-    return await results_of(batch, request)
+    return await collect_results(batch, request)
 
 
-def refused_faults(results: Results) -> Response | None:
-    """The response 503 for results that hold a fault, so that no client reads a number; None where
-    there is none."""
+def build_fault_response(results: Results) -> Response | None:
+    """Return the response 503 for results that hold a fault, so that no client reads a number; None
+    where there is none."""
     faults = [result.fault.message for result in results if isinstance(result, Faulted)]
-    return unavailable(faults[0]) if faults else None
+    return build_unavailable(faults[0]) if faults else None
 
 
-def listed(body: dict[str, Any], name: str) -> list[Any]:
-    """The list in a field of a body; empty where there is none. Raises Misuse for another type."""
-    found = body.get(name)
-    if found is not None and not isinstance(found, list):
+def get_list(body: dict[str, Any], name: str) -> list[Any]:
+    """Return the list in a field of a body; empty where there is none. Raises Misuse for another
+    type."""
+    items = body.get(name)
+    if items is not None and not isinstance(items, list):
         raise Misuse(f"{name}: must be a list")
-    return found or []
+    return items or []
 
 
-def text_field(body: dict[str, Any], name: str) -> str:
-    """The text in a field of a body. Raises Misuse where there is none."""
-    found = body.get(name)
-    if not isinstance(found, str):
+def get_text_field(body: dict[str, Any], name: str) -> str:
+    """Return the text in a field of a body. Raises Misuse where there is none."""
+    text = body.get(name)
+    if not isinstance(text, str):
         raise Misuse(f"{name}: must be a text")
-    return found
+    return text
 
 
-def field(body: Any, *path: str) -> Any:
-    """What is at a path of names. Raises Misuse where it is missing."""
+def get_field(body: Any, *path: str) -> Any:
+    """Return what is at a path of names. Raises Misuse where it is missing."""
     for depth, name in enumerate(path, start=1):
         if not isinstance(body, dict) or body.get(name) is None:
             raise Misuse(f"{'.'.join(path[:depth])}: Field required")

@@ -21,8 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gradus.contract import Graded
 from gradus.errors import Misuse
-from gradus.integrations.core import Completion, numbers
-from services.api.adapters.grading import field, grade, listed, read_json, refused_faults
+from gradus.integrations.core import Completion, build_metrics
+from services.api.adapters.grading import (
+    build_fault_response,
+    get_field,
+    get_list,
+    grade,
+    read_json,
+)
 from services.api.routing import KeyedRoute
 
 DEADLINE_S = 55.0
@@ -40,7 +46,7 @@ async def seed_session(grader: str, request: Request) -> Response:
 
 
 @router.get("/reverify_mode")
-async def reverify_mode(grader: str, request: Request) -> Response:
+async def get_reverify_mode(grader: str, request: Request) -> Response:
     return JSONResponse("stateless")
 
 
@@ -54,45 +60,46 @@ async def verify(grader: str, request: Request) -> Response:
     }  # of an earlier try
     metadata = row.get("verifier_metadata")
     task = metadata.get("task") if isinstance(metadata, dict) else None
-    given = Completion(
-        task if task is not None else field(row, "task"), _output_text(field(row, "response"))
+    completion = Completion(
+        task if task is not None else get_field(row, "task"),
+        _extract_output_text(get_field(row, "response")),
     )
-    [result] = await grade(request, grader, [given], DEADLINE_S, body)
+    [result] = await grade(request, grader, [completion], DEADLINE_S, body)
     if isinstance(result, Graded):
-        more = {
+        details = {
             "reward_components": dict(result.components),
             "stage": result.stage.value,
-            **numbers(result),
+            **build_metrics(result),
         }
-        return JSONResponse(row | {"reward": result.reward} | more)
+        return JSONResponse(row | {"reward": result.reward} | details)
     if request.scope.get(FAILURE_ROWS):
         failure = {
             "_ng_failure_class": "judge_failed",
             "_ng_failure_judge_error": result.fault.message,
         }
         return JSONResponse(row | {"reward": 0.0} | failure)
-    return refused_faults([result]) or Response(status_code=503)
+    return build_fault_response([result]) or Response(status_code=503)
 
 
 @router.post("/aggregate_metrics")
 async def aggregate_metrics(grader: str, request: Request) -> Response:
     """Mean, max, min, median and standard deviation of each number, over all rollouts and for each
     task."""
-    asked, _ = await read_json(request)
-    responses = listed(asked, "verify_responses")
-    if not all(isinstance(one, dict) for one in responses):
+    document, _ = await read_json(request)
+    responses = get_list(document, "verify_responses")
+    if not all(isinstance(response, dict) for response in responses):
         raise Misuse("verify_responses: must be a list of objects")
-    graded = [one for one in responses if "_ng_failure_class" not in one]
+    graded = [response for response in responses if "_ng_failure_class" not in response]
     tasks: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for one in graded:
-        if not isinstance(index := one.get(TASK_INDEX, 0), int):
+    for response in graded:
+        if not isinstance(index := response.get(TASK_INDEX, 0), int):
             raise Misuse(f"verify_responses: {TASK_INDEX}: must be an integer")
-        tasks[index].append(one)
-    overall = _described(graded)
+        tasks[index].append(response)
+    overall = _compute_statistics(graded)
     return JSONResponse(
         {
             "group_level_metrics": [
-                {TASK_INDEX: index, **_described(tasks[index])} for index in sorted(tasks)
+                {TASK_INDEX: index, **_compute_statistics(tasks[index])} for index in sorted(tasks)
             ],
             "agent_metrics": overall,
             "key_metrics": {
@@ -102,30 +109,30 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
     )
 
 
-def _described(responses: list[dict[str, Any]]) -> dict[str, float]:
+def _compute_statistics(responses: list[dict[str, Any]]) -> dict[str, float]:
     columns: dict[str, list[float]] = defaultdict(list)
-    for one in responses:
-        for name, value in one.items():
+    for response in responses:
+        for name, value in response.items():
             if isinstance(value, int | float) and name not in (TASK_INDEX, ROLLOUT_INDEX):
                 columns[name].append(float(value))
-    found = {}
+    summary = {}
     for name, values in columns.items():
-        found[f"mean/{name}"] = statistics.fmean(values)
-        found[f"max/{name}"] = max(values)
-        found[f"min/{name}"] = min(values)
-        found[f"median/{name}"] = statistics.median(values)
-        found[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
-    return found
+        summary[f"mean/{name}"] = statistics.fmean(values)
+        summary[f"max/{name}"] = max(values)
+        summary[f"min/{name}"] = min(values)
+        summary[f"median/{name}"] = statistics.median(values)
+        summary[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
+    return summary
 
 
-def _output_text(response: Any) -> str:
-    """The text of the last message in the output of a response of OpenAI's Responses API; empty
-    without a message.
+def _extract_output_text(response: Any) -> str:
+    """Return the text of the last message in the output of a response of OpenAI's Responses API;
+    empty without a message.
 
     Raises Misuse for what is no such response: read as an empty answer, it would earn 0.
     """
     try:
-        messages = [one for one in response["output"] if one.get("type") == "message"]
+        messages = [item for item in response["output"] if item.get("type") == "message"]
         parts = messages[-1]["content"] if messages else ""
         return (
             parts if isinstance(parts, str) else "".join(part.get("text") or "" for part in parts)
@@ -136,14 +143,14 @@ def _output_text(response: Any) -> str:
         ) from None
 
 
-def at_roots(app: ASGIApp, graders: Mapping[int, str]) -> ASGIApp:
+def serve_at_roots(app: ASGIApp, graders: Mapping[int, str]) -> ASGIApp:
     """`app`, which at the root of these ports answers for their graders, faults as failure rows."""
 
-    async def rooted(scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_at_root(scope: Scope, receive: Receive, send: Send) -> None:
         grader = graders.get(scope["server"][1]) if scope["type"] == "http" else None
         if grader is not None:
             path = f"/nemo_gym/{grader}{scope['path']}"
             scope = {**scope, "path": path, "raw_path": path.encode(), FAILURE_ROWS: True}
         await app(scope, receive, send)
 
-    return rooted
+    return handle_at_root

@@ -18,7 +18,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
 from gradus.feedback import reply
 from gradus.integrations.core import Completion
-from services.api.adapters.grading import begin
+from services.api.adapters.grading import start_batch
 from services.api.adapters.task_files import TaskFiles
 from services.api.api_keys import ApiKey
 from services.api.problems import Refused
@@ -34,8 +34,8 @@ _open_sessions: set[WebSocket] = set()
 router = APIRouter(include_in_schema=False)
 
 
-def _index(asked: dict[str, Any], name: str) -> int | None:
-    value = asked.get(name)
+def _get_index(data: dict[str, Any], name: str) -> int | None:
+    value = data.get(name)
     if value is not None and not isinstance(value, int):
         raise Misuse(f"{name}: must be an integer")
     return value
@@ -52,8 +52,8 @@ class _Session:
         self._prompt = ""
         self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
 
-    async def answer(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
-        """The frame that answers one of the client's. Raises Misuse, QueueFull, Fault."""
+    async def handle(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the frame that answers one of the client's. Raises Misuse, QueueFull, Fault."""
         if kind == "reset":
             return self._reset(data)
         if kind == "step":
@@ -76,15 +76,15 @@ class _Session:
                     f"split: there is no such split of tasks of {self._grader}; there are:"
                     f" {', '.join(splits) or 'none'}"
                 )
-            found = splits[split]
-            index, seed = _index(data, "index"), _index(data, "seed")
-            if index is not None and not 0 <= index < len(found):
-                raise Misuse(f"index: the split {split} has the tasks 0 to {len(found) - 1}")
-            number = index if index is not None else (seed or 0) % len(found)
-            self._task, self._prompt = found[number].task, found[number].prompt
-            shown = {"id": found[number].id, "split": split, "index": number}
+            tasks = splits[split]
+            index, seed = _get_index(data, "index"), _get_index(data, "seed")
+            if index is not None and not 0 <= index < len(tasks):
+                raise Misuse(f"index: the split {split} has the tasks 0 to {len(tasks) - 1}")
+            number = index if index is not None else (seed or 0) % len(tasks)
+            self._task, self._prompt = tasks[number].task, tasks[number].prompt
+            shown = {"id": tasks[number].id, "split": split, "index": number}
         self._state = {"episode_id": data.get("episode_id") or uuid.uuid4().hex, "step_count": 0}
-        return _observation(shown | {"prompt": self._prompt}, None, done=False)
+        return _build_observation(shown | {"prompt": self._prompt}, None, done=False)
 
     async def _step(self, data: dict[str, Any]) -> dict[str, Any]:
         if self._task is None:
@@ -92,19 +92,19 @@ class _Session:
         if not isinstance(data.get("completion"), str):
             raise Misuse("an action has `completion`, a text")
         api: Api = self._socket.app.state.api
-        given = Completion(self._task, data["completion"], self._prompt)
+        completion = Completion(self._task, data["completion"], self._prompt)
         body = Body(api.in_flight)
-        body.grow(len(given.text))
+        body.grow(len(completion.text))
         headers = self._socket.headers
-        batch = await begin(
-            self._socket.app, headers, self._key, self._grader, [given], DEADLINE_S, body
+        batch = await start_batch(
+            self._socket.app, headers, self._key, self._grader, [completion], DEADLINE_S, body
         )
-        found: list[Graded | Faulted] = []
+        results: list[Graded | Faulted] = []
         try:
-            await api.dispatcher.settle_or_fail(batch, found.append)
+            await api.dispatcher.settle_or_fail(batch, results.append)
         finally:
             await api.dispatcher.cancel(batch)
-        [result] = found
+        [result] = results
         self._state["step_count"] += 1
         if isinstance(result, Faulted):
             raise Fault(result.fault.message)
@@ -114,19 +114,21 @@ class _Session:
             "components": dict(result.components),
             "feedback": reply(result),
         }
-        return _observation(shown, result.reward, done=result.passed)
+        return _build_observation(shown, result.reward, done=result.passed)
 
 
-def _observation(shown: dict[str, Any], reward: float | None, *, done: bool) -> dict[str, Any]:
+def _build_observation(
+    shown: dict[str, Any], reward: float | None, *, done: bool
+) -> dict[str, Any]:
     return {"type": "observation", "data": {"observation": shown, "reward": reward, "done": done}}
 
 
-def _error(code: str, message: str) -> dict[str, Any]:
+def _build_error(code: str, message: str) -> dict[str, Any]:
     return {"type": "error", "data": {"message": message, "code": code}}
 
 
 @router.websocket("/openenv/{grader}/ws")
-async def session(socket: WebSocket, grader: str) -> None:
+async def serve_session(socket: WebSocket, grader: str) -> None:
     """Frames in turn until the client closes. A wrong key or host is refused before the connection
     is accepted."""
     api: Api = socket.app.state.api
@@ -139,15 +141,15 @@ async def session(socket: WebSocket, grader: str) -> None:
     await socket.accept()
     if len(_open_sessions) >= MAX_SESSIONS:
         await socket.send_json(
-            _error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions")
+            _build_error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions")
         )
         await socket.close(1013)
         return
     _open_sessions.add(socket)
     try:
-        found = _Session(socket, grader, key)
+        episode = _Session(socket, grader, key)
         while True:
-            frame = await _frame(socket, found)
+            frame = await _handle_next_frame(socket, episode)
             if frame is None:
                 return
             await socket.send_json(frame)
@@ -157,19 +159,21 @@ async def session(socket: WebSocket, grader: str) -> None:
         _open_sessions.discard(socket)
 
 
-async def _frame(socket: WebSocket, session: _Session) -> dict[str, Any] | None:
-    """The answer to the client's next frame; None when it closes the session."""
+async def _handle_next_frame(socket: WebSocket, episode: _Session) -> dict[str, Any] | None:
+    """Return the answer to the client's next frame; None when it closes the session."""
     try:
         message = json.loads(await socket.receive_text())
         if not isinstance(message, dict) or not isinstance(message.get("data") or {}, dict):
-            return _error("INVALID_JSON", "a frame is an object with `type` and perhaps `data`")
+            return _build_error(
+                "INVALID_JSON", "a frame is an object with `type` and perhaps `data`"
+            )
         if message.get("type") == "close":
             await socket.close()
             return None
-        return await session.answer(message.get("type"), message.get("data") or {})
+        return await episode.handle(message.get("type"), message.get("data") or {})
     except (json.JSONDecodeError, RecursionError) as error:
-        return _error("INVALID_JSON", str(error))
+        return _build_error("INVALID_JSON", str(error))
     except Misuse as misuse:
-        return _error("VALIDATION_ERROR", str(misuse))
+        return _build_error("VALIDATION_ERROR", str(misuse))
     except (QueueFull, Fault) as failure:
-        return _error("EXECUTION_ERROR", str(failure))
+        return _build_error("EXECUTION_ERROR", str(failure))

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from gradus.errors import Misuse
-from gradus.integrations.core import Completion, numbers, reward_or_raise
-from gradus.integrations.openrlhf_query import completion_of
-from services.api.adapters.grading import grade, listed, read_json, refused_faults
+from gradus.integrations.core import Completion, build_metrics, require_reward
+from gradus.integrations.openrlhf_query import extract_completion
+from services.api.adapters.grading import build_fault_response, get_list, grade, read_json
 from services.api.routing import KeyedRoute
 
 DEADLINE_S = 170.0
@@ -23,11 +23,11 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 @router.post("/openrlhf/{grader}/get_reward")
 async def get_reward(grader: str, request: Request) -> Response:
     """Rewards in the order of `query`; the label of each is its task."""
-    asked, body = await read_json(request)
+    document, body = await read_json(request)
     queries, prompts, labels = (
-        listed(asked, "query"),
-        listed(asked, "prompts"),
-        listed(asked, "labels"),
+        get_list(document, "query"),
+        get_list(document, "prompts"),
+        get_list(document, "labels"),
     )
     if not len(queries) == len(prompts) == len(labels) or not all(
         isinstance(text, str) for text in queries + prompts
@@ -35,15 +35,15 @@ async def get_reward(grader: str, request: Request) -> Response:
         raise Misuse(
             "query, prompts, labels: must be lists of the same length, the first two of texts"
         )
-    texts = map(completion_of, queries, prompts)
+    texts = map(extract_completion, queries, prompts)
     results = await grade(
         request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, body
     )
-    if refusal := refused_faults(results):
+    if refusal := build_fault_response(results):
         return refusal
-    rewards = [reward_or_raise(result) for result in results]
+    rewards = [require_reward(result) for result in results]
     logs = {
-        "passed": [numbers(result)["passed"] for result in results],
-        "cached": [numbers(result)["cached"] for result in results],
+        "passed": [build_metrics(result)["passed"] for result in results],
+        "cached": [build_metrics(result)["cached"] for result in results],
     }
     return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})

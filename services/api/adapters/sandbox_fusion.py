@@ -17,8 +17,14 @@ from starlette.responses import JSONResponse, Response
 from gradus.contract import Graded
 from gradus.errors import Misuse
 from gradus.integrations.core import Completion
-from gradus.row_reader import strict_json
-from services.api.adapters.grading import field, grade, read_json, refused_faults, text_field
+from gradus.row_reader import parse_strict_json
+from services.api.adapters.grading import (
+    build_fault_response,
+    get_field,
+    get_text_field,
+    grade,
+    read_json,
+)
 from services.api.routing import KeyedRoute
 
 DEADLINE_S = 120.0
@@ -29,39 +35,39 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def submit(request: Request) -> Response:
     """Whether all cases pass, and each case: only how many pass is known, so the first ones are
     called passed."""
-    asked, body = await read_json(request)
-    grader = str(field(asked, "config", "language"))
-    cases = _cases(field(asked, "config", "provided_data"))
+    document, body = await read_json(request)
+    grader = str(get_field(document, "config", "language"))
+    cases = _read_cases(get_field(document, "config", "provided_data"))
     [result] = await grade(
         request,
         grader,
-        [Completion({"cases": cases}, text_field(asked, "completion"))],
+        [Completion({"cases": cases}, get_text_field(document, "completion"))],
         DEADLINE_S,
         body,
     )
     if not isinstance(result, Graded):
-        return refused_faults([result]) or Response(status_code=503)
+        return build_fault_response([result]) or Response(status_code=503)
     n_passed = result.tests.passed if result.tests else 0
     ran = {"status": "Success" if result.tests else "Failed", "message": result.stage.value}
     tests = [{"passed": number < n_passed, "exec_info": ran} for number in range(len(cases))]
     extra = {"reward": result.reward, "stage": result.stage.value, "flags": list(result.flags)}
-    found = {
-        "id": asked.get("id", 0),
+    reply = {
+        "id": document.get("id", 0),
         "accepted": result.passed,
         "extracted_code": "",
         "tests": tests,
         "extra": extra,
     }
-    return JSONResponse(found)
+    return JSONResponse(reply)
 
 
-def _cases(data: Any) -> list[dict[str, Any]]:
+def _read_cases(data: Any) -> list[dict[str, Any]]:
     if isinstance(data, dict):
         data = data.get("test") or data.get("test_cases")
     try:
-        found = strict_json(data) if isinstance(data, str) else data
+        cases = parse_strict_json(data) if isinstance(data, str) else data
         return [
-            {"stdin": one["input"]["stdin"], "stdout": one["output"]["stdout"]} for one in found
+            {"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]} for case in cases
         ]
     except (ValueError, TypeError, KeyError):
         message = (

@@ -10,8 +10,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from gradus.integrations.core import Completion, reward_or_raise
-from services.api.adapters.grading import field, grade, read_json, refused_faults, text_field
+from gradus.integrations.core import Completion, require_reward
+from services.api.adapters.grading import (
+    build_fault_response,
+    get_field,
+    get_text_field,
+    grade,
+    read_json,
+)
 from services.api.routing import KeyedRoute
 
 DEADLINE_S = 110.0
@@ -19,11 +25,13 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 
 
 @router.post("/slime/{grader}")
-async def remote_rm(grader: str, request: Request) -> Response:
+async def get_reward(grader: str, request: Request) -> Response:
     """The reward, as a bare number."""
-    asked, body = await read_json(request)
-    given = Completion(
-        field(asked, "label"), text_field(asked, "response"), asked.get("prompt") or ""
+    document, body = await read_json(request)
+    completion = Completion(
+        get_field(document, "label"),
+        get_text_field(document, "response"),
+        document.get("prompt") or "",
     )
-    [result] = await grade(request, grader, [given], DEADLINE_S, body)
-    return refused_faults([result]) or JSONResponse(reward_or_raise(result))
+    [result] = await grade(request, grader, [completion], DEADLINE_S, body)
+    return build_fault_response([result]) or JSONResponse(require_reward(result))

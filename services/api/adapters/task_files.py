@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradus.errors import Misuse
-from gradus.integrations.core import task_in_row
-from gradus.row_reader import non_empty_rows
+from gradus.integrations.core import extract_task
+from gradus.row_reader import read_non_empty_rows
 
 
 class StoredTask(NamedTuple):
@@ -27,17 +27,17 @@ class TaskFiles:
         self.splits: dict[str, dict[str, list[StoredTask]]] = {}
         self._by_id: dict[str, dict[str, dict[str, Any]]] = {}
         for grader, file in files:
-            by_id = self._by_id.setdefault(grader, {})
+            tasks = self._by_id.setdefault(grader, {})
             split = self.splits.setdefault(grader, {}).setdefault(file.stem, [])
-            for row in non_empty_rows(file):
+            for row in read_non_empty_rows(file):
                 prompt = row.values.get("prompt")
-                found = StoredTask(
-                    row.text("id"), str(prompt or ""), task_in_row(row.values, grader)
+                stored_task = StoredTask(
+                    row.text("id"), str(prompt or ""), extract_task(row.values, grader)
                 )
-                if found.id in by_id:
-                    raise Misuse(f"{row.where}: the id {found.id!r} occurred before")
-                by_id[found.id] = found.task
-                split.append(found)
+                if stored_task.id in tasks:
+                    raise Misuse(f"{row.where}: the id {stored_task.id!r} occurred before")
+                tasks[stored_task.id] = stored_task.task
+                split.append(stored_task)
 
-    def by_id(self, grader: str) -> Mapping[str, Mapping[str, Any]]:
+    def get_tasks(self, grader: str) -> Mapping[str, Mapping[str, Any]]:
         return self._by_id.get(grader, {})

@@ -41,9 +41,9 @@ from services.broker.streams.redis_client import (
     LAST_PAUSE_S,
     Argument,
     RetryingRedis,
-    chunks,
-    fields,
-    ms,
+    parse_fields,
+    split_chunks,
+    to_ms,
 )
 from services.broker.streams.redis_faults import NoGroup, NoMemory
 from services.broker.waiters import ResultWaiters
@@ -62,7 +62,7 @@ connection."""
 class _Pending:
     job: Job
     fair_share: FairShare
-    wishes: int = 0
+    waiters: int = 0
     """Submits of this process that have not been cancelled."""
     queued: bool = False
     """Redis has confirmed it: if it does not know the job later on, it has lost it."""
@@ -76,7 +76,7 @@ class _Consumer:
 
     grader: str
     worker: str
-    held: dict[str, tuple[int, float]] = field(default_factory=dict)
+    held_leases: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Starts of the job and end of the lease, by token."""
     freed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the worker finishes the last job that it holds."""
@@ -89,10 +89,12 @@ class _Consumer:
     suspect_waits: bool = False
     """A job that must run alone waits for a worker that holds nothing: take no new ones."""
 
-    def starts_held(self) -> list[int]:
+    def get_held_starts(self) -> list[int]:
         now = time.monotonic()
-        self.held = {token: lease for token, lease in self.held.items() if lease[1] > now}
-        return [starts for starts, _ in self.held.values()]
+        self.held_leases = {
+            token: lease for token, lease in self.held_leases.items() if lease[1] > now
+        }
+        return [starts for starts, _ in self.held_leases.values()]
 
 
 class StreamsBroker(StreamOperations):
@@ -145,39 +147,41 @@ class StreamsBroker(StreamOperations):
             return {}
         grader = jobs[0].grader
         bound = 0 if await self.memory.is_full() else self._settings.max_depth
-        wanted = {job.id: job for job in jobs}
-        parts = list(chunks(wanted.values()))
+        jobs_by_id = {job.id: job for job in jobs}
+        parts = list(split_chunks(jobs_by_id.values()))
         await self._open()
-        for job in wanted.values():  # before Redis knows them: the result may come before the reply
-            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
+        for (
+            job
+        ) in jobs_by_id.values():  # before Redis knows them: the result may come before the reply
+            self._pending.setdefault(job.id, _Pending(job, fair_share)).waiters += 1
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
                 keys = self._redis.keys(layout.QUEUE, grader)
-                args = (*self._limits(grader, fair_share, bound), *wanted)
+                args = (*self._build_limits(grader, fair_share, bound), *jobs_by_id)
                 if await self._redis.run(scripts.ADMIT, keys, *args) == "full":
                     raise QueueFull(grader)
                 bound = -1
             for part in parts:
-                answered.update(await self._queue(part, fair_share, bound))
+                answered.update(await self._enqueue(part, fair_share, bound))
                 for pending in filter(None, (self._pending.get(job.id) for job in part)):
                     pending.queued = True
         except QueueFull:
-            await self.cancel(grader, wanted)
+            await self.cancel(grader, jobs_by_id)
             raise
         except (QueueFault, asyncio.CancelledError):
-            self._withdraw(wanted)
+            self._withdraw(jobs_by_id)
             raise
         self._withdraw(answered)
         return answered
 
-    async def _queue(
+    async def _enqueue(
         self, jobs: Sequence[Job], fair_share: FairShare, bound: int
     ) -> dict[str, str]:
-        """The cached results of one chunk. `bound` -1: queue whatever the depth. Raises
+        """Return the cached results of one chunk. `bound` -1: queue whatever the depth. Raises
         QueueFull."""
         grader = jobs[0].grader
-        args = (*self._limits(grader, fair_share, bound), *layout.SUBMIT_LIMITS)
+        args = (*self._build_limits(grader, fair_share, bound), *layout.SUBMIT_LIMITS)
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._redis.keys(layout.QUEUE, grader), self._inbox]
         try:
@@ -187,9 +191,9 @@ class StreamsBroker(StreamOperations):
             self.memory.next_look = 0.0
         if answered == "full":
             raise QueueFull(grader)
-        return fields(answered)
+        return parse_fields(answered)
 
-    def _limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
+    def _build_limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
         return (
             self._redis.prefix,
             bound,
@@ -200,17 +204,17 @@ class StreamsBroker(StreamOperations):
         )
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
-        """Take one wish each back; returns the ids without wishes left in this process."""
+        """Decrement each job's waiter count. Return the ids of jobs without a waiter here."""
         unwanted = []
         for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
-            pending.wishes -= 1
-            if pending.wishes <= 0:
+            pending.waiters -= 1
+            if pending.waiters <= 0:
                 del self._pending[pending.job.id]
                 unwanted.append(pending.job.id)
         return unwanted
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        for chunk in chunks(self._withdraw(job_ids)):
+        for chunk in split_chunks(self._withdraw(job_ids)):
             keys = [self._redis.key("queue", grader), self._inbox]
             await self._redis.run(
                 scripts.CANCEL, keys, self._redis.prefix, layout.N_JOB_FIELDS, *chunk
@@ -244,14 +248,14 @@ class StreamsBroker(StreamOperations):
                     "COUNT",
                     READ_RESULTS,
                     "BLOCK",
-                    ms(block_s),
+                    to_ms(block_s),
                     "STREAMS",
                     self._inbox,
                     self._last_id,
                 )
                 for _, entries in await self._redis.read(block_s, *command) or ():
                     for self._last_id, entry in entries:
-                        if "result" in (answer := fields(entry)):
+                        if "result" in (answer := parse_fields(entry)):
                             self._deliver(answer["id"], answer["result"])
                     n_read += len(entries)
                 # A read takes 0.1 ms: the waiting coroutines run first, and of many results some
@@ -282,22 +286,24 @@ class StreamsBroker(StreamOperations):
         }
         queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
         lost: dict[tuple[str, FairShare], list[Job]] = {}
-        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self._pending.keys()]):
+        for job_id in await self._look_up(
+            [*queued, *self._waiters.list_job_ids() - self._pending.keys()]
+        ):
             if pending := self._pending.get(job_id):
                 lost.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
         for (_, fair_share), jobs in lost.items():
-            for chunk in chunks(jobs):
-                await self._queue(chunk, fair_share, -1)
+            for chunk in split_chunks(jobs):
+                await self._enqueue(chunk, fair_share, -1)
 
     async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
         """Deliver stored results and have the others sent to this inbox; returns the ids that Redis
         does not know."""
         lost = []
-        for chunk in chunks(job_ids):
-            found = await self._redis.run(
+        for chunk in split_chunks(job_ids):
+            replies = await self._redis.run(
                 scripts.LOOK_UP, [self._inbox], self._redis.prefix, *chunk
             )
-            for job_id, result in zip(chunk, found, strict=True):
+            for job_id, result in zip(chunk, replies, strict=True):
                 if isinstance(result, str):
                     self._deliver(job_id, result)
                 elif not result:
@@ -308,13 +314,13 @@ class StreamsBroker(StreamOperations):
         self._pending.pop(job_id, None)
         self._waiters.deliver(job_id, result)
 
-    def _consumer(self, grader: str, worker: str) -> _Consumer:
+    def _get_consumer(self, grader: str, worker: str) -> _Consumer:
         return self._consumers.setdefault((grader, worker), _Consumer(grader, worker))
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         if limit < 1:  # to Redis, 0 means all
             return []
-        consumer = self._consumer(grader, worker)
+        consumer = self._get_consumer(grader, worker)
         until = time.monotonic() + wait_s
         while True:
             claims = [
@@ -325,22 +331,30 @@ class StreamsBroker(StreamOperations):
                 )
             ]
             lease_end = time.monotonic() + self.lease_s
-            consumer.held.update((claim.token, (claim.deliveries, lease_end)) for claim in claims)
+            consumer.held_leases.update(
+                (claim.token, (claim.deliveries, lease_end)) for claim in claims
+            )
             if claims or time.monotonic() >= until:
                 return claims
 
     async def _take(self, consumer: _Consumer, limit: int, until: float) -> list[Any]:
-        """Jobs as take.lua replies; may return none before `until`."""
-        held = consumer.starts_held()
+        """Return jobs as take.lua replies; may return none before `until`."""
+        starts = consumer.get_held_starts()
         now = time.monotonic()
         wake_at = until
-        if MAX_DELIVERIES not in held:
-            if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
+        if MAX_DELIVERIES not in starts:
+            if now >= consumer.reclaim_at or (consumer.suspect_waits and not starts):
                 # A sweep looks at every worker: at every call, a thousand workers would use a tenth
                 # of Redis' CPU.
                 sweeps = now >= consumer.sweep_at
                 consumer.reclaim_at = now + min(self.lease_s / 4, RENEW_S)
-                args = (ms(self.lease_s), limit, MAX_DELIVERIES, int(not held), layout.JOB_TTL_MS)
+                args = (
+                    to_ms(self.lease_s),
+                    limit,
+                    MAX_DELIVERIES,
+                    int(not starts),
+                    layout.JOB_TTL_MS,
+                )
                 bounds = (
                     layout.IDLE_CONSUMER_MS if sweeps else 0,
                     layout.N_JOB_FIELDS,
@@ -348,8 +362,8 @@ class StreamsBroker(StreamOperations):
                 )
                 looks = (
                     self._redis.key("looks", consumer.grader),
-                    ms(DEAD_AFTER_S),
-                    ms(2 * RENEW_S),
+                    to_ms(DEAD_AFTER_S),
+                    to_ms(2 * RENEW_S),
                 )
                 waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds, *looks)
                 consumer.suspect_waits = bool(waits)
@@ -367,7 +381,7 @@ class StreamsBroker(StreamOperations):
         return []
 
     async def _read(self, consumer: _Consumer, limit: int, block_s: float) -> list[Any]:
-        """The next queued jobs; waits up to `block_s` for a wake-up token."""
+        """Return the next queued jobs; waits up to `block_s` for a wake-up token."""
         pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
         is_woken = False
         while True:
@@ -379,13 +393,13 @@ class StreamsBroker(StreamOperations):
                 if taken or is_woken or block_s <= 0:
                     return taken
             # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
-            if await self._redis.persist(lambda: self._redis.read(block_s, *pop)) is None:
+            if await self._redis.call_with_retries(lambda: self._redis.read(block_s, *pop)) is None:
                 return []
             is_woken = True
 
     async def _run(self, script: scripts.Script, consumer: _Consumer, *args: Argument) -> Any:
-        """The reply of a script that moves jobs to this worker; creates the consumer group if it is
-        not there."""
+        """Return the reply of a script that moves jobs to this worker; creates the consumer group
+        if it is not there."""
         keys = self._redis.keys(layout.QUEUE, consumer.grader)
         args = (self._redis.prefix, layout.GROUP, consumer.worker, *args)
         try:
@@ -408,9 +422,12 @@ class StreamsBroker(StreamOperations):
             except NoGroup:
                 continue  # nothing is left to renew; `claim` creates the group again
             for claim, (entry, _, worker) in mine.items():
-                held = self._consumer(grader, worker).held
-                if claim.token in held:  # not finished meanwhile
-                    held[claim.token] = (claim.deliveries, time.monotonic() + self.lease_s)
+                consumer_leases = self._get_consumer(grader, worker).held_leases
+                if claim.token in consumer_leases:  # not finished meanwhile
+                    consumer_leases[claim.token] = (
+                        claim.deliveries,
+                        time.monotonic() + self.lease_s,
+                    )
                 if entry in given_up:
                     unwanted.append(claim)
         return unwanted
@@ -429,7 +446,7 @@ class StreamsBroker(StreamOperations):
         ]
         ttl_s = settings.result_ttl_s if cache else settings.uncached_ttl_s
         letter = (settings.max_dead_letters, job.payload) if dead_letter else (0, "")
-        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), *letter)
+        args = (claim.token.split(" ")[0], job.id, result, to_ms(ttl_s), *letter)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._finishes.append((keys, args, outcome))
         if self._finisher is None or self._finisher.done():
@@ -444,7 +461,7 @@ class StreamsBroker(StreamOperations):
         common = (
             layout.GROUP,
             layout.MAX_INBOX,
-            ms(self._settings.dead_letter_ttl_s),
+            to_ms(self._settings.dead_letter_ttl_s),
             self._redis.key("inbox", ""),
         )
         while batch := self._finishes[:CHUNK_ITEMS]:
@@ -468,7 +485,13 @@ class StreamsBroker(StreamOperations):
     async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
-        bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
+        bounds = (
+            MAX_DELIVERIES,
+            to_ms(self.lease_s),
+            job.id,
+            layout.JOB_TTL_MS,
+            layout.N_JOB_FIELDS,
+        )
         later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
         args: list[Argument] = [layout.GROUP, *claim.token.split(" ", 2), *bounds, *later]
         with suppress(NoGroup):  # the producers find that the job is lost and submit it again
@@ -476,7 +499,7 @@ class StreamsBroker(StreamOperations):
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
-        consumer = self._consumer(claim.job.grader, claim.token.split(" ", 2)[2])
-        consumer.held.pop(claim.token, None)
-        if not consumer.held:
+        consumer = self._get_consumer(claim.job.grader, claim.token.split(" ", 2)[2])
+        consumer.held_leases.pop(claim.token, None)
+        if not consumer.held_leases:
             consumer.freed.set()

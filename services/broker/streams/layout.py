@@ -14,7 +14,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
-    note:<key>        string   a text of `put_note`
+    note:<key>        string   a text of `save_note`
     looks:<grader>    string   times of the last look for lapsed leases and of the first since an
                                interruption
     dead:<grader>     stream   dead letters: id, payload, history

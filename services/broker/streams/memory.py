@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from gradus.errors import QueueFault
-from services.broker.streams.redis_client import RetryingRedis, ms
+from services.broker.streams.redis_client import RetryingRedis, to_ms
 from services.broker.streams.scripts import SHORTEN
 
 REFUSE_AT = 0.9
@@ -27,7 +27,7 @@ CHECK_S = 1.0
 class RedisMemory:
     def __init__(self, redis: RetryingRedis) -> None:
         self._redis = redis
-        self.shortening = (f"{redis.prefix}share", ms(MIN_TTL_S))
+        self.shortening = (f"{redis.prefix}share", to_ms(MIN_TTL_S))
         """Key of the share of their time to live for which results are kept, and the shortest time
         in ms."""
         self.next_look = 0.0
@@ -35,14 +35,14 @@ class RedisMemory:
         """Used share of `maxmemory` at the last look; 0 without a `maxmemory`."""
 
     async def is_full(self) -> bool:
-        """Whether new jobs are to be refused; looks at most once in `CHECK_S` seconds, and shortens
-        the cache."""
+        """Return whether new jobs are to be refused; looks at most once in `CHECK_S` seconds, and
+        shortens the cache."""
         if time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + CHECK_S
-            await self._look()
+            await self._measure_fill()
         return self.fill >= REFUSE_AT
 
-    async def _look(self) -> None:
+    async def _measure_fill(self) -> None:
         try:
             async with asyncio.timeout(CHECK_S):
                 lines = (await self._redis.call("INFO", "memory")).splitlines()
@@ -56,4 +56,6 @@ class RedisMemory:
         self.fill = int(values["used_memory"]) / limit if limit else 0.0
         if self.fill > SHORTEN_FROM:
             share = max((REFUSE_AT - self.fill) / (REFUSE_AT - SHORTEN_FROM), 0.001)
-            await self._redis.run(SHORTEN, [self.shortening[0]], f"{share:.3f}", ms(10 * CHECK_S))
+            await self._redis.run(
+                SHORTEN, [self.shortening[0]], f"{share:.3f}", to_ms(10 * CHECK_S)
+            )

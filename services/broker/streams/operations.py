@@ -13,7 +13,7 @@ from services.broker import BrokerSettings, DeadLetter, Job, QueueState, QueueSt
 from services.broker.signing import CANCELLED
 from services.broker.streams import layout
 from services.broker.streams.memory import RedisMemory
-from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
+from services.broker.streams.redis_client import RetryingRedis, parse_fields, split_chunks, to_ms
 from services.broker.streams.scripts import DEPTH, HEARTBEAT, REVOKE, STATS, UNFINISHED, WORKERS
 from services.broker.workers import summarize_workers
 
@@ -26,57 +26,57 @@ class StreamOperations:
     memory: RedisMemory
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for chunk in chunks(job_ids):
+        results: dict[str, str] = {}
+        for chunk in split_chunks(job_ids):
             keys = [
                 self._redis.key(kind, job_id) for kind in ("uncached", "result") for job_id in chunk
             ]
             texts = zip(2 * chunk, await self._redis.call("MGET", *keys), strict=True)
-            found.update((job_id, text) for job_id, text in texts if text is not None)
-        return found
+            results.update((job_id, text) for job_id, text in texts if text is not None)
+        return results
 
-    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
+    async def save_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         condition = () if replace else ("NX",)
         await self._redis.call(
-            "SET", self._redis.key("note", key), text, "PX", ms(ttl_s), *condition
+            "SET", self._redis.key("note", key), text, "PX", to_ms(ttl_s), *condition
         )
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for chunk in chunks(keys):
+        notes: dict[str, str] = {}
+        for chunk in split_chunks(keys):
             texts = await self._redis.call("MGET", *(self._redis.key("note", key) for key in chunk))
-            found.update(
+            notes.update(
                 (key, text) for key, text in zip(chunk, texts, strict=True) if text is not None
             )
-        return found
+        return notes
 
-    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+    async def list_unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
         count = () if limit is None else ("COUNT", limit)
         entries = await self._redis.call(
             "XRANGE", self._redis.key("jobs", grader), "-", "+", *count
         )
-        job_ids = [fields(entry).get("id", "") for _, entry in entries]
+        job_ids = [parse_fields(entry).get("id", "") for _, entry in entries]
         job_ids += await self._redis.call(
             "ZRANGE", self._redis.key("queue", grader), 0, (limit or 0) - 1
         )
-        found = {}
-        for chunk in chunks(job_ids):
+        jobs = {}
+        for chunk in split_chunks(job_ids):
             args = (self._redis.prefix, self._redis.key("inbox", ""), *chunk)
             for job_id, is_running, starts, runs in await self._redis.run(UNFINISHED, [], *args):
                 names = tuple(sorted({*runs.split("\n")} - {""}))
-                found[job_id] = UnfinishedJob(job_id, names, bool(is_running), starts)
-        return list(found.values())
+                jobs[job_id] = UnfinishedJob(job_id, names, bool(is_running), starts)
+        return list(jobs.values())
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
         fixed = (
             self._redis.prefix,
             self._redis.key("inbox", ""),
             CANCELLED,
-            ms(self._settings.uncached_ttl_s),
+            to_ms(self._settings.uncached_ttl_s),
         )
         queue = [self._redis.key("queue", grader)]
         n_ended = 0
-        for chunk in chunks(job_ids):
+        for chunk in split_chunks(job_ids):
             n_ended += await self._redis.run(REVOKE, queue, *fixed, layout.MAX_INBOX, run, *chunk)
         return n_ended
 
@@ -84,7 +84,7 @@ class StreamOperations:
         # so that a Redis user can be kept from registering other graders
         worker = f"{info.name}:{worker}"
         keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
-        ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
+        ttl_ms = to_ms(ttl_s) if ttl_s > 0 else 0
         await self._redis.run(
             HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS
         )
@@ -105,17 +105,17 @@ class StreamOperations:
     async def depth(self, grader: str) -> int:
         return int(await self._redis.run(DEPTH, self._redis.keys(("queue", "jobs"), grader)))
 
-    async def queue_stats(self, grader: str) -> QueueStats:
+    async def get_queue_stats(self, grader: str) -> QueueStats:
         keys = self._redis.keys(("queue", "jobs", "dead"), grader)
         return QueueStats(*await self._redis.run(STATS, keys, layout.GROUP))
 
-    async def memory_fill(self) -> float:
+    async def get_memory_fill(self) -> float:
         await self.memory.is_full()
         return self.memory.fill
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
-        letters = [fields(entry) for _, entry in entries]
+        letters = [parse_fields(entry) for _, entry in entries]
         return [
             DeadLetter(
                 Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines())
@@ -129,12 +129,12 @@ class StreamOperations:
         entries = [
             entry
             for entry, letter in await self._redis.call("XRANGE", key, "-", "+")
-            if fields(letter)["id"] in unwanted
+            if parse_fields(letter)["id"] in unwanted
         ]
         if entries:
             await self._redis.call("XDEL", key, *entries)
 
-    async def queue_state(self, grader: str) -> QueueState:
+    async def get_queue_state(self, grader: str) -> QueueState:
         return QueueState(
             await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN
         )

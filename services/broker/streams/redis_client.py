@@ -25,10 +25,10 @@ from services.broker.streams.redis_faults import (
     NoFunction,
     NoPermission,
     RedisUnavailable,
-    fault_of,
+    build_fault,
 )
-from services.broker.streams.redis_url import connector, redacted
-from services.broker.streams.scripts import Script, library
+from services.broker.streams.redis_url import make_connector, redact_url
+from services.broker.streams.scripts import Script, build_library
 
 COMMAND_CONNECTIONS = 64
 """Connections of commands. A process has one more for its inbox and for each of its workers, which
@@ -53,8 +53,8 @@ class RetryingRedis:
         used."""
         self.prefix = prefix
         self.patience_s = patience_s
-        self._shown = redacted(url)
-        self._new_connection, self._sentinels = connector(url, patience_s)
+        self._shown = redact_url(url)
+        self._new_connection, self._sentinels = make_connector(url, patience_s)
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
         self._connections: set[AbstractConnection] = set()
         self._idle: list[AbstractConnection] = []
@@ -68,12 +68,15 @@ class RetryingRedis:
         return [self.key(kind, grader) for kind in kinds]
 
     async def call(self, *command: Argument) -> Any:
-        """The reply. Retries while Redis is unreachable; raises QueueFault after `patience_s`."""
-        return await self.persist(lambda: self._attempt(self._slots, self.patience_s, command))
+        """Return the reply. Retries while Redis is unreachable; raises QueueFault after
+        `patience_s`."""
+        return await self.call_with_retries(
+            lambda: self._attempt(self._slots, self.patience_s, command)
+        )
 
     async def run(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:
-        """The script's reply, like `call`. It must be idempotent: it runs twice when the first
-        reply is lost.
+        """Return the script's reply, like `call`. It must be idempotent: it runs twice when the
+        first reply is lost.
 
         Loads the library into a Redis that lacks it, where the user may; else waits until another
         client has.
@@ -86,19 +89,22 @@ class RetryingRedis:
             except NoFunction:
                 with suppress(NoPermission):
                     await self._attempt(
-                        self._slots, self.patience_s, ("FUNCTION", "LOAD", "REPLACE", library())
+                        self._slots,
+                        self.patience_s,
+                        ("FUNCTION", "LOAD", "REPLACE", build_library()),
                     )
                 return await self._attempt(self._slots, self.patience_s, command)
 
-        return await self.persist(attempt)
+        return await self.call_with_retries(attempt)
 
     async def read(self, block_s: float, *command: Argument) -> Any:
-        """One attempt at a command that Redis answers within `block_s`. Raises RedisUnavailable and
-        NoGroup."""
+        """Return one attempt at a command that Redis answers within `block_s`. Raises
+        RedisUnavailable and NoGroup."""
         return await self._attempt(nullcontext(), block_s + self.patience_s, command)
 
-    async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        """The outcome of `attempt`, made again after each RedisUnavailable for `patience_s`."""
+    async def call_with_retries(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the outcome of `attempt`, made again after each RedisUnavailable for
+        `patience_s`."""
         give_up_at = time.monotonic() + self.patience_s
         pause_s = FIRST_PAUSE_S
         while True:
@@ -131,7 +137,7 @@ class RetryingRedis:
             OSError,
             EOFError,
         ) as error:  # redis-py lets some of the system's through
-            fault = fault_of(error, self._shown, timeout_s)
+            fault = build_fault(error, self._shown, timeout_s)
             if isinstance(fault, RedisUnavailable):
                 # The master may be elsewhere now, and the idle connections lead to the old one or
                 # to one that hangs.
@@ -166,16 +172,16 @@ class RetryingRedis:
         return reply
 
 
-def fields(flat: Sequence[str]) -> dict[str, str]:
-    """The fields of a stream entry, from its alternating names and values."""
+def parse_fields(flat: Sequence[str]) -> dict[str, str]:
+    """Return the fields of a stream entry, from its alternating names and values."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def ms(seconds: float) -> int:
+def to_ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+def split_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     """`items` in lists of at most `CHUNK_ITEMS` and, where there are several, `CHUNK_CHARS`."""
     chunk: list[Item] = []
     n_chars = 0

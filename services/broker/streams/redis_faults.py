@@ -33,9 +33,9 @@ class NoMemory(QueueFault):
     """Redis is at its `maxmemory` and refused a command that would need more."""
 
 
-def fault_of(error: Exception, shown: str, timeout_s: float) -> QueueFault:
-    """The fault that `error`, of a command to the Redis at `shown`, means; `timeout_s` is what the
-    command had."""
+def build_fault(error: Exception, shown: str, timeout_s: float) -> QueueFault:
+    """Return the fault that `error`, of a command to the Redis at `shown`, means; `timeout_s` is
+    what the command had."""
     if isinstance(error, redis_errors.ResponseError) and str(error).startswith("NOGROUP"):
         return NoGroup(f"Redis at {shown} has no such consumer group")
     if isinstance(error, redis_errors.OutOfMemoryError):

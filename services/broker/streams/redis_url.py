@@ -30,11 +30,11 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def connector(
+def make_connector(
     url: str, connect_timeout_s: float
 ) -> tuple[Callable[[], AbstractConnection], list[Redis]]:
-    """The constructor of connections to the Redis of `url`, and clients of its Sentinels. Raises
-    ValueError for any other URL."""
+    """Return the constructor of connections to the Redis of `url`, and clients of its Sentinels.
+    Raises ValueError for any other URL."""
     options = {
         **OPTIONS,
         # bytes that are no text become a job that cannot be read, not an exception here
@@ -58,7 +58,7 @@ def connector(
     return pool.make_connection, sentinels.sentinels
 
 
-def redacted(url: str) -> str:
+def redact_url(url: str) -> str:
     """`url` without user, password and query."""
     parts = urlsplit(url)
     login, at, address = parts.netloc.rpartition("@")
@@ -76,13 +76,13 @@ def _split_sentinel_url(url: str) -> tuple[Sentinel, str, str]:
     if not hosts or not name:
         raise ValueError("it should read redis+sentinel://host:port,host:port/NAME/DB")
     query = dict(parse_qsl(parts.query))
-    own = {key: query.pop(f"sentinel_{key}", None) for key in ("username", "password")}
+    sentinel_options = {key: query.pop(f"sentinel_{key}", None) for key in ("username", "password")}
     nodes = [urlsplit(f"//{address}") for address in hosts.split(",")]
     sentinels = Sentinel(  # type: ignore[no-untyped-call]
         [(node.hostname, node.port or DEFAULT_PORT) for node in nodes],
         sentinel_kwargs={
             **OPTIONS,
-            **own,
+            **sentinel_options,
             "socket_connect_timeout": ASK_S,
             "socket_timeout": ASK_S,  # one that hangs must not keep the others from being asked
         },

@@ -46,17 +46,17 @@ RENEW, FINISH, RELEASE = Script("renew"), Script("finish"), Script("release", pr
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
 UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
-ALL = [one for one in globals().values() if isinstance(one, Script)]
+ALL = [script for script in globals().values() if isinstance(script, Script)]
 VERSION = hashlib.sha1(
-    "".join(one.flags + one.body for one in ALL).encode(), usedforsecurity=False
+    "".join(script.flags + script.body for script in ALL).encode(), usedforsecurity=False
 ).hexdigest()[:8]
 """Hash of all scripts: the functions of several releases lie beside each other in one Redis."""
 
 
-def library() -> str:
-    """All scripts as one library of Redis functions, for `FUNCTION LOAD REPLACE`."""
+def build_library() -> str:
+    """Return all scripts as one library of Redis functions, for `FUNCTION LOAD REPLACE`."""
     return f"#!lua name=gradus_{VERSION}\n" + "".join(
-        f"redis.register_function{{function_name='{one.function}', flags={{{one.flags}}}, "
-        f"callback=function(KEYS, ARGV)\n{one.body}\nend}}\n"
-        for one in ALL
+        f"redis.register_function{{function_name='{script.function}', flags={{{script.flags}}}, "
+        f"callback=function(KEYS, ARGV)\n{script.body}\nend}}\n"
+        for script in ALL
     )

@@ -17,7 +17,7 @@ from gradus.contract import Diagnostic, Graded, Stage, Submission, TestCount
 from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import InternalFault, UnknownGrader
 from gradus.tasks import TASKS
-from gradus.wings import found_in
+from gradus.wings import find_entry_points
 
 GROUP = "gradus.graders"
 _OURS = ("gradus", "services")
@@ -31,11 +31,12 @@ class Grader(Protocol):
         ...
 
     def info(self) -> GraderInfo:
-        """What this grader is, for `GET /v1/graders` and the result's `grader` and `toolchain`."""
+        """Return what this grader is, for `GET /v1/graders` and the result's `grader` and
+        `toolchain`."""
         ...
 
     def description(self) -> GraderDescription:
-        """What others need to know to use this grader, for `GET /v1/graders/{name}`."""
+        """Return what others need to know to use this grader, for `GET /v1/graders/{name}`."""
         ...
 
     def self_test(self) -> None:
@@ -44,7 +45,7 @@ class Grader(Protocol):
         ...
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
-        """The verdict on `submission`; blocks. Calls with different slots may overlap.
+        """Return the verdict on `submission`; blocks. Calls with different slots may overlap.
 
         Raises Fault for a failure of ours, never for anything that the model wrote.
         """
@@ -57,7 +58,7 @@ class ChecksTasks(Protocol):
     it."""
 
     def task_problem(self, task: Any, solution: str | None) -> str | None:
-        """What is wrong with the task, for its author; None when nothing is. `solution`: the
+        """Return what is wrong with the task, for its author; None when nothing is. `solution`: the
         reference answer."""
         ...
 
@@ -83,7 +84,7 @@ class ModelNotConfigured(InternalFault):
     """No model is configured for this grader, and none ships with it."""
 
 
-def default_slots(grader: Grader) -> int:
+def get_default_slots(grader: Grader) -> int:
     """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core
     that it may use."""
     cores = (
@@ -92,36 +93,36 @@ def default_slots(grader: Grader) -> int:
     return grader.waiting_slots or cores
 
 
-def installed() -> dict[str, EntryPoint]:
-    """Entry points of the graders that are installed here, by name; those that ship with Gradus
-    first."""
-    found = {point.name: point for point in found_in(GROUP)}
-    names = [*filter(found.__contains__, TASKS), *sorted(found.keys() - TASKS)]
-    return {name: found[name] for name in names}
+def find_installed_graders() -> dict[str, EntryPoint]:
+    """Return entry points of the graders that are installed here, by name; those that ship with
+    Gradus first."""
+    points = {point.name: point for point in find_entry_points(GROUP)}
+    names = [*filter(points.__contains__, TASKS), *sorted(points.keys() - TASKS)]
+    return {name: points[name] for name in names}
 
 
 def load(name: str, **settings: Any) -> Grader:
     """Make the grader `name`. Raises UnknownGrader when none of that name is installed, Fault when
     it cannot start."""
-    found = installed()
-    if not found:
+    points = find_installed_graders()
+    if not points:
         raise InternalFault(
             "no grader is registered: install gradus anew (pip install -e .)", retryable=False
         )
-    if name not in found:
-        raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(found)}")
+    if name not in points:
+        raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(points)}")
     try:
-        grader: Grader = found[name].load()(**settings)
+        grader: Grader = points[name].load()(**settings)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package in _OURS:
             raise
-        dist = found[name].dist
+        dist = points[name].dist
         # an extra of the grader's distribution, called after the grader or `worker`, brings the
         # package
         extras = dist.metadata.get_all("Provides-Extra", []) if dist else []
         extra = next((extra for extra in (name, "worker") if extra in extras), None)
-        wanted = f"'{dist.name}[{extra}]'" if dist and extra else package
-        message = f"the {name} grader needs the package {package}: pip install {wanted}"
+        requirement = f"'{dist.name}[{extra}]'" if dist and extra else package
+        message = f"the {name} grader needs the package {package}: pip install {requirement}"
         raise InternalFault(message, retryable=False) from None
     return grader

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import Generic, NamedTuple, TypeVar
 
-from gradus.errors import Fault, InternalFault, boundary
+from gradus.errors import Fault, InternalFault, wrap_exceptions
 
 MAX_DRAIN_TEXTS = 512
 """Taken from the queue at a time and sorted by length: who asked long before is answered before."""
@@ -62,7 +62,7 @@ class BatchingModel(Generic[RowT]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def ask(self, ids: Sequence[int]) -> Future[Answer[RowT]]:
+    def submit(self, ids: Sequence[int]) -> Future[Answer[RowT]]:
         """Queue one text. Raises InternalFault once this is closed."""
         queued = Queued[RowT](ids, Future())
         with self._changed:
@@ -71,31 +71,31 @@ class BatchingModel(Generic[RowT]):
             self._changed.notify()
         return queued.answer
 
-    def answers(self, asked: Sequence[Future[Answer[RowT]]]) -> list[Answer[RowT]]:
-        """What `ask` promised. Blocks.
+    def answers(self, futures: Sequence[Future[Answer[RowT]]]) -> list[Answer[RowT]]:
+        """Return what `submit` promised. Blocks.
 
         Raises InternalFault when the model fails, hangs or was closed; never for what a text says.
         """
         with self._changed:
-            self._waiting[id(asked)] = asked
+            self._waiting[id(futures)] = futures
         try:
-            while wait(asked, min(_LOOK_S, self._hang_s)).not_done:
+            while wait(futures, min(_LOOK_S, self._hang_s)).not_done:
                 self._refuse_when_stuck()
         finally:
             with self._changed:
-                del self._waiting[id(asked)]
+                del self._waiting[id(futures)]
                 self._changed.notify()
-        return [one.result() for one in asked]
+        return [future.result() for future in futures]
 
     def close(self) -> None:
         """End the thread after the pass under way; callers that still wait get a fault. May be
         called twice."""
         with self._changed:
             self._closed = True
-            left = [*self._queue]
+            unanswered = [*self._queue]
             self._queue.clear()
             self._changed.notify()
-        for queued in left:
+        for queued in unanswered:
             queued.answer.set_exception(InternalFault(f"{self._name} is closed"))
         self._thread.join(timeout=self._hang_s)
 
@@ -112,35 +112,35 @@ class BatchingModel(Generic[RowT]):
             raise InternalFault(f"the thread of {self._name} has ended: restart this worker")
 
     def _run(self) -> None:
-        while taken := self._drained():
+        while taken := self._take_queued():
             passes = make_passes(taken, self._max_pass_tokens)
             # Callers go on once all that was taken with theirs is there: what they do between two
             # passes costs twice as much, as a pass empties the processor's caches.
-            for one_pass, answers in [(one, self._answers_of(one)) for one in passes]:
+            for one_pass, answers in [(batch, self._compute_answers(batch)) for batch in passes]:
                 for queued, answer in zip(one_pass, answers, strict=True):
                     if isinstance(answer, Fault):
                         queued.answer.set_exception(answer)
                     else:
                         queued.answer.set_result(answer)
 
-    def _drained(self) -> list[Queued[RowT]]:
-        """What is queued, oldest first; waits while that is nothing. Empty once this is closed."""
+    def _take_queued(self) -> list[Queued[RowT]]:
+        """Block until texts are queued; pop the oldest first. Empty once this is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            self._changed.wait_for(self._all_went_on, CALLER_RESUME_TIMEOUT_S)
+            self._changed.wait_for(self._has_every_caller_resumed, CALLER_RESUME_TIMEOUT_S)
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
 
-    def _all_went_on(self) -> bool:
-        """No caller waits any more for what is there."""
-        return not any(all(map(Future.done, asked)) for asked in self._waiting.values())
+    def _has_every_caller_resumed(self) -> bool:
+        """Return whether no caller waits any more for what is there."""
+        return not any(all(map(Future.done, futures)) for futures in self._waiting.values())
 
-    def _answers_of(self, one_pass: Sequence[Queued[RowT]]) -> Sequence[Answer[RowT] | Fault]:
-        """What the model gave for one pass, or the fault for each of its texts."""
+    def _compute_answers(self, one_pass: Sequence[Queued[RowT]]) -> Sequence[Answer[RowT] | Fault]:
+        """Return what the model gave for one pass, or the fault for each of its texts."""
         cpu_s = time.thread_time()
         self._pass_since = time.monotonic()
         try:
             self._refuse_when_closed()
-            with boundary(InternalFault, f"{self._name} failed"):
+            with wrap_exceptions(InternalFault, f"{self._name} failed"):
                 rows = self._run_pass([queued.ids for queued in one_pass])
             if len(rows) != len(one_pass):
                 raise InternalFault(f"{self._name} gave {len(rows)} rows for {len(one_pass)} texts")
@@ -155,10 +155,10 @@ class BatchingModel(Generic[RowT]):
 def make_passes(taken: Sequence[Queued[RowT]], max_tokens: int) -> list[list[Queued[RowT]]]:
     """`taken` by length; no pass has more than `max_tokens` with padding, unless it is of one
     text."""
-    made: list[list[Queued[RowT]]] = []
+    passes: list[list[Queued[RowT]]] = []
     for queued in sorted(taken, key=lambda queued: len(queued.ids)):
-        if made and (len(made[-1]) + 1) * len(queued.ids) <= max_tokens:
-            made[-1].append(queued)
+        if passes and (len(passes[-1]) + 1) * len(queued.ids) <= max_tokens:
+            passes[-1].append(queued)
         else:
-            made.append([queued])
-    return made
+            passes.append([queued])
+    return passes

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gradus.contract import Diagnostic, Stage, TestCount
 from gradus.extract import Answer
-from services.degenerate import degenerate_flags
+from services.degenerate import find_degenerate_flags
 from services.graders.base import Facts
 from services.graders.base.harness_report import HarnessReport
 from services.graders.base.rubric import Components
@@ -54,18 +54,21 @@ FactsT = TypeVar("FactsT", bound=CodeFacts)
 
 
 def with_form(facts: FactsT, answer: Answer, uncommented: str) -> FactsT:
-    """The facts with what the form of the completion adds. `uncommented`: the answer's text without
-    comments."""
+    """Return the facts with what the form of the completion adds. `uncommented`: the answer's text
+    without comments."""
     tests_passed = facts.tests.passed if facts.tests else 0
-    signs = degenerate_flags(
+    signs = find_degenerate_flags(
         answer, uncommented=uncommented, tests_passed=tests_passed, passed=facts.passed
     )
     flags = (*answer.flags, *signs, *facts.flags)
     return replace(facts, flags=flags, blocks=answer.blocks, trailing_chars=answer.trailing_chars)
 
 
-def limit_hit(outcome: Outcome, cpu_s: float, output_kb: int) -> tuple[str | None, tuple[str, ...]]:
-    """The limit that ended a run, and a sentence about it; None and no sentence without one."""
+def find_exceeded_limit(
+    outcome: Outcome, cpu_s: float, output_kb: int
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the limit that ended a run, and a sentence about it; None and no sentence without
+    one."""
     match outcome.exit_reason:
         case ExitReason.CPU_LIMIT:
             return "cpu", (f"the answer was stopped after {cpu_s:g} s of CPU time",)
@@ -78,10 +81,11 @@ def limit_hit(outcome: Outcome, cpu_s: float, output_kb: int) -> tuple[str | Non
             return None, ()
 
 
-def with_run(
+def add_test_run(
     facts: FactsT, proof: HarnessReport, limit: str | None, why: tuple[str, ...] = ()
 ) -> FactsT:
-    """The tests ran: what was proven, and the limit that ended the run if one did, and why."""
+    """Return the tests ran: what was proven, and the limit that ended the run if one did, and
+    why."""
     # A suite that came to nothing proves nothing: it counts as one test that did not pass.
     tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
     if proof.forged:
@@ -96,7 +100,7 @@ def with_run(
         limit = "report"
         why = (REPORT_TOO_LONG,)
         tests = TestCount(passed=0, total=tests.total)
-    told = (Diagnostic(stage=Stage.TESTS, message=text) for text in (*why, *proof.reasons))
+    diagnostics = (Diagnostic(stage=Stage.TESTS, message=text) for text in (*why, *proof.reasons))
     return replace(
         facts,
         stage=Stage.TESTS,
@@ -104,7 +108,7 @@ def with_run(
         tests=tests,
         got=proof.got,
         flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
-        diagnostics=(*facts.diagnostics, *told),
+        diagnostics=(*facts.diagnostics, *diagnostics),
     )
 
 

@@ -62,7 +62,7 @@ class BoxLimits(Section):
     def limits(
         self, task: RunLimits | None = None, *, max_cpu_s: int = 0, max_memory_mb: int = 0
     ) -> Limits:
-        """These limits; what a task asks for in their place, up to the maxima."""
+        """Return these limits; what a task asks for in their place, up to the maxima."""
         cpu_s, memory_mb = self.cpu_s, self.memory_mb
         if task and task.cpu_s is not None:
             cpu_s = min(task.cpu_s, max_cpu_s)
@@ -85,14 +85,14 @@ class BoxLimits(Section):
 Settings = TypeVar("Settings", bound=Section)
 
 
-def settings_file(grader: str, path: Path | None) -> Path:
+def resolve_settings_path(grader: str, path: Path | None) -> Path:
     """`path`, or the grader's shipped file."""
     return path or configs() / "graders" / f"{grader}.yaml"
 
 
 def read_settings(model: type[Settings], grader: str, path: Path | None = None) -> Settings:
     """Read `path`, or the grader's shipped file. Raises Misuse naming the file and the key."""
-    path = settings_file(grader, path)
+    path = resolve_settings_path(grader, path)
     try:
         return model.model_validate(read_mapping(path))
     except ValidationError as error:

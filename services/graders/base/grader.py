@@ -11,21 +11,25 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
-from gradus.contract import Graded, Stage, Submission, TaskSubmission
+from gradus.contract import Diagnostic, Graded, Stage, Submission, TaskSubmission
 from gradus.descriptions import GraderDescription, GraderInfo, describe
 from gradus.errors import InternalFault
 from gradus.tasks.base import AnyTask, Task
 from gradus.validation import explain
 from services.graders.base import Facts
-from services.graders.base.config_loader import GraderConfig, settings_file
-from services.graders.base.public_tests import with_public_tests
-from services.graders.base.revision import revision
+from services.graders.base.config_loader import GraderConfig, resolve_settings_path
+from services.graders.base.revision import compute_revision
 from services.graders.base.rubric import Rubrics
 from services.graders.base.self_test_cases import run_self_test_cases
-from services.graders.base.user_rubrics import configured
+from services.graders.base.user_rubrics import build_rubrics
 
 TaskT = TypeVar("TaskT", bound=Task)
 FactsT = TypeVar("FactsT", bound=Facts)
+
+MAX_SHOWN = 3
+"""Failing public tests to quote. Those behind them are not run."""
+FAILS = "this public test fails:"
+GIVES = "the answer gives"
 
 
 class BaseGrader(ABC, Generic[TaskT, FactsT]):
@@ -57,11 +61,13 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
 
         Raises Misuse naming the file and the key of a rubric that cannot be used.
         """
-        self.rubrics, sources = configured(self.shipped, config, settings_file(self.name, file))
+        self.rubrics, sources = build_rubrics(
+            self.shipped, config, resolve_settings_path(self.name, file)
+        )
         settings = config.model_dump_json(exclude=set(self.without_effect))
         self._info = GraderInfo(
             name=self.name,
-            revision=revision(self._home(), settings, sandbox, *versions, *sources),
+            revision=compute_revision(self._get_module(), settings, sandbox, *versions, *sources),
             toolchain=toolchain,
             rubrics=tuple(self.rubrics.rubrics),
             sandbox=sandbox,
@@ -79,12 +85,12 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
 
         Graders that run what a model wrote attack their own sandbox first.
         """
-        module = sys.modules[self._home()]
+        module = sys.modules[self._get_module()]
         run_self_test_cases(self, self.task, Path(str(module.__file__)).parent / "cases.yaml")
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         started = time.monotonic()
-        typed = self._typed(submission)
+        typed = self._validate_task(submission)
         facts, cpu_s = self.facts(typed, slot, rubric)
         diagnostics = facts.diagnostics
         if (
@@ -92,7 +98,9 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
             and not facts.passed
             and getattr(typed.task, "public_tests", None)
         ):
-            diagnostics, cpu_s = with_public_tests(self, typed, slot, rubric, diagnostics, cpu_s)
+            shown, used_s = self._run_public_tests(typed, slot, rubric)
+            diagnostics = (*diagnostics, *shown)
+            cpu_s += used_s
         score = self.rubrics.score(facts, rubric)
         return Graded(
             id=submission.id,
@@ -114,24 +122,53 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     def facts(
         self, submission: TaskSubmission[TaskT], slot: int = 0, rubric: str = ""
     ) -> tuple[FactsT, float]:
-        """What was seen of the submission, and the CPU seconds that it used in boxes or in a
+        """Return what was seen of the submission, and the CPU seconds that it used in boxes or in a
         model."""
 
-    def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
-        asked = (
+    def _run_public_tests(
+        self, submission: TaskSubmission[TaskT], slot: int, rubric: str
+    ) -> tuple[list[Diagnostic], float]:
+        """Return diagnostics that quote the first public tests that the answer fails, and the CPU
+        seconds used.
+
+        Call it for answers whose hidden tests ran. Each public test is a run; one that meets a
+        limit is the last.
+        """
+        shown: list[Diagnostic] = []
+        cpu_s = 0.0
+        for test in cast(Any, submission.task).public_tests:
+            # Its tests are its public tests: graders may show the values that these fail with.
+            task = submission.task.model_copy(update={"tests": test, "public_tests": (test,)})
+            facts, used_s = self.facts(submission.model_copy(update={"task": task}), slot, rubric)
+            cpu_s += used_s
+            limits = [flag for flag in facts.flags if flag.startswith("limit:")]
+            if not facts.passed:
+                why = f" ({', '.join(limits)})" if limits else ""
+                lines = [f"{FAILS}{why}", test.strip()]
+                got = cast(Any, facts).got
+                value = self.value_text(task, got[0]) if got else None
+                if value is not None:
+                    lines.append(f"{GIVES} {value}")
+                shown.append(Diagnostic(stage=Stage.TESTS, message="\n".join(lines)))
+            if limits or len(shown) == MAX_SHOWN:
+                break
+        return shown, cpu_s
+
+    def _validate_task(self, submission: Submission) -> TaskSubmission[TaskT]:
+        raw_task = (
             submission.task.model_dump()
             if isinstance(submission.task, AnyTask)
             else submission.task
         )
-        if isinstance(submission, TaskSubmission) and isinstance(asked, Task):
-            if not isinstance(asked, self.task):
+        if isinstance(submission, TaskSubmission) and isinstance(raw_task, Task):
+            if not isinstance(raw_task, self.task):
                 raise InternalFault(
                     f"the {self.name} grader was given a {type(submission).__name__}",
                     retryable=False,
                 )
             return submission
         try:
-            task = self.task.model_validate(asked)
+            task = self.task.model_validate(raw_task)
             task.refuse_prompt(submission.prompt)
         except ValueError as error:
             why = explain(error) if isinstance(error, ValidationError) else f"input: {error}"
@@ -139,7 +176,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         return cast("TaskSubmission[TaskT]", submission.model_copy(update={"task": task}))
 
     @classmethod
-    def _home(cls) -> str:
-        """The module of the class that defines the grader, not of one that a test derives from
-        it."""
-        return next(one.__module__ for one in cls.__mro__ if "name" in vars(one))
+    def _get_module(cls) -> str:
+        """Return the module of the class that defines the grader, not of one that a test derives
+        from it."""
+        return next(base.__module__ for base in cls.__mro__ if "name" in vars(base))

@@ -50,8 +50,8 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     skipped: set[int] = set()
     named: list[tuple[str, int, str]] = []
     words_seen: set[str] = set()
-    whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
-    for line in _LINE.finditer(whole):
+    complete_lines = report[: report.rfind(b"\n") + 1].decode(errors="replace")
+    for line in _LINE.finditer(complete_lines):
         first, word, digits, name = line.groups()
         if first != secret:
             continue
@@ -75,12 +75,14 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     if "done" not in words_seen and counted.count("ok") == len(counted) > 0:
         # all were seen to pass, but one of them, run again, may have ended the program
         counted[-1] = "missing"
-    numbers = {how: counted.count(word) for word, how in _BAD.items()}
+    numbers = {reason: counted.count(word) for word, reason in _BAD.items()}
     return HarnessReport(
         started="start" in words_seen,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
         reasons=tuple(
-            f"{number} of {len(counted)} tests {how}" for how, number in numbers.items() if number
+            f"{number} of {len(counted)} tests {reason}"
+            for reason, number in numbers.items()
+            if number
         ),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,

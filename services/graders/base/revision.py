@@ -24,49 +24,51 @@ syntax trees: `ast.parse` of Python 3.11 fails now and then when several threads
 _NAME = re.compile(r"[\w.]+")
 
 
-def revision(module: str, *settings: str, root: Path | None = None) -> str:
-    """12 hex digits over `closure(module)` and `settings`: configuration, versions of toolchains,
-    hashes of models."""
+def compute_revision(module: str, *settings: str, root: Path | None = None) -> str:
+    """12 hex digits over `collect_closure(module)` and `settings`: configuration, versions of
+    toolchains, hashes of models."""
     digest = hashlib.sha256()
-    for name, path in closure(module, root).items():
+    for name, path in collect_closure(module, root).items():
         content = path.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     digest.update("\0".join(settings).encode())
     return digest.hexdigest()[:12]
 
 
-def closure(module: str, root: Path | None = None) -> dict[str, Path]:
-    """The files behind a grader's verdicts, by their paths below the folder that holds their
+def collect_closure(module: str, root: Path | None = None) -> dict[str, Path]:
+    """Return the files behind a grader's verdicts, by their paths below the folder that holds their
     package, sorted.
 
     `root`: the folder that holds the packages, in place of where they are installed.
     """
-    own = module.partition(".")[0]
+    own_package = module.partition(".")[0]
     above = {
         package: root or Path(import_module(package).__path__[0]).parent
-        for package in (own, *PACKAGES)
+        for package in (own_package, *PACKAGES)
     }
-    home = above[own].joinpath(*module.split(".")[:-1])
-    kept = [path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    found = {path.relative_to(above[own]) for path in kept}
-    unread = [file for file in found if file.suffix == ".py"]
+    home = above[own_package].joinpath(*module.split(".")[:-1])
+    folder_files = [
+        path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    files = {path.relative_to(above[own_package]) for path in folder_files}
+    unread = [file for file in files if file.suffix == ".py"]
     while unread:
         file = unread.pop()
         source = (above[file.parts[0]] / file).read_text()
-        for name in _imports(source, file.parts[:-1]):
-            new = set(_files_of(name, above)) - found
-            found |= new
+        for name in _iter_imports(source, file.parts[:-1]):
+            new = set(_iter_module_files(name, above)) - files
+            files |= new
             unread += new
-    return {str(file): above[file.parts[0]] / file for file in sorted(found)}
+    return {str(file): above[file.parts[0]] / file for file in sorted(files)}
 
 
-def _imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
+def _iter_imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
     """Absolute dotted names that are imported; what is imported *from* a module may be a module or
     not."""
-    for found in _IMPORT.finditer(source):
-        dots, module, names, whole = found.groups(default="")
-        if whole:
-            yield from _NAME.findall(whole)
+    for match in _IMPORT.finditer(source):
+        dots, module, names, plain_names = match.groups(default="")
+        if plain_names:
+            yield from _NAME.findall(plain_names)
             continue
         base = package[: len(package) - len(dots) + 1] if dots else []
         prefix = ".".join([*base, *filter(None, [module])])
@@ -74,9 +76,9 @@ def _imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
         yield from (f"{prefix}.{name}" for name in _NAME.findall(names))
 
 
-def _files_of(name: str, above: dict[str, Path]) -> Iterator[Path]:
-    """The files that importing `name` runs, those of the packages around it included; none for
-    other packages."""
+def _iter_module_files(name: str, above: dict[str, Path]) -> Iterator[Path]:
+    """Yield the files that importing `name` runs, those of the packages around it included; none
+    for other packages."""
     parts = name.split(".")
     if parts[0] not in above:
         return

@@ -40,13 +40,13 @@ class Rubrics(Generic[FactsT]):
     """Components that are only reported when they are not 0."""
 
     def score(self, facts: FactsT, rubric: str) -> Score:
-        """The reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that is not
-        among these."""
+        """Return the reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that
+        is not among these."""
         if rubric not in self.rubrics:
             raise Misuse(f"there is no rubric {rubric!r}; there are: {', '.join(self.rubrics)}")
-        found = self.rubrics[rubric](facts).items()
+        parts = self.rubrics[rubric](facts).items()
         components = {
-            name: round(value, 6) for name, value in found if value or name not in self.quiet
+            name: round(value, 6) for name, value in parts if value or name not in self.quiet
         }
         return Score(min(1.0, max(0.0, round(sum(components.values()), 6))), components)
 
@@ -56,7 +56,7 @@ def weighted(
     weights: Mapping[str, float],
     shape: Callable[[Components, FactsT], Components] | None,
 ) -> Rubric[FactsT]:
-    """The rubric that adds up weighted measures."""
+    """Return the rubric that adds up weighted measures."""
 
     def rubric(facts: FactsT) -> Components:
         parts = {name: weight * measures[name](facts) for name, weight in weights.items()}

@@ -43,8 +43,8 @@ def load_cases(path: Path) -> list[Case]:
     return [Case.model_validate(entry) for entry in yaml.safe_load(path.read_text())]
 
 
-def mismatch(case: Case, result: Graded) -> str | None:
-    """What of `result` is not as the case wants it; None when all is."""
+def describe_mismatch(case: Case, result: Graded) -> str | None:
+    """Return what of `result` is not as the case wants it; None when all is."""
     low, high = case.expect.reward
     wrong = []
     if result.passed is not case.expect.passed:
@@ -59,14 +59,14 @@ def mismatch(case: Case, result: Graded) -> str | None:
 
 
 def run_self_test_cases(grader: Grader, task: type[Task], path: Path) -> None:
-    """Raises InternalFault naming every case whose verdict is not the expected one."""
+    """Raise InternalFault naming every case whose verdict is not the expected one."""
     rubric = grader.info().rubrics[0]
     problems = []
     for case in load_cases(path):
-        made = TaskSubmission[Any](
+        submission = TaskSubmission[Any](
             id=case.name, completion=case.completion, task=task.model_validate(case.task)
         )
-        if problem := mismatch(case, grader.grade(made, rubric, 0)):
+        if problem := describe_mismatch(case, grader.grade(submission, rubric, 0)):
             problems.append(problem)
     if problems:
         raise InternalFault(

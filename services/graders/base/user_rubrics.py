@@ -11,12 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gradus.errors import InternalFault, Misuse, boundary
+from gradus.errors import InternalFault, Misuse, wrap_exceptions
 from services.graders.base.config_loader import GraderConfig
 from services.graders.base.rubric import Components, FactsT, Rubric, Rubrics, weighted
 
 
-def configured(
+def build_rubrics(
     shipped: Rubrics[FactsT], config: GraderConfig, file: Path
 ) -> tuple[Rubrics[FactsT], list[str]]:
     """`shipped` and the rubrics of `config`, its default first; and the hashes of the files of its
@@ -29,22 +29,22 @@ def configured(
     components = dict.fromkeys(shipped.components)
     sources = []
     for name, settings in config.rubrics.items():
-        where = f"{file}: rubrics.{name}"
+        location = f"{file}: rubrics.{name}"
         if name in shipped.rubrics or not name.startswith(f"{grader}/"):
             raise Misuse(
-                f"{where}: name it {grader}/..., and not as one that ships with the grader"
+                f"{location}: name it {grader}/..., and not as one that ships with the grader"
             )
         if settings.function is not None:
-            rubrics[name], source = _function(name, settings.function, f"{where}.function")
+            rubrics[name], source = _load_function(name, settings.function, f"{location}.function")
             sources.append(source)
             continue
         weights = settings.weights or {}
         for part in weights:
             if part not in shipped.measures:
-                known = ", ".join(shipped.measures)
+                names = ", ".join(shipped.measures)
                 raise Misuse(
-                    f"{where}.weights.{part}: the {grader} grader has no such component; it has:"
-                    f" {known}"
+                    f"{location}.weights.{part}: the {grader} grader has no such component; it has:"
+                    f" {names}"
                 )
         rubrics[name] = weighted(
             shipped.measures, weights, shipped.shape if settings.shaping else None
@@ -58,18 +58,20 @@ def configured(
     return replace(shipped, rubrics=ordered, components=tuple(components)), sources
 
 
-def _function(name: str, path: str, where: str) -> tuple[Rubric[Any], str]:
-    """The function at `package.module:function`, and the hash of the file it is in. Raises Misuse
-    naming `where`."""
+def _load_function(name: str, path: str, location: str) -> tuple[Rubric[Any], str]:
+    """Return the function at `package.module:function`, and the hash of the file it is in. Raises
+    Misuse naming `location`."""
     module, _, attribute = path.partition(":")
     try:
         function = getattr(import_module(module), attribute)
         source = Path(str(inspect.getsourcefile(function))).read_bytes()
     except (ImportError, AttributeError, TypeError, OSError) as error:
-        raise Misuse(f"{where}: {path} cannot be loaded: {type(error).__name__}: {error}") from None
+        raise Misuse(
+            f"{location}: {path} cannot be loaded: {type(error).__name__}: {error}"
+        ) from None
 
     def rubric(facts: Any) -> Components:
-        with boundary(InternalFault, f"the rubric {name}, {path}"):
+        with wrap_exceptions(InternalFault, f"the rubric {name}, {path}"):
             parts = {str(part): float(value) for part, value in function(facts).items()}
         total = sum(parts.values())
         if not (math.isfinite(total) and -1e-6 <= total <= 1 + 1e-6):

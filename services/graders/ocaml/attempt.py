@@ -60,8 +60,8 @@ class GradingAttempt:
 
     @property
     def show(self) -> str:
-        """Behind the secret: the report may hold values of the answer, as every test of this run is
-        public."""
+        """Flag sent after the secret; lets the harness include values of the answer in its report.
+        Set when every test of this run is public."""
         return " show" if self.task.public_tests == (self.task.tests,) else ""
 
     @property
@@ -70,19 +70,19 @@ class GradingAttempt:
             Framework.OUNIT2 if _names_ounit(self.task.tests) else Framework.ASSERT
         )
 
-    def sections(self) -> Sections:
-        """What every request to the front says of the task."""
+    def build_sections(self) -> Sections:
+        """Return what every request to the front says of the task."""
         # Names that must not meet the answer's: with a signature they cannot, and compiled tests
         # can be used again.
         signature = self.task.signature
         alias = "task" if signature is not None else secrets.token_hex(8)
-        said = {
+        texts = {
             "module": self.task.module,
             "framework": self.framework,
             "alias": alias,
             "signature": signature,
         }
-        return {name: text.encode() for name, text in said.items() if text is not None}
+        return {name: text.encode() for name, text in texts.items() if text is not None}
 
 
 def encode_sections(sections: Mapping[str, bytes]) -> bytes:
@@ -90,8 +90,8 @@ def encode_sections(sections: Mapping[str, bytes]) -> bytes:
 
 
 def decode_sections(text: bytes) -> Sections | None:
-    """The front's reply, or None when it is not complete."""
-    found: Sections = {}
+    """Return the front's reply, or None when it is not complete."""
+    sections: Sections = {}
     position = 0
     while position < len(text):
         end = text.find(b"\n", position)
@@ -101,33 +101,35 @@ def decode_sections(text: bytes) -> Sections | None:
         position = end + 1 + int(length)
         if position > len(text):
             return None
-        found[name.decode()] = text[end + 1 : position]
-    return found or None
+        sections[name.decode()] = text[end + 1 : position]
+    return sections or None
 
 
-def read(reply: Mapping[str, bytes], section: str) -> dict[str, Any]:
-    """The JSON section of that name. Raises InternalFault when the front found the *task*
+def parse_section(reply: Mapping[str, bytes], section: str) -> dict[str, Any]:
+    """Return the JSON section of that name. Raises InternalFault when the front found the *task*
     unusable."""
     if "broken" in reply:
-        why = reply["broken"].decode(errors="replace").strip()
-        message = f"this task cannot be judged: {why[:2000]}. Check it with `gradus tasks validate`"
+        reason = reply["broken"].decode(errors="replace").strip()
+        message = (
+            f"this task cannot be judged: {reason[:2000]}. Check it with `gradus tasks validate`"
+        )
         raise InternalFault(message, retryable=False)
-    said: dict[str, Any] = json.loads(reply[section].decode(errors="replace"))
-    return said
+    document: dict[str, Any] = json.loads(reply[section].decode(errors="replace"))
+    return document
 
 
-def facts_of(said: Mapping[str, Any]) -> CodeFacts:
-    """What the front saw of the answer."""
+def parse_facts(report: Mapping[str, Any]) -> CodeFacts:
+    """Return what the front saw of the answer."""
     return CodeFacts(
-        stage=Stage.COMPILE if said["typed"] == said["total"] > 0 else Stage.TYPES,
-        typed_share=said["typed"] / said["total"] if said["total"] else 0.0,
-        flags=tuple(f"forbidden:{what.lower()}" for what in said["forbidden"]),
-        diagnostics=_DIAGNOSTICS.validate_python(said["diagnostics"]),
+        stage=Stage.COMPILE if report["typed"] == report["total"] > 0 else Stage.TYPES,
+        typed_share=report["typed"] / report["total"] if report["total"] else 0.0,
+        flags=tuple(f"forbidden:{construct.lower()}" for construct in report["forbidden"]),
+        diagnostics=_DIAGNOSTICS.validate_python(report["diagnostics"]),
     )
 
 
-def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
-    """The compiler came to no end on this answer, or broke on it."""
+def build_failure_facts(*, limit: bool) -> CodeFacts:
+    """Return the compiler came to no end on this answer, or broke on it."""
     message = (
         "the compiler did not come to an end within its limits"
         if limit
@@ -139,7 +141,7 @@ def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
     )
 
 
-def facts_tests_do_not_compile(facts: CodeFacts, plan: Mapping[str, Any]) -> CodeFacts:
+def build_mismatch_facts(facts: CodeFacts, plan: Mapping[str, Any]) -> CodeFacts:
     """The tests do not fit this answer, for the reason that their `plan` gives."""
     misfit = Diagnostic(stage=Stage.COMPILE, message=plan["mismatch"])
     typed_share = min(facts.typed_share, plan["types"])

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gradus.errors import InternalFault, SandboxFault
-from services.graders.base.code import CodeFacts, limit_hit, with_run
+from services.graders.base.code import CodeFacts, add_test_run, find_exceeded_limit
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
     TOY,
     GradingAttempt,
     Sections,
+    build_failure_facts,
+    build_mismatch_facts,
     decode_sections,
     encode_sections,
-    facts_compiler_gave_up,
-    facts_of,
-    facts_tests_do_not_compile,
     is_warm_eligible,
-    read,
+    parse_facts,
+    parse_section,
 )
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlToolchain
@@ -45,34 +45,35 @@ class ColdPath:
         self._config = config
 
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
-        """What the boxes show of this answer. Raises Fault for what is not its doing."""
-        request = {**self._request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
+        """Return what the boxes show of this answer. Raises Fault for what is not its doing."""
+        request = {**self._build_request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
         if (
             attempt.task.signature is None
         ):  # the front looks which names they need; the compiler does not see them
             request["tests"] = attempt.task.tests.encode()
-        outcome = self._front(attempt, "answer", request)
+        outcome = self._run_front(attempt, "answer", request)
         reply = decode_sections(outcome.report)
         if reply is None:
             _refuse_starved(outcome, "the compiler")
             limit = outcome.exit_reason is ExitReason.CPU_LIMIT
-            if (
-                not limit
-            ):  # was it this answer, or is the box broken? A toy answer in the same box tells
+            if not limit:
+                # Compile a trivial answer to tell this answer's crash from a broken sandbox.
                 toy = {
                     "ocamlc": self._toolchain.ocamlc.encode(),
                     "view": _VIEW,
                     "module": b"toy",
                     "answer": TOY,
                 }
-                if decode_sections(self._front(attempt, "answer", toy).report) is None:
-                    raise SandboxFault(f"the compiler does not run in its box: {_said(outcome)}")
-            return facts_compiler_gave_up(limit=limit)
-        said = read(reply, "facts")
-        facts = facts_of(said)
-        return self._tested(attempt, facts, reply) if said["compiled"] else facts
+                if decode_sections(self._run_front(attempt, "answer", toy).report) is None:
+                    raise SandboxFault(
+                        f"the compiler does not run in its box: {_describe_exit(outcome)}"
+                    )
+            return build_failure_facts(limit=limit)
+        facts_data = parse_section(reply, "facts")
+        facts = parse_facts(facts_data)
+        return self._compile_tests(attempt, facts, reply) if facts_data["compiled"] else facts
 
-    def _tested(
+    def _compile_tests(
         self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]
     ) -> CodeFacts:
         inputs = {
@@ -80,26 +81,26 @@ class ColdPath:
             for name, data in compiled.items()
             if name != "facts"
         }
-        request = {**self._request(attempt), **inputs, "tests": attempt.task.tests.encode()}
+        request = {**self._build_request(attempt), **inputs, "tests": attempt.task.tests.encode()}
         request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
-        outcome = self._front(attempt, "tests", request)
+        outcome = self._run_front(attempt, "tests", request)
         reply = decode_sections(outcome.report)
         if reply is None:
             _refuse_starved(outcome, "the compiler")
             raise InternalFault(
-                f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}"
+                f"the tests could not be compiled: {outcome.exit_reason}: {_describe_exit(outcome)}"
             )
-        plan = read(reply, "plan")
+        plan = parse_section(reply, "plan")
         if plan["mismatch"]:
-            return facts_tests_do_not_compile(facts, plan)
+            return build_mismatch_facts(facts, plan)
         attempt.outside = plan["outside"], plan["total"]
-        return self._ran(attempt, facts, reply, plan["total"])
+        return self._run_tests(attempt, facts, reply, plan["total"])
 
-    def _ran(
+    def _run_tests(
         self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int
     ) -> CodeFacts:
-        limits = replace(self._config.run_limits(attempt.task.limits), idle_s=_IDLE_S)
-        cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
+        limits = replace(self._config.compute_run_limits(attempt.task.limits), idle_s=_IDLE_S)
+        cpu_ms = self._config.compute_run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
         command = Command(
             argv=(self._toolchain.ocamlrun, "/box/program"),
@@ -114,14 +115,16 @@ class ColdPath:
         _refuse_starved(outcome, "the answer")
         proof = parse_test_report(outcome.report, attempt.secret, expected)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
-            raise SandboxFault(f"the program did not start: {_said(outcome)}")
-        if outcome.exit_reason is ExitReason.EXITED and _stopped_by_its_timer(outcome, cpu_ms):
+            raise SandboxFault(f"the program did not start: {_describe_exit(outcome)}")
+        if outcome.exit_reason is ExitReason.EXITED and _is_stopped_by_timer(outcome, cpu_ms):
             outcome = replace(outcome, exit_reason=ExitReason.CPU_LIMIT)
         if outcome.exit_reason is ExitReason.CPU_LIMIT and attempt.is_brief:
             raise NeedsTime
-        return with_run(facts, proof, *limit_hit(outcome, cpu_ms / 1e3, limits.output_kb))
+        return add_test_run(
+            facts, proof, *find_exceeded_limit(outcome, cpu_ms / 1e3, limits.output_kb)
+        )
 
-    def _request(self, attempt: GradingAttempt) -> Sections:
+    def _build_request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
         harness = [
@@ -137,10 +140,15 @@ class ColdPath:
             ),
             **{f"file/{name}": text for name, text in attempt.task.files.items()},
         }
-        return {**attempt.sections(), **{name: text.encode() for name, text in request.items()}}
+        return {
+            **attempt.build_sections(),
+            **{name: text.encode() for name, text in request.items()},
+        }
 
-    def _front(self, attempt: GradingAttempt, mode: str, request: Sections) -> Outcome:
-        limits = replace(self._config.cold_compile_limits(attempt.task.limits), report_kb=65536)
+    def _run_front(self, attempt: GradingAttempt, mode: str, request: Sections) -> Outcome:
+        limits = replace(
+            self._config.compute_cold_compile_limits(attempt.task.limits), report_kb=65536
+        )
         command = Command(
             argv=(f"{MOUNT}/front", mode),
             limits=limits,
@@ -160,16 +168,16 @@ class ColdPath:
         return outcome
 
 
-def _refuse_starved(outcome: Outcome, what: str) -> None:
+def _refuse_starved(outcome: Outcome, program: str) -> None:
     if outcome.exit_reason is ExitReason.WALL_STARVED:
-        raise SandboxFault(f"{what} got no CPU: this machine is overloaded")
+        raise SandboxFault(f"{program} got no CPU: this machine is overloaded")
 
 
-def _said(outcome: Outcome) -> str:
-    said = outcome.stderr.decode(errors="replace").strip()[-500:]
-    return f"exit code {outcome.exit_code}: {said or 'nothing said'}"
+def _describe_exit(outcome: Outcome) -> str:
+    message = outcome.stderr.decode(errors="replace").strip()[-500:]
+    return f"exit code {outcome.exit_code}: {message or 'nothing said'}"
 
 
-def _stopped_by_its_timer(outcome: Outcome, cpu_ms: int) -> bool:
-    """Its own account of CPU time, and that of the clock's ticks, differ."""
+def _is_stopped_by_timer(outcome: Outcome, cpu_ms: int) -> bool:
+    """Return whether its own account of CPU time, and that of the clock's ticks, differ."""
     return outcome.exit_code == _TIMER and outcome.cpu_s * 1e3 >= 0.5 * cpu_ms

@@ -20,25 +20,25 @@ class OcamlConfig(GraderConfig):
     max_cpu_s: Positive = 300
     max_memory_mb: Positive = 4096
 
-    def run_limits(self, task: OcamlLimits) -> Limits:
+    def compute_run_limits(self, task: OcamlLimits) -> Limits:
         return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
 
-    def run_cpu_ms(self, task: OcamlLimits, *, brief: bool) -> int:
-        return self._cpu_ms(self.run, task.cpu_s, brief=brief)
+    def compute_run_cpu_ms(self, task: OcamlLimits, *, brief: bool) -> int:
+        return self._compute_cpu_ms(self.run, task.cpu_s, brief=brief)
 
-    def compile_cpu_ms(self, task: OcamlLimits, *, brief: bool) -> int:
-        return self._cpu_ms(self.compile, task.compile_cpu_s, brief=brief)
+    def compute_compile_cpu_ms(self, task: OcamlLimits, *, brief: bool) -> int:
+        return self._compute_cpu_ms(self.compile, task.compile_cpu_s, brief=brief)
 
-    def cold_compile_limits(self, task: OcamlLimits) -> Limits:
+    def compute_cold_compile_limits(self, task: OcamlLimits) -> Limits:
         """What the task grants counts where it is more: starting the stock compiler is no work of
         the answer's."""
-        asked = max(self.cold_compile.cpu_s, task.compile_cpu_s or 0)
-        granted = RunLimits(cpu_s=asked)
+        cpu_s = max(self.cold_compile.cpu_s, task.compile_cpu_s or 0)
+        granted = RunLimits(cpu_s=cpu_s)
         return self.cold_compile.limits(
             granted, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb
         )
 
-    def _cpu_ms(self, limits: BoxLimits, asked_s: float | None, *, brief: bool) -> int:
+    def _compute_cpu_ms(self, limits: BoxLimits, asked_s: float | None, *, brief: bool) -> int:
         granted_ms = (
             limits.cpu_ms if asked_s is None else max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
         )

@@ -22,7 +22,7 @@ _WORDS = frozenset({"ref", "for", "while", "Array.set", "Bytes.set"})
 
 
 def is_imperative(code: str) -> bool:
-    """True where code assigns or loops."""
+    """Return whether code assigns or loops."""
     depth = 0
     for token in _TOKEN.finditer(code):
         kind = token.lastgroup
@@ -49,13 +49,13 @@ NAME_ERRORS = (
 _LACKS_REC = "If this is a recursive definition"
 
 
-def missing_name(message: str, code: str | None) -> str | None:
-    """The name that an error of the compiler reports as missing; a function that only lacks `rec`
-    has none."""
+def find_missing_name(message: str, code: str | None) -> str | None:
+    """Return the name that an error of the compiler reports as missing; a function that only lacks
+    `rec` has none."""
     if _LACKS_REC in message:
         return None
-    found = (pattern.search(message) for pattern in NAME_ERRORS)
-    return next((match["name"] for match in found if match), None)
+    matches = (pattern.search(message) for pattern in NAME_ERRORS)
+    return next((match["name"] for match in matches if match), None)
 
 
-LANGUAGE = Language("types", missing_name, is_imperative)
+LANGUAGE = Language("types", find_missing_name, is_imperative)

@@ -21,7 +21,7 @@ from services.graders.ocaml.attempt import GradingAttempt, is_warm_eligible
 from services.graders.ocaml.cold_path import ColdPath
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.rubric import RUBRICS
-from services.graders.ocaml.syntax import SYNTAX, needed_names
+from services.graders.ocaml.syntax import SYNTAX, find_needed_names
 from services.graders.ocaml.toolchain import OcamlToolchain
 from services.graders.ocaml.values import value_text
 from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
@@ -75,13 +75,15 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
             if module in self._taken or module.startswith(_TAKEN_BEGINNINGS):
                 message = f"answers may not name {module}, so no module of it can be called so"
                 raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
-        answer = extract(submission.completion, task.FENCES, SYNTAX, lambda: needed_names(task))
+        answer = extract(
+            submission.completion, task.FENCES, SYNTAX, lambda: find_needed_names(task)
+        )
         uncommented = COMMENT.sub("", answer.text)
         attempt = GradingAttempt(task, answer.text, slot)
-        facts = self.judged(attempt) if uncommented.strip() else _NO_CODE
+        facts = self.collect_facts(attempt) if uncommented.strip() else _NO_CODE
         return with_form(facts, answer, uncommented), attempt.cpu_s
 
-    def judged(self, attempt: GradingAttempt) -> CodeFacts:
+    def collect_facts(self, attempt: GradingAttempt) -> CodeFacts:
         if is_warm_eligible(attempt.task):
             try:
                 return self.warm.facts(attempt)

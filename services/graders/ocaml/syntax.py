@@ -28,18 +28,18 @@ _PART = re.compile(
 )
 
 
-def definitions(code: str) -> set[str]:
-    """Names of values, types, modules and exceptions; constructors and fields of types."""
+def find_definitions(code: str) -> set[str]:
+    """Return names of values, types, modules and exceptions; constructors and fields of types."""
     parts = [part for declaration in _TYPE.findall(code) for part in _PART.findall(declaration)]
-    return {left or right for left, right in (*_DEFINITION.findall(code), *parts)}
+    return {first or second for first, second in (*_DEFINITION.findall(code), *parts)}
 
 
-def needed_names(task: OcamlTask) -> set[str]:
-    """The names that the signature declares; without one, what the tests mention and do not
+def find_needed_names(task: OcamlTask) -> set[str]:
+    """Return the names that the signature declares; without one, what the tests mention and do not
     define."""
     if task.signature is not None:
-        return definitions(re.sub(r"^[ \t]*+val\b", "let", task.signature, flags=re.MULTILINE))
-    return set(_WORD.findall(task.tests)) - definitions(task.tests)
+        return find_definitions(re.sub(r"^[ \t]*+val\b", "let", task.signature, flags=re.MULTILINE))
+    return set(_WORD.findall(task.tests)) - find_definitions(task.tests)
 
 
-SYNTAX = Syntax(_LITERAL, definitions)
+SYNTAX = Syntax(_LITERAL, find_definitions)

@@ -1,5 +1,4 @@
 """The OCaml that is installed here, and the two things built with it: the front and the harness.
-Judges nothing.
 
 Builds are kept in the cache folder under a name that holds the version of OCaml and the hash of the
 sources, so a changed source or compiler is a new build and several workers may share one.
@@ -17,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gradus.errors import InternalFault
-from gradus.resources import cache
+from gradus.resources import get_cache_folder
 
 HERE = Path(__file__).parent
 STUBS = "stubs.c"
@@ -80,10 +79,10 @@ class OcamlToolchain:
     built."""
 
     def __init__(self) -> None:
-        self.ocamlc = _tool("ocamlc.opt", "ocamlc")
-        self.ocamlrun = _tool("ocamlrun")
-        self.version = _said([self.ocamlc, "-version"])
-        self.library = _said([self.ocamlc, "-where"])
+        self.ocamlc = _find_tool("ocamlc.opt", "ocamlc")
+        self.ocamlrun = _find_tool("ocamlrun")
+        self.version = _read_output([self.ocamlc, "-version"])
+        self.library = _read_output([self.ocamlc, "-where"])
         if self.library.startswith("/tmp/"):
             message = (
                 f"OCaml is in {self.library}, and boxes have a /tmp of their own: install it"
@@ -113,9 +112,9 @@ class OcamlToolchain:
     def run_binds(self) -> tuple[str, ...]:
         """What a box that only runs sees: libraries, stubs and `ocamlrun`; no compiler and no
         shell."""
-        own = [path for path in self._prefixes if path != "/usr"]
+        prefixes = [path for path in self._prefixes if path != "/usr"]
         tools = filter(None, map(shutil.which, ("prlimit", "setpriv")))
-        return ("/usr/lib", "/usr/lib64", *own, self.ocamlrun, *tools)
+        return ("/usr/lib", "/usr/lib64", *prefixes, self.ocamlrun, *tools)
 
     @property
     def _prefixes(self) -> tuple[str, ...]:
@@ -131,22 +130,22 @@ class OcamlToolchain:
 
         Raises InternalFault naming a package that is not installed.
         """
-        wanted = [name for name in names if name not in ("ounit2", "oUnit")]
-        if not wanted:
+        needed = [name for name in names if name not in ("ounit2", "oUnit")]
+        if not needed:
             return Packages()
-        ocamlfind = _tool("ocamlfind")
-        if (library := _said([ocamlfind, "printconf", "stdlib"])) != self.library:
+        ocamlfind = _find_tool("ocamlfind")
+        if (library := _read_output([ocamlfind, "printconf", "stdlib"])) != self.library:
             message = (
-                f"the task needs OCaml packages {', '.join(wanted)}, and the ocamlfind on PATH is"
+                f"the task needs OCaml packages {', '.join(needed)}, and the ocamlfind on PATH is"
                 f" not of OCaml {self.version}: it has the packages of {library}. Put the right one"
                 " first on PATH"
             )
             raise InternalFault(message, retryable=False)
-        includes = _query(ocamlfind, wanted, "-format", "%d")
-        archives = [line for line in _query(ocamlfind, wanted, "-a-format") if line.strip()]
+        includes = _query(ocamlfind, needed, "-format", "%d")
+        archives = [line for line in _query(ocamlfind, needed, "-a-format") if line.strip()]
         ppx = [
             part.strip()
-            for part in _said([ocamlfind, "printppx", *wanted]).split("-ppx")
+            for part in _read_output([ocamlfind, "printppx", *needed]).split("-ppx")
             if part.strip()
         ]
         return Packages(
@@ -167,9 +166,9 @@ def _query(ocamlfind: str, names: list[str], *form: str) -> list[str]:
     return done.stdout.split("\n")
 
 
-def _tool(*names: str) -> str:
-    """The first of these tools that is beside the first `ocamlc` on PATH, or else anywhere on
-    PATH."""
+def _find_tool(*names: str) -> str:
+    """Return the first of these tools that is beside the first `ocamlc` on PATH, or else anywhere
+    on PATH."""
     beside = str(Path(shutil.which("ocamlc") or "/usr/bin/ocamlc").parent)
     for folders in (beside, None):
         for name in names:
@@ -180,36 +179,36 @@ def _tool(*names: str) -> str:
     )
 
 
-def _said(command: list[str]) -> str:
+def _read_output(command: list[str]) -> str:
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60
     ).stdout.strip()
 
 
-def _sources() -> list[Path]:
-    own = [f"{unit}.ml" for unit in FRONT_UNITS if unit not in HARNESS_UNITS]
-    front = [HERE / "front" / name for name in (STUBS, PAGES, COMPILER, *own)]
+def _list_sources() -> list[Path]:
+    units = [f"{unit}.ml" for unit in FRONT_UNITS if unit not in HARNESS_UNITS]
+    front = [HERE / "front" / name for name in (STUBS, PAGES, COMPILER, *units)]
     harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
     return [*front, *harness, HERE / "runner" / "runner.ml"]
 
 
-def source_hash() -> str:
+def compute_source_hash() -> str:
     """Hash over the OCaml sources and how they are built."""
     digest = hashlib.sha256()
-    for path in (Path(__file__), *_sources()):
+    for path in (Path(__file__), *_list_sources()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
 def _build(toolchain: OcamlToolchain) -> Path:
-    target = cache() / f"ocaml-{toolchain.version}-{source_hash()}"
+    target = get_cache_folder() / f"ocaml-{toolchain.version}-{compute_source_hash()}"
     if (target / "runner").exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as name:
         folder = Path(name) / "build"
         folder.mkdir(mode=0o755)
-        for source in _sources():
+        for source in _list_sources():
             shutil.copy(source, folder)
         _compile(toolchain, folder)
         _make_view(toolchain, folder / "view")
@@ -239,9 +238,9 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
         "-a",
         *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}")),
     ]
-    native = _tool("ocamlopt.opt", "ocamlopt")
+    native = _find_tool("ocamlopt.opt", "ocamlopt")
     # a child that maps no libraries has fewer pages to find; not every system has them to link
-    static = Path(_said(["gcc", "-print-file-name=libc.a"])).is_absolute()
+    static = Path(_read_output(["gcc", "-print-file-name=libc.a"])).is_absolute()
     servers = ["-ccopt", f"-static {SEGMENTS}" if static else SEGMENTS, STUBS, PAGES]
     libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
     # the runner's bytecode comes from the answer, so it brings the whole standard library and a
@@ -269,7 +268,7 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
             "-o",
             "front",
         ],
-        [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
+        [_find_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
         [*runner, *servers, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]

@@ -13,17 +13,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradus.errors import SandboxFault
-from services.graders.base.code import CodeFacts, with_run
+from services.graders.base.code import CodeFacts, add_test_run
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
     TOY,
     GradingAttempt,
+    build_failure_facts,
+    build_mismatch_facts,
     decode_sections,
     encode_sections,
-    facts_compiler_gave_up,
-    facts_of,
-    facts_tests_do_not_compile,
-    read,
+    parse_facts,
+    parse_section,
 )
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
@@ -82,15 +82,15 @@ class WarmPath:
         waits for."""
 
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
-        """What the boxes show of this answer. Raises NeedsColdPath, or Fault for what is not the
-        answer's doing."""
+        """Return what the boxes show of this answer. Raises NeedsColdPath, or Fault for what is not
+        the answer's doing."""
         task = attempt.task
         key = (task.module, task.signature, attempt.framework, task.tests)
         with self._lock:
             if tests := self._tests.pop(key, None):
                 self._tests[key] = tests
         sections = {
-            **attempt.sections(),
+            **attempt.build_sections(),
             "answer": attempt.code.encode(),
             "harness": MOUNT.encode(),
         }
@@ -105,16 +105,16 @@ class WarmPath:
                 and self._compile(attempt, {"module": b"toy", "answer": TOY})[0] != "exit 0"
             ):
                 raise SandboxFault(f"the compile server's children die ({ended})")
-            return facts_compiler_gave_up(limit=is_limit)
+            return build_failure_facts(limit=is_limit)
         if "cold" in reply:
             raise NeedsColdPath
-        facts = facts_of(said := read(reply, "facts"))
-        if not said["compiled"]:
+        facts = parse_facts(facts_data := parse_section(reply, "facts"))
+        if not facts_data["compiled"]:
             return facts
         if tests is None:
-            plan = read(reply, "plan")
+            plan = parse_section(reply, "plan")
             if plan["mismatch"]:
-                return facts_tests_do_not_compile(facts, plan)
+                return build_mismatch_facts(facts, plan)
             tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
             if task.signature is not None:
                 with self._lock:
@@ -125,7 +125,7 @@ class WarmPath:
         return self._run(attempt, facts, reply["code/answer"], tests)
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
-        cpu_ms = self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
+        cpu_ms = self._config.compute_compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body = encode_sections(sections)
         wall_s = self._compile_wall_s + 4 * cpu_ms / 1e3
         kind = attempt.task.module, attempt.task.signature, cpu_ms
@@ -147,8 +147,8 @@ class WarmPath:
     def _run(
         self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests
     ) -> CodeFacts:
-        limits = self._config.run_limits(attempt.task.limits)
-        cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
+        limits = self._config.compute_run_limits(attempt.task.limits)
+        cpu_ms = self._config.compute_run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body = (
             answer
             + f"{attempt.secret} {len(tests.code)}{attempt.show}".ljust(_HEAD).encode()
@@ -160,16 +160,16 @@ class WarmPath:
         if not proof.started:
             raise SandboxFault(f"the program did not start ({ended})")
         if not ended.startswith("cpu "):
-            return with_run(facts, proof, None)
+            return add_test_run(facts, proof, None)
         stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        return with_run(facts, proof, "cpu", (stopped,))
+        return add_test_run(facts, proof, "cpu", (stopped,))
 
     def _ask(
         self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float
     ) -> tuple[str, bytes, bool]:
-        """How the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU limit or
-        `signal`, and a number), its report, and whether it stays. Raises NeedsTime, SandboxFault
-        when the box is lost."""
+        """Return how the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU
+        limit or `signal`, and a number), its report, and whether it stays. Raises NeedsTime,
+        SandboxFault when the box is lost."""
         key = attempt.slot, name
         if key not in self._boxes:
             self._boxes[key] = RestartingBox(

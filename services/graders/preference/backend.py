@@ -12,23 +12,23 @@ from services.graders.preference.config import PreferenceConfig
 
 
 def open_model(config: PreferenceConfig, name: str) -> tuple[RewardModel, str]:
-    """The model and what it computes in, `float32-cpu`. Raises Misuse for a device or a model that
-    cannot be used."""
+    """Return the model and what it computes in, `float32-cpu`. Raises Misuse for a device or a
+    model that cannot be used."""
     disable_progress_bar()
-    there = {
+    availability = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
     device = (
-        next(name for name, is_there in there.items() if is_there)
+        next(name for name, is_there in availability.items() if is_there)
         if config.device == "auto"
         else config.device
     )
-    if not there[device]:
-        found = ", ".join(name for name, is_there in there.items() if is_there)
+    if not availability[device]:
+        available = ", ".join(name for name, is_there in availability.items() if is_there)
         raise Misuse(
-            f"device: this machine, or this build of torch, has no {device}; it has: {found}"
+            f"device: this machine, or this build of torch, has no {device}; it has: {available}"
         )
     dtype = config.dtype
     if dtype == "auto":

@@ -56,12 +56,12 @@ def load_config(
     Raises Misuse naming the file or the variable, and the key.
     """
     read = read_settings(PreferenceConfig, "preference", path)
-    given: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     for name, text in environ.items():
         if name.startswith(PREFIX) and text:
-            given[name.removeprefix(PREFIX).lower()] = text
+            overrides[name.removeprefix(PREFIX).lower()] = text
     try:
-        return PreferenceConfig.model_validate({**read.model_dump(), **given})
+        return PreferenceConfig.model_validate({**read.model_dump(), **overrides})
     except ValidationError as error:
-        told = ", ".join(PREFIX + key.upper() for key in sorted(given))
-        raise Misuse(f"{told}: {explain(error)}") from None
+        variables = ", ".join(PREFIX + key.upper() for key in sorted(overrides))
+        raise Misuse(f"{variables}: {explain(error)}") from None

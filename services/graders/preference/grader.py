@@ -13,7 +13,11 @@ from pathlib import Path
 
 from gradus.contract import Stage, TaskSubmission
 from gradus.errors import InternalFault
-from gradus.reward_model.model_files import fingerprint, label_of, resolve_model_folder
+from gradus.reward_model.model_files import (
+    compute_fingerprint,
+    get_model_label,
+    resolve_model_folder,
+)
 from gradus.tasks.preference import PreferenceTask
 from services.graders.base import ModelNotConfigured
 from services.graders.base.batching import BatchingModel
@@ -53,15 +57,15 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self.model, self.precision = open_model(self.config, self.config.model)
         self.scorer = BatchingModel(
             "the reward model",
-            self.model.scores,
+            self.model.compute_scores,
             max_pass_tokens=self.config.batch_tokens,
             hang_s=self.config.hang_s,
         )
-        files = fingerprint(resolve_model_folder(self.config.model))
+        files = compute_fingerprint(resolve_model_folder(self.config.model))
         self.identify(
             self.config,
             config,
-            toolchain=f"{label_of(self.config.model)} {files[:12]} in {self.precision}",
+            toolchain=f"{get_model_label(self.config.model)} {files[:12]} in {self.precision}",
             versions=(files, self.precision),
         )
 
@@ -80,15 +84,15 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             for message in submission.task.messages
         ]
         read = self.model.reader.read(chat or submission.prompt, submission.completion)
-        [scored] = self.scorer.answers([self.scorer.ask(read.ids)])
+        [scored] = self.scorer.answers([self.scorer.submit(read.ids)])
         if not math.isfinite(scored.row):
             message = (
                 f"the reward model scores {scored.row}: its weights are broken, or too large for"
                 f" {self.precision}"
             )
             raise InternalFault(message, retryable=False)
-        told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
-        flags = tuple(flag for is_so, flag in told if is_so)
+        conditions = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
+        flags = tuple(flag for is_so, flag in conditions if is_so)
         facts = PreferenceFacts(
             Stage.SCORE, scored.row, self.config.centre, self.config.scale, flags=flags
         )

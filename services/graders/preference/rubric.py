@@ -27,20 +27,20 @@ MAX_TOLD_SCORE = 1e6
 add up."""
 
 
-def _preferred(facts: PreferenceFacts) -> float:
-    """The chance, by Bradley and Terry, to be preferred to a text that scores `centre`."""
+def _compute_preference(facts: PreferenceFacts) -> float:
+    """Return the chance, by Bradley and Terry, to be preferred to a text that scores `centre`."""
     odds = max(-700.0, min(700.0, (facts.score - facts.centre) / facts.scale))
     return 1 / (1 + math.exp(-odds))
 
 
-def _sigmoid(facts: PreferenceFacts) -> Components:
-    """The chance to be preferred, with the score itself: `squashed` is what makes the chance of the
-    score."""
-    told = round(max(-MAX_TOLD_SCORE, min(MAX_TOLD_SCORE, facts.score)), 6)
-    return {"score": told, "squashed": _preferred(facts) - told}
+def _score_sigmoid(facts: PreferenceFacts) -> Components:
+    """Return the chance to be preferred, with the score itself: `squashed` is what makes the chance
+    of the score."""
+    score = round(max(-MAX_TOLD_SCORE, min(MAX_TOLD_SCORE, facts.score)), 6)
+    return {"score": score, "squashed": _compute_preference(facts) - score}
 
 
-MEASURES = {"preferred": _preferred}
+MEASURES = {"preferred": _compute_preference}
 RUBRICS: Rubrics[PreferenceFacts] = Rubrics(
-    {"preference/sigmoid@1": _sigmoid}, components=("score", "squashed"), measures=MEASURES
+    {"preference/sigmoid@1": _score_sigmoid}, components=("score", "squashed"), measures=MEASURES
 )

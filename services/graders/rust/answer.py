@@ -1,4 +1,4 @@
-"""A Rust answer as text: its files, what in it is forbidden, what it defines. Compiles nothing.
+"""A Rust answer as text: its files, what in it is forbidden, what it defines.
 
 The compiler sees to what is forbidden where it can. It sees only what the answer's own crate
 expands, and a macro that tests call expands in theirs: so forbidden names are looked for among the
@@ -24,11 +24,11 @@ from services.graders.rust.lexer import (
     Token,
     code,
     items,
-    macro_bodies,
+    iter_macro_bodies,
     tokens,
 )
 from services.graders.rust.signature import Signature
-from services.graders.rust.soundness_25860 import assumed_bounds
+from services.graders.rust.soundness_25860 import find_assumed_bounds
 
 _PATH = re.compile(r"src/(?:[a-z0-9_]{1,64}/){0,4}[a-z0-9_]{1,64}\.rs")
 FORBIDDEN: Mapping[str, str] = {
@@ -90,12 +90,12 @@ _DEFINITION = re.compile(
 )
 
 
-def definitions(code: str) -> set[str]:
-    """Names of items at the top level; the whole head of an `impl`."""
+def find_definitions(code: str) -> set[str]:
+    """Return names of items at the top level; the whole head of an `impl`."""
     return {name or " " + head.replace(" for ", " ") for name, head in _DEFINITION.findall(code)}
 
 
-_SYNTAX = Syntax(_LITERAL, definitions)
+_SYNTAX = Syntax(_LITERAL, find_definitions)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RustAnswer:
     """Path of the crate's root file."""
     files: Mapping[str, str]
     """Path -> text of the whole crate, the task's files included."""
-    written: Mapping[str, str]
+    own_files: Mapping[str, str]
     """The subset of these paths that are files of the answer."""
     edition: str = "2021"
     own_equality: frozenset[str] = frozenset()
@@ -114,12 +114,12 @@ class RustAnswer:
     @cached_property
     def tokens(self) -> Mapping[str, tuple[Token, ...]]:
         """Path -> the tokens of the files that the answer wrote. Raises TooManyTokens."""
-        left = MAX_TOKENS
-        found = {}
-        for path, text in self.written.items():
-            found[path] = code(text, self.edition, left)
-            left -= len(tokens(text, self.edition, left))
-        return found
+        budget = MAX_TOKENS
+        by_path = {}
+        for path, text in self.own_files.items():
+            by_path[path] = code(text, self.edition, budget)
+            budget -= len(tokens(text, self.edition, budget))
+        return by_path
 
     @property
     def empty(self) -> bool:
@@ -127,38 +127,40 @@ class RustAnswer:
 
     @cached_property
     def forbidden(self) -> tuple[Diagnostic, ...]:
-        made = []
-        for path, found in self.tokens.items():
-            for token, why in self._refused(found):
-                made.append(
+        diagnostics = []
+        for path, file_tokens in self.tokens.items():
+            for token, why in self._find_forbidden(file_tokens):
+                diagnostics.append(
                     Diagnostic(
                         stage=Stage.CHECK,
                         line=token.line,
                         code=_NAMED.get(why, token.text),
-                        message=self.located(path, why),
+                        message=self.format_message(path, why),
                     )
                 )
-        return tuple(made)
+        return tuple(diagnostics)
 
-    def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-        yield from _named_in(FORBIDDEN, found)
-        if any("macro_export" in text for text in self.written.values()):
-            for body in macro_bodies(found):
-                yield from _named_in(FORBIDDEN_IN_MACROS, body)
-        yield from ((token, _ASSUMED) for token in assumed_bounds(found))
+    def _find_forbidden(self, file_tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
+        yield from _find_words(FORBIDDEN, file_tokens)
+        if any("macro_export" in text for text in self.own_files.values()):
+            for body in iter_macro_bodies(file_tokens):
+                yield from _find_words(FORBIDDEN_IN_MACROS, body)
+        yield from ((token, _ASSUMED) for token in find_assumed_bounds(file_tokens))
 
     @cached_property
     def items(self) -> Mapping[str, tuple[Item, ...]]:
         """Path -> its items at the top level."""
-        return {path: tuple(items(found)) for path, found in self.tokens.items()}
+        return {path: tuple(items(file_tokens)) for path, file_tokens in self.tokens.items()}
 
-    def located(self, path: str, message: str) -> str:
+    def format_message(self, path: str, message: str) -> str:
         """`message` about a place in `path`; the usual file need not be named."""
         return message if path == self.entry else f"{path}: {message}"
 
 
-def _named_in(forbidden: Mapping[str, str], found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-    for token in found:
+def _find_words(
+    forbidden: Mapping[str, str], file_tokens: Sequence[Token]
+) -> Iterator[tuple[Token, str]]:
+    for token in file_tokens:
         if token.kind is Kind.NAME and token.text in forbidden:
             yield token, forbidden[token.text]
 
@@ -166,23 +168,27 @@ def _named_in(forbidden: Mapping[str, str], found: Sequence[Token]) -> Iterator[
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
 
-    def needed() -> set[str]:
+    def find_needed_names() -> set[str]:
         if task.cases:
             return {"main"}
         if signature:
-            return {*signature.names, *definitions(task.signature or "")}
-        return set(_WORD.findall(task.tests)) - definitions(task.tests)
+            return {*signature.names, *find_definitions(task.signature or "")}
+        return set(_WORD.findall(task.tests)) - find_definitions(task.tests)
 
-    form = extract(completion, task.FENCES, _SYNTAX, needed, Layout(entry, _PATH, "src/"))
+    form = extract(
+        completion, task.FENCES, _SYNTAX, find_needed_names, Layout(entry, _PATH, "src/")
+    )
     folders = {folder for path in task.files for folder in PurePath(path).parents}
     files = {PurePath(path) for path in task.files}
-    kept = {
+    allowed_files = {
         path: text
         for path, text in form.files.items()
         if PurePath(path) not in folders and files.isdisjoint(PurePath(path).parents)
     }
-    if len(kept) < len(form.files):
-        form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))
-    written = {entry: form.text, **form.files}
+    if len(allowed_files) < len(form.files):
+        form = replace(form, files=allowed_files, flags=(*form.flags, "extract:ignored_file"))
+    own_files = {entry: form.text, **form.files}
     own_equality = signature.own_equality if signature else frozenset[str]()
-    return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)
+    return RustAnswer(
+        form, entry, {**task.files, **own_files}, own_files, task.edition, own_equality
+    )

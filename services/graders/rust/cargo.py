@@ -90,8 +90,8 @@ class Project:
         (folder / "settings.toml").write_text(settings)
         (folder / "Cargo.toml").write_text(f"{package}[dependencies]\n{dependencies}")
 
-    def libraries(self, host: str) -> tuple[Mapping[str, str], Mapping[str, Library]]:
-        """What the project itself names, name -> id; and all its libraries by id."""
+    def read_libraries(self, host: str) -> tuple[Mapping[str, str], Mapping[str, Library]]:
+        """Return what the project itself names, name -> id; and all its libraries by id."""
         metadata = json.loads(
             self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout
         )
@@ -111,8 +111,8 @@ class Project:
         return needs[metadata["resolve"]["root"]], libraries
 
     def build(self) -> CompilerInvocation:
-        said = self._run("build", "--verbose", f"--target-dir={self.folder / 'target'}").stderr
-        line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", said)
+        output = self._run("build", "--verbose", f"--target-dir={self.folder / 'target'}").stderr
+        line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", output)
         if line is None:
             raise InternalFault("cargo does not say how it calls the compiler", retryable=False)
         arguments = shlex.split(line[1])
@@ -134,8 +134,9 @@ class Project:
             timeout=_TIMEOUT_S,
         )
         if done.returncode != 0:
-            said = done.stderr[max(0, done.stderr.find("error")) :].strip()
+            message = done.stderr[max(0, done.stderr.find("error")) :].strip()
             raise InternalFault(
-                f"the crates of the Rust grader could not be built: {said[:3000]}", retryable=False
+                f"the crates of the Rust grader could not be built: {message[:3000]}",
+                retryable=False,
             )
         return done

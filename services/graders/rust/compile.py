@@ -1,5 +1,5 @@
 """The two compiling boxes: the answer alone with its lints, and then the tests against what came of
-it. Judges nothing.
+it.
 
 In the first box there is never a test; in the second nothing of an answer but its compiled library.
 Both stand, a pair for each slot, and are empty again after each compilation.
@@ -88,7 +88,7 @@ class CompilerMessage:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    came: CompileStatus
+    status: CompileStatus
     product: bytes
     """The library or the program, if it compiled."""
     remarks: tuple[CompilerMessage, ...]
@@ -108,7 +108,7 @@ class Compiled:
             sorted(Counter(code for code in named if code and code != FOREIGN_BLOCK).items())
         )
 
-    def diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
+    def build_diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
         for remark in self.remarks[:MAX_DIAGNOSTICS]:
             yield Diagnostic(
                 stage=Stage.CHECK if remark.severity is Severity.ERROR else Stage.CLIPPY,
@@ -116,7 +116,7 @@ class Compiled:
                 line=remark.line,
                 column=remark.column,
                 code=remark.code,
-                message=answer.located(remark.path, remark.text),
+                message=answer.format_message(remark.path, remark.text),
             )
 
 
@@ -132,44 +132,50 @@ class Compiler:
         self._linker: tuple[str, ...] = ()
         """How `rustc` calls the linker for tests, once this is known."""
 
-    def answer(
+    def compile_answer(
         self,
         answer: RustAnswer,
         task: RustTask,
         slot: int,
         *,
-        behind: str = "",
+        appended: str = "",
     ) -> Compiled:
         """Check, lint and compile the answer. Raises Fault for a broken box.
 
-        `behind`: text of ours at the end of its root file, on lines of its own.
+        `appended`: text of ours at the end of its root file, on lines of its own.
         """
         toolchain = self._toolchain
-        server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
+        server = self._get_server(slot, toolchain.clippy, toolchain.answer_mounts)
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
-        flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, *self._flags(task)]
+        flags = [
+            "--crate-name",
+            task.crate,
+            *kind,
+            *toolchain.answer_flags,
+            *self._build_flags(task),
+        ]
         # the compiler runs in the folder of the first
         root = answer.files[answer.entry]
         ordered = {
             answer.entry: root,
             **answer.files,
-            answer.entry: f"{root}\n{behind}" if behind else root,
+            answer.entry: f"{root}\n{appended}" if appended else root,
         }
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
         if not task.cases:
             lints += _EQUALITY
         argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
-        compiled = self._ask(server, argv, task, files)
+        compiled = self._compile(server, argv, task, files)
         if (
-            compiled.came is CompileStatus.REFUSED
+            compiled.status is CompileStatus.REFUSED
             and compiled.errors
             and all((error.code or "").startswith("clippy::") for error in compiled.errors)
         ):
             # The answer made errors of lints: a matter of style, so compile it again with no lint
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
             # errors here.
-            again = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
+            again = self._compile(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
             named = (
                 remark
                 for remark in again.remarks
@@ -182,28 +188,30 @@ class Compiler:
             return replace(again, remarks=(*named, *warnings), cpu_s=cpu_s)
         return compiled
 
-    def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> Compiled:
+    def compile_tests(
+        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
+    ) -> Compiled:
         """Compile the tests against the answer's library."""
-        return self._tests(tests.text, library, task, slot, *self._toolchain.link_flags)
+        return self._compile_tests(tests.text, library, task, slot, *self._toolchain.link_flags)
 
-    def object_code(
+    def compile_object_code(
         self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
     ) -> Compiled:
         """As `tests`, but not linked."""
-        return self._tests(tests.text, library, task, slot, "--emit=obj", *flags)
+        return self._compile_tests(tests.text, library, task, slot, "--emit=obj", *flags)
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""
         if not self._linker:
             flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
-            toy = self._tests(
+            toy = self._compile_tests(
                 _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
             )
-            self._linker = _linker_command(toy.product.decode())
-        server = self._server(slot, self._linker[0], self._toolchain.tests_mounts)
-        return self._ask(server, self._linker, task, {_OBJECT: tests, _LIBRARY: library})
+            self._linker = _parse_linker_command(toy.product.decode())
+        server = self._get_server(slot, self._linker[0], self._toolchain.tests_mounts)
+        return self._compile(server, self._linker, task, {_OBJECT: tests, _LIBRARY: library})
 
-    def _tests(
+    def _compile_tests(
         self,
         text: str,
         library: bytes,
@@ -213,7 +221,7 @@ class Compiler:
         product: str = PRODUCT,
     ) -> Compiled:
         toolchain = self._toolchain
-        server = self._server(slot, toolchain.rustc, toolchain.tests_mounts)
+        server = self._get_server(slot, toolchain.rustc, toolchain.tests_mounts)
         source = f"{_CRATE}/tests.rs"
         argv = [
             toolchain.rustc,
@@ -223,26 +231,28 @@ class Compiler:
             "--cap-lints=allow",
             *flags,
             *toolchain.harness_flags,
-            *self._flags(task, product),
+            *self._build_flags(task, product),
             f"--extern={task.crate}={_LIBRARY}",
             source,
         ]
-        return self._ask(server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE)
+        return self._compile(
+            server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE
+        )
 
-    def _flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
+    def _build_flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         return [
             f"--edition={task.edition}",
             "--error-format=json",
             "--json=diagnostic-short",
             *self._toolchain.code_flags,
-            *self._crates.flags(task.dependencies),
+            *self._crates.build_flags(task.dependencies),
             "-o",
             product,
         ]
 
-    def _server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
-        if known := self._servers.get((slot, compiler)):
-            return known
+    def _get_server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
+        if server := self._servers.get((slot, compiler)):
+            return server
         command = Command(
             argv=(compiler,),
             limits=self._limits,
@@ -252,40 +262,40 @@ class Compiler:
         )
         return self._servers.setdefault((slot, compiler), CompileServer(self._sandbox, command))
 
-    def _ask(
+    def _compile(
         self,
         server: CompileServer,
         argv: Sequence[str],
         task: RustTask,
         files: Mapping[str, bytes],
-        more: Mapping[str, str] = MappingProxyType({}),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> Compiled:
-        environment = {"PATH": "/usr/bin", **self._toolchain.environment, **more}
+        environment = {"PATH": "/usr/bin", **self._toolchain.environment, **variables}
         environment |= {
             "CARGO_PKG_NAME": task.crate,
             "CARGO_PKG_VERSION": "0.1.0",
         }  # as in a new crate of cargo's
         done = server.compile(argv, environment, files)
-        return replace(_compiled(done, self._limits), cpu_s=done.cpu_s)
+        return replace(_parse_result(done, self._limits), cpu_s=done.cpu_s)
 
     def close(self) -> None:
         for server in self._servers.values():
             server.close()
 
 
-def _linker_command(said: str) -> tuple[str, ...]:
-    """The words of `rustc`'s call of the linker, with our object code in place of its own.
+def _parse_linker_command(output: str) -> tuple[str, ...]:
+    """Return the words of `rustc`'s call of the linker, with our object code in place of its own.
 
     What it makes itself, `symbols.o`, keeps nothing that tests do not use anyway.
     """
-    words = shlex.split(said)
+    words = shlex.split(output)
     command = words[next(at for at, word in enumerate(words) if "=" not in word) :]
     places = {f"{PLACE}/toy": PRODUCT}
     named = (places.get(word, _OBJECT if word.endswith(".rcgu.o") else word) for word in command)
     return tuple(word for word in named if not word.endswith("/symbols.o"))
 
 
-def _compiled(done: CompileResult, limits: Limits) -> Compiled:
+def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = (
         limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s
     )  # the kernel counts in whole ticks
@@ -296,36 +306,40 @@ def _compiled(done: CompileResult, limits: Limits) -> Compiled:
     messages = b"\n".join(
         line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line)
     )
-    remarks = tuple(_remarks(messages[:_MAX_MESSAGES]))
+    remarks = tuple(_parse_remarks(messages[:_MAX_MESSAGES]))
     if (
         done.ended is ServerExit.WALL
         or (done.ended is ServerExit.SIGNAL and cpu_limit)
         or len(messages) > 2 * _MAX_MESSAGES
     ):
-        came = CompileStatus.LIMIT
+        status = CompileStatus.LIMIT
     elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
-        came = CompileStatus.COMPILED
+        status = CompileStatus.COMPILED
     elif any(remark.severity is Severity.ERROR for remark in remarks):
-        came = CompileStatus.REFUSED
+        status = CompileStatus.REFUSED
     else:
-        came = CompileStatus.BROKE
-    if came is not CompileStatus.COMPILED:
-        return Compiled(came, b"", remarks)
-    return Compiled(came, done.product, remarks, tuple(own_equality.places(done.messages, _CRATE)))
+        status = CompileStatus.BROKE
+    if status is not CompileStatus.COMPILED:
+        return Compiled(status, b"", remarks)
+    return Compiled(
+        status, done.product, remarks, tuple(own_equality.read_places(done.messages, _CRATE))
+    )
 
 
-def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:
+def _parse_remarks(stderr: bytes) -> Iterator[CompilerMessage]:
     for line in stderr.decode(errors="replace").splitlines():
         if not line.startswith("{"):
             continue
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:  # cut off at the limit
             continue
-        is_summary = not said.get("spans") and _SUMMARY.match(said.get("message", ""))
-        if said.get("level") not in ("error", "warning") or is_summary:
+        is_summary = not message.get("spans") and _SUMMARY.match(message.get("message", ""))
+        if message.get("level") not in ("error", "warning") or is_summary:
             continue
-        spans = [_outermost(span) for span in said.get("spans", ()) if span.get("is_primary")]
+        spans = [
+            _find_answer_span(span) for span in message.get("spans", ()) if span.get("is_primary")
+        ]
         span = next(
             (span for span in spans if span["file_name"].startswith(_CRATE)),
             spans[0] if spans else None,
@@ -335,22 +349,22 @@ def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:
             path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
             line=span["line_start"] if span else 1,
             column=span["column_start"] if span else 1,
-            severity=Severity(said["level"]),
-            code=(said.get("code") or {}).get("code"),
-            text=f"{said['message']}{label}".replace(f"{_CRATE}/", ""),
-            outer_line=_caller(span)["line_start"] if span else 1,
+            severity=Severity(message["level"]),
+            code=(message.get("code") or {}).get("code"),
+            text=f"{message['message']}{label}".replace(f"{_CRATE}/", ""),
+            outer_line=_find_macro_call(span)["line_start"] if span else 1,
         )
 
 
-def _outermost(span: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the answer caused what a macro of the standard library says."""
+def _find_answer_span(span: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return where the answer caused what a macro of the standard library says."""
     while span.get("expansion") and not span["file_name"].startswith(_CRATE):
         span = span["expansion"]["span"]
     return span
 
 
-def _caller(span: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the crate calls the outermost of the macros that `span` is in."""
+def _find_macro_call(span: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return where the crate calls the outermost of the macros that `span` is in."""
     while span.get("expansion") and span["expansion"]["span"]["file_name"].startswith(_CRATE):
         span = span["expansion"]["span"]
     return span

@@ -27,7 +27,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from gradus.errors import InternalFault, Misuse
-from gradus.resources import cache
+from gradus.resources import get_cache_folder
 from services.graders.base.config_loader import Section
 from services.graders.rust import cargo as cargo_project
 from services.graders.rust import macros
@@ -85,7 +85,7 @@ class Crate(Section):
     @field_validator("name")
     @classmethod
     def _is_not_refused(cls, name: str) -> str:
-        if reason := REFUSED.get(_known_as(name)):
+        if reason := REFUSED.get(_normalize_name(name)):
             raise ValueError(f"answers may not have the crate {name}: {reason}")
         return name
 
@@ -137,28 +137,28 @@ class Prebuilt:
         """What a box that compiles sees of them."""
         return {str(self.folder): MOUNT} if self.folder else {}
 
-    def flags(self, names: Iterable[str]) -> list[str]:
-        """What rustc or clippy-driver must be told so that an answer has the crates `names`, and no
-        others.
+    def build_flags(self, names: Iterable[str]) -> list[str]:
+        """Return what rustc or clippy-driver must be told so that an answer has the crates `names`,
+        and no others.
 
         Raises InternalFault for a crate that is not listed.
         """
-        wanted = {_known_as(name): name for name in names}
-        listed = {_known_as(name): extern for name, extern in self.externs.items()}
-        if lacking := [name for key, name in wanted.items() if key not in listed]:
+        requested = {_normalize_name(name): name for name in names}
+        listed = {_normalize_name(name): extern for name, extern in self.externs.items()}
+        if lacking := [name for key, name in requested.items() if key not in listed]:
             has = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
                 f"the task needs the crates {', '.join(lacking)}, and this worker has {has}: "
                 "list them under `crates` in configs/graders/rust.yaml",
                 retryable=False,
             )
-        flags = [f"-L{place}" for place in self.search] if wanted else []
-        return flags + [f"--extern={listed[key]}" for key in wanted]
+        flags = [f"-L{place}" for place in self.search] if requested else []
+        return flags + [f"--extern={listed[key]}" for key in requested]
 
 
 def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
-    """The crates as they are in the cache, built first if they are not there; one process builds,
-    others wait.
+    """Return the crates as they are in the cache, built first if they are not there; one process
+    builds, others wait.
 
     Raises Misuse for a list that cannot be allowed, InternalFault, with cargo's words, for one that
     does not build.
@@ -168,12 +168,14 @@ def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
     about = subprocess.run(
         [rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    key = _key(crates, about)
-    target = cache() / f"rust-crates-{about.split()[1]}-{key}"
+    key = _compute_key(crates, about)
+    target = get_cache_folder() / f"rust-crates-{about.split()[1]}-{key}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with nullcontext() if target.exists() else _alone(target):  # the cache of an image is read-only
+    with (
+        nullcontext() if target.exists() else _lock_target(target)
+    ):  # the cache of an image is read-only
         if not target.exists():
-            named = ", ".join(f"{one.name} {one.version}" for one in crates.list)
+            named = ", ".join(f"{entry.name} {entry.version}" for entry in crates.list)
             log.info("building for Rust answers, once: %s", named)
             directory = crates.source.directory if isinstance(crates.source, Directory) else None
             dependencies = "".join(crate.dependency for crate in crates.list)
@@ -189,26 +191,26 @@ def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
     return Prebuilt(target, record["revision"], record["externs"], tuple(record["search"]))
 
 
-def _known_as(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """`serde-json` and `serde_json` are one crate to cargo and to the compiler."""
     return name.replace("-", "_")
 
 
-def _key(crates: Crates, about: str) -> str:
+def _compute_key(crates: Crates, about: str) -> str:
     digest = hashlib.sha256()
     for path in (Path(__file__), Path(macros.__file__), Path(cargo_project.__file__)):
         digest.update(path.read_bytes())
     digest.update(f"{about}\0{crates.model_dump_json()}\0".encode())
     if isinstance(crates.source, Directory):
-        for checksum in sorted(_checksums(crates.source.directory)):
+        for checksum in sorted(_find_checksums(crates.source.directory)):
             digest.update(f"{checksum.parent.name}\0".encode() + checksum.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _checksums(directory: Path) -> list[Path]:
-    """The files by which cargo knows the crates of a directory, one each."""
-    if found := list(directory.glob("*/.cargo-checksum.json")):
-        return found
+def _find_checksums(directory: Path) -> list[Path]:
+    """Return the files by which cargo knows the crates of a directory, one each."""
+    if checksums := list(directory.glob("*/.cargo-checksum.json")):
+        return checksums
     raise Misuse(
         f"crates.source.directory: {directory} has no crates. It should be what `cargo vendor`"
         " made, or /usr/share/cargo/registry with packages such as librust-serde-dev"
@@ -216,7 +218,7 @@ def _checksums(directory: Path) -> list[Path]:
 
 
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
+def _lock_target(target: Path) -> Iterator[None]:
     with open(f"{target}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -225,7 +227,7 @@ def _alone(target: Path) -> Iterator[None]:
 def _build(project: Project, about: str, key: str) -> None:
     """Build the libraries and record in the project's folder how to use them from `MOUNT`."""
     host = re.search(r"^host: (.*)$", about, re.MULTILINE)
-    named, libraries = project.libraries(host[1] if host else "")
+    named, libraries = project.read_libraries(host[1] if host else "")
     _refuse_what_undoes_the_ban(named, libraries)
     call = project.build()
     folder = project.folder
@@ -244,37 +246,39 @@ def _build(project: Project, about: str, key: str) -> None:
 
 
 def _refuse_what_undoes_the_ban(named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:
-    """Raises Misuse for a crate through which an answer could have `unsafe`, or one that no list
-    may have."""
+    """Raise Misuse for a crate through which an answer could have `unsafe`, or one that no list may
+    have."""
     for name in named:
-        for library, source in _reachable(named[name], libraries):
+        for library, source in _iter_reachable(named[name], libraries):
             through = (
                 name
                 if library is libraries[named[name]]
                 else f"{name}, which passes on {library.package}"
             )
-            if reason := REFUSED.get(_known_as(library.package)):
+            if reason := REFUSED.get(_normalize_name(library.package)):
                 raise Misuse(f"crates.list: answers may not have {through}: {reason}")
-            if found := source.unsafe_macros():
-                told = ", ".join(f"{macro}!" for macro in found)
+            if macro_names := source.find_unsafe_macros():
+                macro_list = ", ".join(f"{macro}!" for macro in macro_names)
                 raise Misuse(
-                    f"crates.list: {through}, has macros with `unsafe` in them ({told}), which the"
-                    " compiler allows in answers: leave the crate out"
+                    f"crates.list: {through}, has macros with `unsafe` in them ({macro_list}),"
+                    " which the compiler allows in answers: leave the crate out"
                 )
 
 
-def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[Library, Source]]:
-    """A library and those that it lets others use through itself."""
+def _iter_reachable(
+    start: str, libraries: Mapping[str, Library]
+) -> Iterator[tuple[Library, Source]]:
+    """Yield a library and those that it lets others use through itself."""
     waiting = [start]
-    seen = {start}
+    visited = {start}
     while waiting:
         library = libraries[waiting.pop()]
         source = Source(library.root_file, procedural=library.procedural)
         yield library, source
-        more = [
+        reexported = [
             library.needs[name]
-            for name in source.reexported_crates(library.needs)
+            for name in source.list_reexported_crates(library.needs)
             if library.needs[name] in libraries
         ]
-        waiting += [one for one in more if one not in seen]
-        seen.update(more)
+        waiting += [package for package in reexported if package not in visited]
+        visited.update(reexported)

@@ -29,8 +29,8 @@ NAME_ERRORS: Mapping[str | None, re.Pattern[str]] = {
 """Patterns of messages by the error's code; macros, attributes and derives have no code."""
 
 
-def missing_name(message: str, code: str | None) -> str | None:
-    """The name, with what it was looked for in, that an error of rustc reports as missing.
+def find_missing_name(message: str, code: str | None) -> str | None:
+    """Return the name, with what it was looked for in, that an error of rustc reports as missing.
 
     A name that exists and is something else (E0423) or private (E0603), a lifetime and a label have
     none.
@@ -43,4 +43,4 @@ def missing_name(message: str, code: str | None) -> str | None:
     return f"{owner}::{match['name']}" if owner else match["name"]
 
 
-LANGUAGE = Language("check", missing_name)
+LANGUAGE = Language("check", find_missing_name)

@@ -22,12 +22,12 @@ from services.graders.rust.lexer import (
     Item,
     Kind,
     Token,
-    closing_bracket,
     code,
-    ends_of_groups,
-    inner_items,
+    compute_group_ends,
+    find_closing_bracket,
+    get_source_text,
     items,
-    source_text,
+    parse_inner_items,
 )
 
 TOLD = "gradus_told"
@@ -47,11 +47,11 @@ class Split:
 
 
 def split(task: RustTask, declared: Collection[str]) -> Split:
-    """The tests of `task` without the data that is compared. `declared`: names that they have from
-    the answer."""
+    """Return the tests of `task` without the data that is compared. `declared`: names that they
+    have from the answer."""
     text = task.tests
-    found = code(text, task.edition)
-    own = _own_names(found) | set(declared)
+    tokens = code(text, task.edition)
+    own_names = _find_own_names(tokens) | set(declared)
     # A type of another crate may be equal to data in its own words. A signature says whether tests
     # have one.
     foreign = [name.replace("-", "_") for name in task.dependencies]
@@ -60,49 +60,52 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
     )
     if (
         may_compare
-        or own & {"assert", "assert_eq", TOLD}
+        or own_names & {"assert", "assert_eq", TOLD}
         or not unicodedata.is_normalized("NFC", text)
     ):
         return Split(text)
-    if {"macro_rules", "return"} <= {token.text for token in found}:
+    if {"macro_rules", "return"} <= {token.text for token in tokens}:
         return Split(text)  # a macro may end a test early
-    named = [token.text for token in found if token.kind is Kind.NAME]
+    named = [token.text for token in tokens if token.kind is Kind.NAME]
     edits: list[_Edit] = []
     expected: list[tuple[str, str]] = []
-    seen: set[str] = set()
-    for path, item in _tests(items(found), ""):
-        if path not in seen and named.count(item.name) == 1:
-            for edit, value in _Test(text, item, own).taken_out():
+    known_paths: set[str] = set()
+    for path, item in _iter_tests(items(tokens), ""):
+        if path not in known_paths and named.count(item.name) == 1:
+            for edit, value in _Test(text, item, own_names).extract_values():
                 edits += edit
                 expected.append((path, value))
-        seen.add(path)
+        known_paths.add(path)
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     return Split(text, tuple(expected))
 
 
-def _own_names(found: Sequence[Token]) -> set[str]:
-    """Names that the tests define, or import from elsewhere than the standard library or under
-    another name."""
-    behind = ends_of_groups(found)
+def _find_own_names(tokens: Sequence[Token]) -> set[str]:
+    """Return names that the tests define, or import from elsewhere than the standard library or
+    under another name."""
+    group_ends = compute_group_ends(tokens)
     names: set[str] = set()
-    for at, token in enumerate(found):
+    for at, token in enumerate(tokens):
         if token.text in DEFINING:
-            names |= {one.text for one in found[at + 1 : at + 3]}
+            names |= {other.text for other in tokens[at + 1 : at + 3]}
         if token.text in ("use", "enum"):
             ends = ";" if token.text == "use" else "{"
-            end = next((n for n in range(at, len(found)) if found[n].text == ends), len(found) - 1)
-            words = {one.text for one in found[at : behind[end]]}
+            end = next(
+                (n for n in range(at, len(tokens)) if tokens[n].text == ends), len(tokens) - 1
+            )
+            words = {other.text for other in tokens[at : group_ends[end]]}
             if token.text == "enum" or "as" in words or not words & {"std", "core", "alloc"}:
                 names |= words
     return names
 
 
-def _tests(found: Iterable[Item], path: str) -> Iterator[tuple[str, Item]]:
-    """The functions that are tests and run to their end or fail, and their names in the report."""
-    for item in found:
+def _iter_tests(module_items: Iterable[Item], path: str) -> Iterator[tuple[str, Item]]:
+    """Yield the functions that are tests and run to their end or fail, and their names in the
+    report."""
+    for item in module_items:
         if item.word == "mod" and item.body[-1].text == "}":
-            yield from _tests(inner_items(item), f"{path}{item.name}::")
+            yield from _iter_tests(parse_inner_items(item), f"{path}{item.name}::")
         elif item.word == "fn":
             words = [token.text for token in item.body]
             head = words[: words.index("fn")]
@@ -114,127 +117,143 @@ def _tests(found: Iterable[Item], path: str) -> Iterator[tuple[str, Item]]:
 class _Test:
     """One test function, and what of it is taken out."""
 
-    def __init__(self, text: str, item: Item, own: Collection[str]) -> None:
+    def __init__(self, text: str, item: Item, own_names: Collection[str]) -> None:
         self._text = text
-        self._found = item.body
-        self._behind = ends_of_groups(self._found)
-        self._own = own
+        self._tokens = item.body
+        self._group_ends = compute_group_ends(self._tokens)
+        self._own_names = own_names
         self._values: dict[str, Value] = {}
         self._bound: dict[str, tuple[int, int]] = {}
         """Name -> the statement that binds it to data, as positions of tokens."""
 
-    def taken_out(self) -> Iterator[tuple[list[_Edit], str]]:
-        """Edits of the text, each with the canonical text of the value that they take out."""
-        found = self._found
-        behind = self._behind
-        after_name = next(n for n, token in enumerate(found) if token.text == "fn") + 2
+    def extract_values(self) -> Iterator[tuple[list[_Edit], str]]:
+        """Yield edits of the text, each with the canonical text of the value that they take out."""
+        tokens = self._tokens
+        group_ends = self._group_ends
+        after_name = next(n for n, token in enumerate(tokens) if token.text == "fn") + 2
         opening = next(
-            (n for n in range(after_name, len(found)) if found[n].text == "{"), len(found)
+            (n for n in range(after_name, len(tokens)) if tokens[n].text == "{"), len(tokens)
         )
         at = opening + 1
         starts = True
-        while at < len(found) - 1:
-            token = found[at]
+        while at < len(tokens) - 1:
+            token = tokens[at]
             if token.text == "let":
-                end = next((n for n in self._positions(at) if found[n].text == ";"), len(found))
+                end = next(
+                    (n for n in self._iter_positions(at) if tokens[n].text == ";"), len(tokens)
+                )
                 self._bind(at, end, named=starts)
                 at = end
                 continue
-            if starts and token.text in ("assert", "assert_eq") and found[at + 1].text == "!":
-                end = behind[at + 2]
-                whole = found[at + 2].text + found[end - 1].text in ("()", "[]", "{}")
-                following = [token.text for token in found[end : end + 2]]
+            if starts and token.text in ("assert", "assert_eq") and tokens[at + 1].text == "!":
+                end = group_ends[at + 2]
+                is_call = tokens[at + 2].text + tokens[end - 1].text in ("()", "[]", "{}")
+                following = [token.text for token in tokens[end : end + 2]]
                 if (
-                    whole
+                    is_call
                     and (following == ["}"] or following[:1] == [";"])
-                    and (taken := self._assertion(at, end))
+                    and (taken := self._extract_assertion(at, end))
                 ):
                     yield taken
-            starts = found[behind[at] - 1].text in (";", "}")
-            at = behind[at]
+            starts = tokens[group_ends[at] - 1].text in (";", "}")
+            at = group_ends[at]
 
-    def _positions(self, at: int) -> Iterator[int]:
-        while at < len(self._found):
+    def _iter_positions(self, at: int) -> Iterator[int]:
+        while at < len(self._tokens):
             yield at
-            at = self._behind[at]
+            at = self._group_ends[at]
 
     def _bind(self, start: int, end: int, *, named: bool) -> None:
-        found = self._found
-        equals = next((n for n in range(start, end) if found[n].text == "="), end)
-        for token in found[start:equals]:
+        tokens = self._tokens
+        equals = next((n for n in range(start, end) if tokens[n].text == "="), end)
+        for token in tokens[start:equals]:
             self._values.pop(token.text, None)
             self._bound.pop(token.text, None)
-        name, following = (found[min(start + n, len(found) - 1)].text for n in (1, 2))
-        if named and following in (":", "=") and (value := self._value(found[equals + 1 : end])):
+        name, following = (tokens[min(start + n, len(tokens) - 1)].text for n in (1, 2))
+        if (
+            named
+            and following in (":", "=")
+            and (value := self._read_value(tokens[equals + 1 : end]))
+        ):
             self._values[name] = value
             self._bound[name] = (start, end)
 
-    def _value(self, part: Sequence[Token]) -> Value | None:
-        return read_data(self._text, part, self._values, self._own)
+    def _read_value(self, part: Sequence[Token]) -> Value | None:
+        return read_data(self._text, part, self._values, self._own_names)
 
-    def _assertion(self, at: int, end: int) -> tuple[list[_Edit], str] | None:
-        """Edits of the assertion at `at`, and the canonical text of what it expects; None if it
-        keeps its data."""
-        found = self._found
-        parts = list(self._arguments(at + 3, end - 1))
-        opening = found[at + 2].start + 1
-        renamed = (found[at].start, found[at].start + len(found[at].text), TOLD)
-        if found[at].text == "assert_eq":
+    def _extract_assertion(self, at: int, end: int) -> tuple[list[_Edit], str] | None:
+        """Return edits of the assertion at `at`, and the canonical text of what it expects; None if
+        it keeps its data."""
+        tokens = self._tokens
+        parts = list(self._iter_arguments(at + 3, end - 1))
+        opening = tokens[at + 2].start + 1
+        renamed = (tokens[at].start, tokens[at].start + len(tokens[at].text), TOLD)
+        if tokens[at].text == "assert_eq":
             return (
-                self._comparison(parts[0], parts[1], [renamed], opening) if len(parts) > 1 else None
+                self._extract_comparison(parts[0], parts[1], [renamed], opening)
+                if len(parts) > 1
+                else None
             )
         if not parts:
             return None
         first, last = parts[0]
-        equals = [n for n in self._positions(first) if n < last - 1 and self._is_equality(n)]
+        equals = [n for n in self._iter_positions(first) if n < last - 1 and self._is_equality(n)]
         if len(equals) == 1:
-            middle = found[equals[0]].start
+            middle = tokens[equals[0]].start
             comma = (middle, middle + 2, ",")
-            return self._comparison(
+            return self._extract_comparison(
                 (first, equals[0]), (equals[0] + 2, last), [renamed, comma], opening, simple=True
             )
-        negated = found[first].text == "!"
+        negated = tokens[first].text == "!"
         if not self._is_simple(first + negated, last):
             return None
-        behind = found[last - 1].start + len(source_text(self._text, found[last - 1]))
-        told = (opening, found[first + negated].start, "left ")
+        data_end = tokens[last - 1].start + len(get_source_text(self._text, tokens[last - 1]))
+        side_edit = (opening, tokens[first + negated].start, "left ")
         return [
             renamed,
-            told,
-            (behind, behind, f", {str(not negated).lower()}"),
+            side_edit,
+            (data_end, data_end, f", {str(not negated).lower()}"),
         ], f"b{int(not negated)}"
 
-    def _comparison(
+    def _extract_comparison(
         self,
-        left: tuple[int, int],
-        right: tuple[int, int],
+        left_range: tuple[int, int],
+        right_range: tuple[int, int],
         edits: list[_Edit],
         opening: int,
         *,
         simple: bool = False,
     ) -> tuple[list[_Edit], str] | None:
-        """Edits and text as for an assertion. `simple`: what is no data must be certain to be a
-        side of `==`."""
-        of_left, of_right = (self._value(self._found[first:last]) for first, last in (left, right))
+        """Return edits and text as for an assertion. `simple`: what is no data must be certain to
+        be a side of `==`."""
+        of_left, of_right = (
+            self._read_value(self._tokens[first:last]) for first, last in (left_range, right_range)
+        )
         if (of_left is None) == (of_right is None):
             return None
-        side, told, data, value = (
-            ("left", left, right, of_right) if of_right else ("right", right, left, of_left)
+        side, observed, data, value = (
+            ("left", left_range, right_range, of_right)
+            if of_right
+            else ("right", right_range, left_range, of_left)
         )
-        moved = self._moved(self._found[slice(*data)])
-        if value is None or moved is None or simple and not self._is_simple(*told):
+        moved = self._move_data(self._tokens[slice(*data)])
+        if value is None or moved is None or simple and not self._is_simple(*observed):
             return None
         return [*edits, (opening, opening, f"{side} "), *moved], value.text
 
     def _is_equality(self, at: int) -> bool:
-        before, one, two = self._found[at - 1 : at + 2]
-        part_of_another = before.text in "!<>=" and before.start + 1 == one.start
-        return one.text == two.text == "=" and two.start == one.start + 1 and not part_of_another
+        before, first, second = self._tokens[at - 1 : at + 2]
+        part_of_another = before.text in "!<>=" and before.start + 1 == first.start
+        return (
+            first.text == second.text == "="
+            and second.start == first.start + 1
+            and not part_of_another
+        )
 
     def _is_simple(self, first: int, last: int) -> bool:
-        """No operator that binds less than `==` is in there: none at all but arithmetic, and `&` in
-        front."""
-        tokens = [self._found[n] for n in self._positions(first) if n < last]
+        """Return whether no operator that binds less than `==` is in there: none at all but
+        arithmetic, and `&` in front."""
+        tokens = [self._tokens[n] for n in self._iter_positions(first) if n < last]
         signs = [token.text for token in tokens if token.kind is Kind.SIGN]
         return (
             bool(tokens)
@@ -242,50 +261,54 @@ class _Test:
             and "&" not in [token.text for token in tokens[1:]]
         )
 
-    def _moved(self, data: Sequence[Token]) -> list[_Edit] | None:
-        """Edits that put data with a name where the name stands; None if that is all of `data` and
-        has to stay."""
+    def _move_data(self, data: Sequence[Token]) -> list[_Edit] | None:
+        """Return edits that put data with a name where the name stands; None if that is all of
+        `data` and has to stay."""
         edits: list[_Edit] = []
         for token in data:
             if token.text in self._bound:
-                moved = self._moved_name(token)
+                moved = self._move_binding(token)
                 if not moved and len(data) == 1:
                     return None
                 edits += moved
         return edits
 
-    def _moved_name(self, token: Token) -> list[_Edit]:
+    def _move_binding(self, token: Token) -> list[_Edit]:
         """No edits if anything else names it, or its statement does not fit in a line."""
         name = token.text
         start, end = self._bound[name]
         uses = sum(
-            name == one.text or (one.kind is Kind.TEXT and f"{{{name}" in one.text)
-            for one in self._found
+            name == other.text or (other.kind is Kind.TEXT and f"{{{name}" in other.text)
+            for other in self._tokens
         )
-        first = self._found[start].start
-        behind = self._found[end].start + 1
-        statement = self._text[first:behind]
+        first = self._tokens[start].start
+        after = self._tokens[end].start + 1
+        statement = self._text[first:after]
         if (
             uses != 2
             or re.search("//|/[*]", statement)
-            or any("\n" in one.text for one in self._found[start:end])
+            or any("\n" in other.text for other in self._tokens[start:end])
         ):
             return []
         in_its_place = f"{{ {' '.join(statement.splitlines())} {name} }}"
-        here = (token.start, token.start + len(source_text(self._text, token)), in_its_place)
-        return [(first, behind, "\n" * statement.count("\n")), here]
+        insertion = (
+            token.start,
+            token.start + len(get_source_text(self._text, token)),
+            in_its_place,
+        )
+        return [(first, after, "\n" * statement.count("\n")), insertion]
 
-    def _arguments(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """First and last position of each part between commas."""
-        found = self._found
+    def _iter_arguments(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield first and last position of each part between commas."""
+        tokens = self._tokens
         first = at = start
         while at < end:
-            if found[at].text == "<" and found[at - 1].text == ":":
-                at = closing_bracket(found, at) + 1
-            elif found[at].text == ",":
+            if tokens[at].text == "<" and tokens[at - 1].text == ":":
+                at = find_closing_bracket(tokens, at) + 1
+            elif tokens[at].text == ",":
                 yield first, at
                 first = at = at + 1
             else:
-                at = self._behind[at]
+                at = self._group_ends[at]
         if first < end:
             yield first, end

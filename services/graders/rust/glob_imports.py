@@ -4,7 +4,7 @@ words mean there.
 It becomes a list of names: those that the task declares, or else those that the tests mention and
 the answer defines, but for words of the language, its prelude and its primitive types, and for
 constants, types and traits named like variables. Traits come in only if the tests do not compile
-without a method of theirs. Compiles nothing itself.
+without a method of theirs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from pathlib import Path
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
-from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items, macro_bodies
+from services.graders.rust.lexer import (
+    Item,
+    Kind,
+    Token,
+    code,
+    compute_group_ends,
+    items,
+    iter_macro_bodies,
+)
 
 _RESERVED = (Path(__file__).parent / "reserved_names.txt").read_text().split()
 RESERVED = frozenset(name for name in _RESERVED if not name.endswith("!"))
@@ -56,16 +64,18 @@ _JUDGED = frozenset({"Result", "Option"})
 _QUOTED = re.compile(r"`(?:r#)?(\w+)!?`")
 
 
-def globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
-    """First and last token of every import of everything from the answer's crate or a module of
-    it."""
-    found = code(text)
-    for at, token in enumerate(found):
+def find_globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
+    """Yield first and last token of every import of everything from the answer's crate or a module
+    of it."""
+    tokens = code(text)
+    for at, token in enumerate(tokens):
         if token.kind is Kind.NAME and token.text == "use":
-            end = next((n for n in range(at, len(found)) if found[n].text == ";"), len(found) - 1)
-            words = [token.text for token in found[at : end + 1]]
+            end = next(
+                (n for n in range(at, len(tokens)) if tokens[n].text == ";"), len(tokens) - 1
+            )
+            words = [token.text for token in tokens[at : end + 1]]
             if crate in words[:4] and "*" in words:
-                yield token, found[end]
+                yield token, tokens[end]
 
 
 def is_plain(declaration: str, crate: str) -> bool:
@@ -73,9 +83,9 @@ def is_plain(declaration: str, crate: str) -> bool:
     return "".join(declaration.split()).removeprefix("use").removeprefix("::") == f"{crate}::*;"
 
 
-def names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
-    """What tests mention and the answer defines at its root, as far as can be read; no traits but
-    those named.
+def list_names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
+    """Return what tests mention and the answer defines at its root, as far as can be read; no
+    traits but those named.
 
     Constants, types and traits in small letters are left out: patterns and variables of the tests
     may have their names.
@@ -85,50 +95,56 @@ def names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
         for item in answer.items[answer.entry]
         if item.name and not (item.word in _CAPITALISED and item.name[0].islower())
     }
-    return defined & _mentioned(task, answer)
+    return defined & _collect_mentioned_names(task, answer)
 
 
-def names_missed(task: RustTask, answer: RustAnswer, complaints: Collection[str]) -> set[str]:
-    """What else to import after the compiler's `complaints` about the tests: names, and traits with
-    such methods."""
+def list_missed_names(task: RustTask, answer: RustAnswer, complaints: Collection[str]) -> set[str]:
+    """Return what else to import after the compiler's `complaints` about the tests: names, and
+    traits with such methods."""
     quoted = {name for complaint in complaints for name in _QUOTED.findall(complaint)}
-    methods = quoted & _called(task)
-    traits = {item.name for item in _traits(answer) if methods & _methods(item, answer)}
-    return (quoted & _mentioned(task, answer)) | traits
+    methods = quoted & _collect_called_methods(task)
+    traits = {
+        item.name for item in _iter_traits(answer) if methods & _list_trait_methods(item, answer)
+    }
+    return (quoted & _collect_mentioned_names(task, answer)) | traits
 
 
-def shadowed_std_method(
+def find_shadowed_method(
     task: RustTask, answer: RustAnswer, imported: Collection[str]
 ) -> str | None:
-    """A method of the standard library that tests call and a trait in their scope may stand in
-    for."""
-    called = _called(task) & STD_METHODS
+    """Return a method of the standard library that tests call and a trait in their scope may stand
+    in for."""
+    called = _collect_called_methods(task) & STD_METHODS
     if any(
         not is_plain(task.tests[a.start : b.start + 1], task.crate)
-        for a, b in globs(task.tests, task.crate)
+        for a, b in find_globs(task.tests, task.crate)
     ):
-        own = [*_traits(answer)] and _all_names(answer)  # whatever that module holds is in scope
+        trait_methods = [*_iter_traits(answer)] and _collect_function_names(
+            answer
+        )  # whatever that module holds is in scope
     else:
-        own = {
+        trait_methods = {
             name
-            for item in _traits(answer)
+            for item in _iter_traits(answer)
             if item.name in imported
-            for name in _methods(item, answer)
+            for name in _list_trait_methods(item, answer)
         }
-    return min(called & set(own), default=None) or _judges_itself(task, answer)
+    return min(called & set(trait_methods), default=None) or _find_lying_method(task, answer)
 
 
-def _judges_itself(task: RustTask, answer: RustAnswer) -> str | None:
-    """A method by which tests judge a result, and that the answer defines for a type of its own, or
-    an operator."""
-    judging = _called(task) & _JUDGING
-    found = {token for tokens in answer.tokens.values() for token in _own_methods(tokens)}
-    return min(judging & found, default=None) or next(
-        _lying_operators(task, answer, bool(judging)), None
+def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
+    """Return a method by which tests judge a result, and that the answer defines for a type of its
+    own, or an operator."""
+    judging = _collect_called_methods(task) & _JUDGING
+    own_methods = {
+        token for tokens in answer.tokens.values() for token in _iter_public_methods(tokens)
+    }
+    return min(judging & own_methods, default=None) or next(
+        _find_lying_operators(task, answer, bool(judging)), None
     )
 
 
-def _lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Iterator[str]:
+def _find_lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Iterator[str]:
     """Operators of types that public functions give and the tests do not name: `assert!(!f(1))`,
     `(f(1) - 2.0).abs()`.
 
@@ -136,9 +152,9 @@ def _lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Itera
     `Result` or `Option`, which a `Deref` to one would answer.
     """
     named = {token.text for token in code(task.tests)}
-    for found in answer.tokens.values():
-        words = [token.text for token in found]
-        behind = ends_of_groups(found)
+    for tokens in answer.tokens.values():
+        words = [token.text for token in tokens]
+        group_ends = compute_group_ends(tokens)
         renamed = {
             words[at + 2]: words[at] for at in range(len(words) - 2) if words[at + 1] == "as"
         }
@@ -146,26 +162,30 @@ def _lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Itera
             "Output",
             "Target",
         }
-        given = {"$"}
+        result_types = {"$"}
         for at in (at for at, pair in enumerate(pairwise(words)) if pair == ("pub", "fn")):
             result = words[
                 at : next((n for n in range(at, len(words)) if words[n] in ("{", ";")), len(words))
             ]
-            given |= {*result[result.index("-") :]} if "-" in result else set()
-        if opaque := given & _OPERATORS:
+            result_types |= {*result[result.index("-") :]} if "-" in result else set()
+        if opaque := result_types & _OPERATORS:
             yield min(opaque)
         for at in (at for at, word in enumerate(words) if word == "impl"):
             end = next((n for n in range(at, len(words)) if words[n] == "{"), at)
             head = words[at:end]
-            own = set(head[head.index("for") :] if "for" in head else ())
-            if named & own or not own & given and not aliases & given:
+            target_types = set(head[head.index("for") :] if "for" in head else ())
+            if (
+                named & target_types
+                or not target_types & result_types
+                and not aliases & result_types
+            ):
                 continue
             trait = (
                 {renamed.get(word, word) for word in head[: head.index("for")]}
                 if "for" in head
                 else set()
             )
-            body = words[end : behind[end]]
+            body = words[end : group_ends[end]]
             start = next(
                 (n + 2 for n, word in enumerate(body) if word in ("Output", "Target")), len(body)
             )
@@ -181,72 +201,81 @@ def _lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Itera
                 yield "Deref"
 
 
-def _own_methods(found: Sequence[Token]) -> Iterator[str]:
-    """Names of public methods."""
-    words = [token.text for token in found]
-    if any(one == "fn" and two == "$" for one, two in pairwise(words)):  # a macro names them
-        yield from (two for one, two in pairwise(words) if one not in (".", ":"))
-    for at, token in enumerate(found):
-        public = token.text == "fn" and any(one.text == "pub" for one in found[max(0, at - 2) : at])
-        if public and any(one.text == "self" for one in found[at + 2 : at + 12]):
-            yield found[at + 1].text
+def _iter_public_methods(tokens: Sequence[Token]) -> Iterator[str]:
+    """Yield names of public methods."""
+    words = [token.text for token in tokens]
+    if any(
+        part == "fn" and following == "$" for part, following in pairwise(words)
+    ):  # a macro names them
+        yield from (following for part, following in pairwise(words) if part not in (".", ":"))
+    for at, token in enumerate(tokens):
+        public = token.text == "fn" and any(
+            part.text == "pub" for part in tokens[max(0, at - 2) : at]
+        )
+        if public and any(part.text == "self" for part in tokens[at + 2 : at + 12]):
+            yield tokens[at + 1].text
 
 
-def _mentioned(task: RustTask, answer: RustAnswer) -> set[str]:
-    """Names that tests use by themselves and neither define nor import from elsewhere."""
-    found = code(task.tests)
-    own: set[str] = set()
-    for item in items(found):
+def _collect_mentioned_names(task: RustTask, answer: RustAnswer) -> set[str]:
+    """Return names that tests use by themselves and neither define nor import from elsewhere."""
+    tokens = code(task.tests)
+    own_names: set[str] = set()
+    for item in items(tokens):
         if item.word != "mod":  # a module and a function can have one name
-            own.add(item.name)
+            own_names.add(item.name)
         if item.word == "use" and task.crate not in [token.text for token in item.body[:4]]:
-            own |= {
+            own_names |= {
                 token.text for token in item.body[2:]
             }  # the first word may be of the answer: `use Error::*;`
     names = {
-        token.text for n, token in enumerate(found) if token.kind is Kind.NAME and not _of(found, n)
+        token.text
+        for n, token in enumerate(tokens)
+        if token.kind is Kind.NAME and not _is_qualified(tokens, n)
     }
     has_macros = any(
         token.text == "macro_rules" for body in answer.tokens.values() for token in body
     )
-    return names - own - RESERVED - (RESERVED_MACROS if has_macros else set())
+    return names - own_names - RESERVED - (RESERVED_MACROS if has_macros else set())
 
 
-def _called(task: RustTask) -> set[str]:
-    """Names of methods and associated functions."""
-    found = code(task.tests)
+def _collect_called_methods(task: RustTask) -> set[str]:
+    """Return names of methods and associated functions."""
+    tokens = code(task.tests)
     return {
-        token.text for n, token in enumerate(found) if token.kind is Kind.NAME and _of(found, n)
+        token.text
+        for n, token in enumerate(tokens)
+        if token.kind is Kind.NAME and _is_qualified(tokens, n)
     }
 
 
-def _of(found: Sequence[Token], at: int) -> bool:
+def _is_qualified(tokens: Sequence[Token], at: int) -> bool:
     """Is the name at `at` behind a point or a path?"""
-    before = [token.text for token in found[max(0, at - 2) : at]]
+    before = [token.text for token in tokens[max(0, at - 2) : at]]
     return before[-1:] == ["."] or before == [":", ":"]
 
 
-def _traits(answer: RustAnswer) -> Iterator[Item]:
-    for found in answer.items.values():
-        yield from (item for item in found if item.word == "trait")
+def _iter_traits(answer: RustAnswer) -> Iterator[Item]:
+    for file_items in answer.items.values():
+        yield from (item for item in file_items if item.word == "trait")
 
 
-def _methods(trait: Item, answer: RustAnswer) -> set[str]:
-    """Names of its functions; of one with macros in it, any name of the answer."""
+def _list_trait_methods(trait: Item, answer: RustAnswer) -> set[str]:
+    """Return names of its functions; of one with macros in it, any name of the answer."""
     body = trait.body
     if any(token.text == "!" for token in body):
-        return _all_names(answer)
+        return _collect_function_names(answer)
     return {body[n].text for n in range(1, len(body)) if body[n - 1].text == "fn"}
 
 
-def _all_names(answer: RustAnswer) -> set[str]:
-    """Names that may be a function's: where there are macros, all; else those behind `fn`."""
+def _collect_function_names(answer: RustAnswer) -> set[str]:
+    """Return names that may be a function's: where there are macros, all; else those behind
+    `fn`."""
     names: set[str] = set()
-    for found in answer.tokens.values():
-        anything = any(True for _ in macro_bodies(found))
+    for tokens in answer.tokens.values():
+        anything = any(True for _ in iter_macro_bodies(tokens))
         names |= {
             token.text
-            for n, token in enumerate(found)
-            if anything or (n and found[n - 1].text == "fn")
+            for n, token in enumerate(tokens)
+            if anything or (n and tokens[n - 1].text == "fn")
         }
     return names

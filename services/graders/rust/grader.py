@@ -2,7 +2,7 @@
 it, run them.
 
 Verdicts are those of `cargo check`, `cargo clippy` and `cargo test -- --include-ignored` where an
-answer plays fair. Believes nothing that the answer's process says without the run's secret.
+answer plays fair. Reports of the answer's process count only with the run's secret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from gradus.contract import Diagnostic, Severity, Stage, TaskSubmission
 from gradus.errors import InternalFault, SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.base.code import with_form, with_run
+from services.graders.base.code import add_test_run, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.rust import own_equality
@@ -32,23 +32,23 @@ from services.graders.rust.compile import (
 )
 from services.graders.rust.config import RustConfig
 from services.graders.rust.glob_imports import (
-    globs,
-    names_missed,
-    names_to_import,
-    shadowed_std_method,
+    find_globs,
+    find_shadowed_method,
+    list_missed_names,
+    list_names_to_import,
 )
-from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comments
+from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, remove_comments
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.task_check import (
-    declaration_error,
-    library,
-    signature_error,
-    stub,
-    task_error,
+    build_library,
+    build_stub,
+    find_declaration_error,
+    find_signature_error,
+    find_task_error,
 )
-from services.graders.rust.tests_ahead import can_be_ahead, fits, pins_text, stub_text
+from services.graders.rust.tests_ahead import can_be_ahead, is_linkable, render_pins, render_stub
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.graders.rust.values import value_text
@@ -112,7 +112,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.config = read_settings(RustConfig, self.name, config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = RustToolchain()
-        self.crates = self.toolchain.crates(self.config.crates)
+        self.crates = self.toolchain.build_crates(self.config.crates)
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
         self._checked_tasks: dict[bytes, str | None] = {}
@@ -142,49 +142,51 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     ) -> tuple[RustFacts, float]:
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
-        if why := _refusal(task, signature):
+        if why := _find_refusal(task, signature):
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
-            uncommented = without_comments(answer.form.text, task.edition, MAX_TOKENS)
-            attempt.ahead = self._tests_ahead(attempt)
-            return with_form(self._judged(attempt), answer.form, uncommented), attempt.cpu_s
+            uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
+            attempt.ahead = self._get_tests_ahead(attempt)
+            return with_form(self._collect_facts(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
-            facts = _only(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
+            facts = _make_facts(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
             return replace(facts, flags=(*answer.form.flags, "limit:tokens")), attempt.cpu_s
 
-    def _judged(self, attempt: _GradingAttempt) -> RustFacts:
+    def _collect_facts(self, attempt: _GradingAttempt) -> RustFacts:
         answer = attempt.answer
         if answer.empty:
-            return _only(Stage.EXTRACT, "there is no code in the completion")
+            return _make_facts(Stage.EXTRACT, "there is no code in the completion")
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        if attempt.ahead and (facts := self._linked(attempt, attempt.ahead)):
+        if attempt.ahead and (facts := self._link_tests(attempt, attempt.ahead)):
             return facts
-        compiled = attempt.add(self.compiler.answer(answer, attempt.task, attempt.slot))
-        if compiled.came is CompileStatus.BROKE:
+        compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
+        if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
-        if forbidden := _forbidden(compiled, answer):
+        if forbidden := _find_forbidden(compiled, answer):
             return forbidden
-        facts = _facts_of(compiled, attempt)
+        facts = _build_facts(compiled, attempt)
         return (
-            self._tested(attempt, facts, compiled.product)
-            if compiled.came is CompileStatus.COMPILED
+            self._test_answer(attempt, facts, compiled.product)
+            if compiled.status is CompileStatus.COMPILED
             else facts
         )
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
-        """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy
-        answer tells."""
+        """Compile and run a trivial answer, to tell this answer's crash from a broken sandbox.
+
+        Raises SandboxFault when it fails too.
+        """
         task = RustTask(tests="#[test] fn toy() {}")
-        toy = self.compiler.answer(read_answer(TOY, task, None), task, attempt.slot)
-        if toy.came is not CompileStatus.COMPILED:
-            raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
+        toy = self.compiler.compile_answer(read_answer(TOY, task, None), task, attempt.slot)
+        if toy.status is not CompileStatus.COMPILED:
+            raise SandboxFault(f"the compiler does not run in its box: {toy.status}: {toy.remarks}")
         file = write_tests_file(task, None)
-        tests = self.compiler.tests(file, toy.product, task, attempt.slot)
-        if doubt := self.runner.tests(tests.product, task).doubt:
+        tests = self.compiler.compile_tests(file, toy.product, task, attempt.slot)
+        if doubt := self.runner.run_tests(tests.product, task).doubt:
             raise SandboxFault(f"programs do not start in their box: {doubt}")
 
     def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
@@ -193,7 +195,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
-            error = self._task_error(task, attempt.slot)
+            error = self._find_task_error(task, attempt.slot)
             if len(self._checked_tasks) >= _CHECKED_TASKS:
                 self._checked_tasks.clear()
             self._checked_tasks[key] = error
@@ -201,109 +203,117 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
-        """What is wrong with signature or tests, with its line: no answer can mend it, or
+        """Return what is wrong with signature or tests, with its line: no answer can mend it, or
         `solution` does not.
 
         For the task's author: the message may hold text of the tests. `slot`: other than those that
         grade meanwhile.
         """
         signature = parse_signature(task.signature, task.crate) if task.signature else None
-        error = _refusal(task, signature)
+        error = _find_refusal(task, signature)
         if error or task.cases:
             return error
-        error = self._task_error(task, slot)
+        error = self._find_task_error(task, slot)
         if error or not solution:
             return error
-        attempt = _GradingAttempt(task, signature, library(task, solution), slot)
-        compiled = self.compiler.answer(attempt.answer, task, slot)
-        if compiled.came is not CompileStatus.COMPILED:
+        attempt = _GradingAttempt(task, signature, build_library(task, solution), slot)
+        compiled = self.compiler.compile_answer(attempt.answer, task, slot)
+        if compiled.status is not CompileStatus.COMPILED:
             return None
         product = compiled.product
-        compiled, _, _ = self._tests(attempt, product)
-        if compiled.came is CompileStatus.COMPILED:
+        compiled, _, _ = self._compile_tests(attempt, product)
+        if compiled.status is CompileStatus.COMPILED:
             return None
         # an import of everything brings no more here than can be read, so that the error is at what
         # lacks
-        names = () if signature else names_to_import(task, attempt.answer)
+        names = () if signature else list_names_to_import(task, attempt.answer)
         tests = write_tests_file(task, signature, names)
-        for found in self.compiler.tests(tests, product, task, slot).errors:
-            if line := tests.line_of_task(found.outer_line):
-                return f"line {line} of its tests, with the reference answer: {found.text}"
+        for message in self.compiler.compile_tests(tests, product, task, slot).errors:
+            if line := tests.find_task_line(message.outer_line):
+                return f"line {line} of its tests, with the reference answer: {message.text}"
         return None
 
-    def _task_error(self, task: RustTask, slot: int) -> str | None:
-        """What no answer can mend in the task, with its line."""
+    def _find_task_error(self, task: RustTask, slot: int) -> str | None:
+        """Return what no answer can mend in the task, with its line."""
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         without: set[int] = set()
-        compiled = self.compiler.answer(stub(task, signature), task, slot)
+        compiled = self.compiler.compile_answer(build_stub(task, signature), task, slot)
         for _ in range(_STUBS):
-            if compiled.came is CompileStatus.COMPILED or not task.signature:
+            if compiled.status is CompileStatus.COMPILED or not task.signature:
                 break
-            error, more = declaration_error(task.signature, compiled)
+            error, broken_items = find_declaration_error(task.signature, compiled)
             if error:
                 return error
-            if more <= without:
+            if broken_items <= without:
                 break
-            without |= more
-            compiled = self.compiler.answer(stub(task, signature, without), task, slot)
-        whole = compiled.came is CompileStatus.COMPILED and not without
-        if compiled.came is not CompileStatus.COMPILED:  # nothing is known but names
-            compiled = self.compiler.answer(stub(task, None), task, slot)
-        if compiled.came is not CompileStatus.COMPILED:
+            without |= broken_items
+            compiled = self.compiler.compile_answer(
+                build_stub(task, signature, without), task, slot
+            )
+        is_complete = compiled.status is CompileStatus.COMPILED and not without
+        if compiled.status is not CompileStatus.COMPILED:  # nothing is known but names
+            compiled = self.compiler.compile_answer(build_stub(task, None), task, slot)
+        if compiled.status is not CompileStatus.COMPILED:
             return None
         tests = write_tests_file(task, signature)
-        compiled = self.compiler.tests(tests, compiled.product, task, slot)
-        error = task_error(task, signature, compiled, tests, whole=whole)
-        return error or signature_error(signature, compiled, tests, whole=whole)
+        compiled = self.compiler.compile_tests(tests, compiled.product, task, slot)
+        error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
+        return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
 
-    def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
+    def _test_answer(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
         task = attempt.task
         if task.cases:
-            return self._ran(attempt, facts, self.runner.cases(product, task))
-        compiled, tests, names = self._tests(attempt, product)
-        if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
+            return self._apply_run(attempt, facts, self.runner.run_cases(product, task))
+        compiled, tests, names = self._compile_tests(attempt, product)
+        if attempt.signature is None and (
+            name := find_shadowed_method(task, attempt.answer, names)
+        ):
             why = (
                 f"a trait of the answer may stand in for the standard library's `{name}`, which the"
                 " tests call"
             )
-            return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
-        if compiled.came is CompileStatus.REFUSED:
+            return replace(_add_remarks(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
+        if compiled.status is CompileStatus.REFUSED:
             self._refuse_broken_task(attempt)
-        if compiled.came is not CompileStatus.COMPILED:
-            return _misfit(facts, attempt, compiled, tests)
-        ran = self.runner.tests(compiled.product, task, tests.expected)
-        return self._ran(attempt, facts, ran)
+        if compiled.status is not CompileStatus.COMPILED:
+            return _report_misfit(facts, attempt, compiled, tests)
+        ran = self.runner.run_tests(compiled.product, task, tests.expected)
+        return self._apply_run(attempt, facts, ran)
 
-    def _linked(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
-        """The answer, compiled with pins and linked with its tests; None where it has to be
+    def _link_tests(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
+        """Return the answer, compiled with pins and linked with its tests; None where it has to be
         compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
-        compiled = attempt.add(self.compiler.answer(answer, task, slot, behind=ahead.pins))
+        compiled = attempt.add(
+            self.compiler.compile_answer(answer, task, slot, appended=ahead.pins)
+        )
         last = answer.files[answer.entry].count("\n") + 1
-        own = tuple(
+        own_remarks = tuple(
             remark
             for remark in compiled.remarks
             if remark.path != answer.entry or remark.line <= last
         )
-        found_in_pins = len([one for one in own if one.severity is Severity.ERROR]) < len(
-            compiled.errors
-        )
-        if compiled.came is CompileStatus.BROKE or found_in_pins:
+        found_in_pins = len(
+            [error for error in own_remarks if error.severity is Severity.ERROR]
+        ) < len(compiled.errors)
+        if compiled.status is CompileStatus.BROKE or found_in_pins:
             return None
-        compiled = replace(compiled, remarks=own)
-        if forbidden := _forbidden(compiled, answer):
+        compiled = replace(compiled, remarks=own_remarks)
+        if forbidden := _find_forbidden(compiled, answer):
             return forbidden
-        facts = _facts_of(compiled, attempt)
-        if compiled.came is not CompileStatus.COMPILED:
+        facts = _build_facts(compiled, attempt)
+        if compiled.status is not CompileStatus.COMPILED:
             return facts
         linked = attempt.add(self.compiler.link(ahead.code, compiled.product, task, slot))
         if not linked.product:
             return None
-        return self._ran(attempt, facts, self.runner.tests(linked.product, task, ahead.expected))
+        return self._apply_run(
+            attempt, facts, self.runner.run_tests(linked.product, task, ahead.expected)
+        )
 
-    def _tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
-        """The tests compiled for any answer, if they can be. The second answer to a task has them
-        compiled: one answer alone would pay for what others use."""
+    def _get_tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
+        """Return the tests compiled for any answer, if they can be. The second answer to a task has
+        them compiled: one answer alone would pay for what others use."""
         task, signature, slot = attempt.task, attempt.signature, attempt.slot
         if signature is None or task.files or task.dependencies or task.cases:
             return None
@@ -318,52 +328,56 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             if len(self._ahead) > _TASKS_AHEAD:
                 del self._ahead[next(iter(self._ahead))]
         if is_second and can_be_ahead(task, signature):
-            text = stub_text(task, signature)
-            compiled = attempt.add(self.compiler.answer(library(task, text), task, slot))
-            if compiled.came is CompileStatus.COMPILED:
+            text = render_stub(task, signature)
+            compiled = attempt.add(
+                self.compiler.compile_answer(build_library(task, text), task, slot)
+            )
+            if compiled.status is CompileStatus.COMPILED:
                 tests = write_tests_file(task, signature)
                 compiled = attempt.add(
-                    self.compiler.object_code(tests, compiled.product, task, slot)
+                    self.compiler.compile_object_code(tests, compiled.product, task, slot)
                 )
-                ahead = _TestsAhead(compiled.product, pins_text(task, signature), tests.expected)
+                ahead = _TestsAhead(compiled.product, render_pins(task, signature), tests.expected)
                 with self._lock:
                     self._ahead[key] = ahead
-        return ahead if ahead and ahead.code and fits(attempt.answer, signature) else None
+        return ahead if ahead and ahead.code and is_linkable(attempt.answer, signature) else None
 
-    def _tests(
+    def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes
     ) -> tuple[Compiled, TestsFile, Collection[str]]:
-        """The tests compiled against the answer, and what an import of everything brings in
+        """Return the tests compiled against the answer, and what an import of everything brings in
         them."""
 
-        def compiled_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
+        def compile_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
             tests = write_tests_file(attempt.task, attempt.signature, names)
-            compiled = attempt.add(self.compiler.tests(tests, product, attempt.task, attempt.slot))
-            if compiled.came is CompileStatus.BROKE:
+            compiled = attempt.add(
+                self.compiler.compile_tests(tests, product, attempt.task, attempt.slot)
+            )
+            if compiled.status is CompileStatus.BROKE:
                 self._refuse_broken_box(attempt)
             return compiled, tests
 
         task = attempt.task
-        names = set() if attempt.signature else names_to_import(task, attempt.answer)
-        compiled, tests = compiled_with(names)
-        if compiled.came is CompileStatus.REFUSED and attempt.signature is None:
+        names = set() if attempt.signature else list_names_to_import(task, attempt.answer)
+        compiled, tests = compile_with(names)
+        if compiled.status is CompileStatus.REFUSED and attempt.signature is None:
             missed = (
-                names_missed(task, attempt.answer, [error.text for error in compiled.errors])
+                list_missed_names(task, attempt.answer, [error.text for error in compiled.errors])
                 - names
             )
-            if missed and any(True for _ in globs(task.tests, task.crate)):
+            if missed and any(True for _ in find_globs(task.tests, task.crate)):
                 names |= missed
-                compiled, tests = compiled_with(names)
+                compiled, tests = compile_with(names)
         return compiled, tests, names
 
-    def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
+    def _apply_run(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
         attempt.cpu_s += ran.cpu_s
         if ran.doubt:
             self._refuse_broken_box(attempt)
-        return with_run(replace(facts, typed_share=1.0), ran.proof, ran.limit)
+        return add_test_run(replace(facts, typed_share=1.0), ran.proof, ran.limit)
 
 
-def _refusal(task: RustTask, signature: Signature | None) -> str | None:
+def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
@@ -372,19 +386,19 @@ def _refusal(task: RustTask, signature: Signature | None) -> str | None:
     return signature.refused if signature is not None else None
 
 
-def _only(stage: Stage, message: str) -> RustFacts:
+def _make_facts(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def _forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
-    """The facts of an answer in which the compiler found what is forbidden."""
-    found = []
+def _find_forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
+    """Return the facts of an answer in which the compiler found what is forbidden."""
+    violations = []
     for remark in compiled.remarks:
         if remark.code == "unsafe_code":
             word = next((word for word in _OF_UNSAFE if word in remark.text), "unsafe")
-            found.append((word, remark.path, remark.line, remark.text))
-        elif remark.code == FOREIGN_BLOCK and remark.path in answer.written:
-            found.append(
+            violations.append((word, remark.path, remark.line, remark.text))
+        elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
+            violations.append(
                 (
                     "extern",
                     remark.path,
@@ -392,50 +406,56 @@ def _forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
                     "an answer may not declare or link what is not Rust",
                 )
             )
-    own = [
-        place for place in compiled.comparisons if place.by_macro or place.path in answer.written
+    own_places = [
+        place for place in compiled.comparisons if place.by_macro or place.path in answer.own_files
     ]
-    found += [
+    violations += [
         ("PartialEq", place.path, place.line, OWN_EQUALITY)
-        for place in own_equality.refused(own, answer.tokens, answer.own_equality)
+        for place in own_equality.find_refused_places(
+            own_places, answer.tokens, answer.own_equality
+        )
     ]
-    if not found:
+    if not violations:
         return None
     diagnostics = (
-        Diagnostic(stage=Stage.CHECK, line=line, code=code, message=answer.located(path, why))
-        for code, path, line, why in found[:MAX_DIAGNOSTICS]
+        Diagnostic(
+            stage=Stage.CHECK, line=line, code=code, message=answer.format_message(path, why)
+        )
+        for code, path, line, why in violations[:MAX_DIAGNOSTICS]
     )
-    flags = dict.fromkeys(f"forbidden:{code}" for code, *_ in found)
+    flags = dict.fromkeys(f"forbidden:{code}" for code, *_ in violations)
     return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=tuple(diagnostics))
 
 
-def _facts_of(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
-    """What the compiler and the linter said of the answer."""
-    diagnostics = tuple(compiled.diagnostics(attempt.answer))
-    if compiled.came in (CompileStatus.COMPILED, CompileStatus.REFUSED):
+def _build_facts(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
+    """Return what the compiler and the linter said of the answer."""
+    diagnostics = tuple(compiled.build_diagnostics(attempt.answer))
+    if compiled.status in (CompileStatus.COMPILED, CompileStatus.REFUSED):
         return RustFacts(
-            Stage.CLIPPY if compiled.came is CompileStatus.COMPILED else Stage.CHECK,
-            typed_share=checked_share(attempt.answer, attempt.signature, compiled.errors),
+            Stage.CLIPPY if compiled.status is CompileStatus.COMPILED else Stage.CHECK,
+            typed_share=compute_checked_share(attempt.answer, attempt.signature, compiled.errors),
             diagnostics=diagnostics,
             lints=compiled.lints,
         )
-    limit = compiled.came is CompileStatus.LIMIT
+    limit = compiled.status is CompileStatus.LIMIT
     why = (
         "the compiler did not come to an end within its limits"
         if limit
         else "the answer breaks the compiler"
     )
-    return replace(_only(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",))
+    return replace(
+        _make_facts(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",)
+    )
 
 
-def checked_share(
+def compute_checked_share(
     answer: RustAnswer,
     signature: Signature | None,
     errors: Sequence[CompilerMessage],
     unfit: Iterable[str] = (),
 ) -> float:
-    """Share of an answer's items without an error, in [0, 1]; with a signature only declared items
-    count as sound.
+    """Return share of an answer's items without an error, in [0, 1]; with a signature only declared
+    items count as sound.
 
     rustc checks every item even after errors of names and types; it stops at a syntax error, so the
     share is then 0.
@@ -447,8 +467,8 @@ def checked_share(
     declared = set(signature.names) if signature else None
     places = {(error.path, error.line) for error in errors}
     bad, sound = set(unfit), set()
-    for path, found in answer.items.items():
-        for number, item in enumerate(found):
+    for path, file_items in answer.items.items():
+        for number, item in enumerate(file_items):
             known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
             if any(
                 place == path and item.first_line <= line <= item.last_line
@@ -463,26 +483,26 @@ def checked_share(
     return len(sound) / total if total else 0.0
 
 
-def _misfit(
+def _report_misfit(
     facts: RustFacts, attempt: _GradingAttempt, compiled: Compiled, tests: TestsFile
 ) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing
     of the tests."""
     pins = filter(None, (tests.pins.get(error.line) for error in compiled.errors))
     unfit = dict.fromkeys(pin.name for pin in pins)
-    if compiled.came is CompileStatus.LIMIT:
+    if compiled.status is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))
     why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]
     why = why or [
         "the tests do not compile against this answer: something they use is missing or has another"
         " type"
     ]
-    share = checked_share(
+    share = compute_checked_share(
         attempt.answer, attempt.signature, (), [name.partition("::")[0] for name in unfit]
     )
-    return replace(_remarked(facts, why), typed_share=share)
+    return replace(_add_remarks(facts, why), typed_share=share)
 
 
-def _remarked(facts: RustFacts, why: Sequence[str]) -> RustFacts:
-    more = (Diagnostic(stage=Stage.TESTS, message=text) for text in why)
-    return replace(facts, diagnostics=(*facts.diagnostics, *more))
+def _add_remarks(facts: RustFacts, why: Sequence[str]) -> RustFacts:
+    remarks = (Diagnostic(stage=Stage.TESTS, message=text) for text in why)
+    return replace(facts, diagnostics=(*facts.diagnostics, *remarks))

@@ -1,8 +1,8 @@
 """Rust's tokens: enough of a lexer to count, to find names and to cut a text into items. Not a
-parser, and no judge.
+parser.
 
-What a keyword or an attribute is called cannot be put together from pieces in Rust, so a name that
-no token of an answer has, no macro of it can bring forth.
+Macros cannot synthesize keywords or attributes, so a name absent from the tokens cannot appear
+after expansion.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class TooManyTokens(Exception):
 
 
 @lru_cache(maxsize=2)
-def _pattern(*, old: bool) -> re.Pattern[str]:
-    """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no
-    lifetime is `'r#a`."""
-    given = {
+def _compile_pattern(*, old: bool) -> re.Pattern[str]:
+    """Return the tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and
+    no lifetime is `'r#a`."""
+    parts = {
         "suffix": f"(?:{_SUFFIX})?+",
         "raw": "br|r" if old else "br|cr|r",
         "marked": "b" if old else "b|c",
@@ -83,32 +83,32 @@ def _pattern(*, old: bool) -> re.Pattern[str]:
         "start": _START,
     }
     text = _RUST_TOKEN
-    for place, value in given.items():
+    for place, value in parts.items():
         text = text.replace(f"{{{place}}}", value)
     return re.compile(text, re.VERBOSE | re.DOTALL)
 
 
 @lru_cache(maxsize=16)
 def tokens(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
-    """Every token of `source`, white space and comments too. Raises TooManyTokens beyond `limit`,
-    and nothing else.
+    """Return every token of `source`, white space and comments too. Raises TooManyTokens beyond
+    `limit`, and nothing else.
 
     Kept for a while: answers to one task share its tests, and an answer is looked at several times.
     """
-    found = tuple(islice(_tokens(source, edition), None if limit is None else limit + 1))
-    if limit is not None and len(found) > limit:
+    all_tokens = tuple(islice(_iter_tokens(source, edition), None if limit is None else limit + 1))
+    if limit is not None and len(all_tokens) > limit:
         raise TooManyTokens
-    return found
+    return all_tokens
 
 
-def _tokens(source: str, edition: str) -> Iterator[Token]:
-    pattern = _pattern(old=edition in ("2015", "2018"))
-    start = _shebang(source, pattern)
+def _iter_tokens(source: str, edition: str) -> Iterator[Token]:
+    pattern = _compile_pattern(old=edition in ("2015", "2018"))
+    start = _measure_shebang(source, pattern)
     first = [Token(Kind.COMMENT, source[:start], 0, 1)] if start else []
     return chain(first, _from(source, pattern, start, 1))
 
 
-def _shebang(source: str, pattern: re.Pattern[str]) -> int:
+def _measure_shebang(source: str, pattern: re.Pattern[str]) -> int:
     """Length of a first line that is for a shell, a byte order mark before it included; 0 when
     there is none.
 
@@ -118,11 +118,11 @@ def _shebang(source: str, pattern: re.Pattern[str]) -> int:
     start = 1 if source.startswith("\ufeff") else 0
     if not source.startswith("#!", start):
         return start
-    behind = _from(source, pattern, start + 2, 1)
+    following = _from(source, pattern, start + 2, 1)
     first = next(
         (
             token
-            for token in behind
+            for token in following
             if token.kind is not Kind.SPACE and not _is_plain_comment(token)
         ),
         None,
@@ -167,28 +167,28 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
 
 
 def code(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
-    """The tokens that a compiler sees: no white space, no comments. Raises TooManyTokens beyond
-    `limit`."""
+    """Return the tokens that a compiler sees: no white space, no comments. Raises TooManyTokens
+    beyond `limit`."""
     space, comment = Kind.SPACE, Kind.COMMENT
-    found = tokens(source, edition, limit)
+    all_tokens = tokens(source, edition, limit)
     return tuple(
-        [token for token in found if token.kind is not space and token.kind is not comment]
+        [token for token in all_tokens if token.kind is not space and token.kind is not comment]
     )
 
 
-def without_comments(source: str, edition: str = "2021", limit: int | None = None) -> str:
-    found = tokens(source, edition, limit)
-    parts = [token.text for token in found]
-    for at, token in enumerate(found):
+def remove_comments(source: str, edition: str = "2021", limit: int | None = None) -> str:
+    all_tokens = tokens(source, edition, limit)
+    parts = [token.text for token in all_tokens]
+    for at, token in enumerate(all_tokens):
         if token.kind is Kind.COMMENT:
             parts[at] = "\n" * token.text.count("\n") or " "
         elif token.kind is Kind.NAME:
-            parts[at] = source_text(source, token)
+            parts[at] = get_source_text(source, token)
     return "".join(parts)
 
 
-def source_text(source: str, token: Token) -> str:
-    """The token as it stands in the source, `r#` included."""
+def get_source_text(source: str, token: Token) -> str:
+    """Return the token as it stands in the source, `r#` included."""
     marked = token.kind is Kind.NAME and source.startswith("r#", token.start)
     return "r#" + token.text if marked else token.text
 
@@ -217,99 +217,103 @@ class Item:
     """All its tokens, attributes included."""
 
 
-def items(found: Sequence[Token]) -> Iterator[Item]:
+def items(stream: Sequence[Token]) -> Iterator[Item]:
     """Cut a list of items, such as a file without comments, into items."""
-    behind = ends_of_groups(found)
+    group_ends = compute_group_ends(stream)
     start = position = 0
     word = None
-    while position < len(found):
+    while position < len(stream):
         if word is None:
-            word = _word(found, behind, start)
-        end = behind[position]
+            word = _find_item_word(stream, group_ends, start)
+        end = group_ends[position]
         # `use a::{b};` and `const X: T = T {..};` end with a semicolon, not with the brace
         needs_semicolon = word in ("use", "const", "static", "let", "type")
-        ends = found[position].text in (";", "{") and (
-            not needs_semicolon or found[end - 1].text == ";"
+        ends = stream[position].text in (";", "{") and (
+            not needs_semicolon or stream[end - 1].text == ";"
         )
         position = end
-        if ends or position == len(found):
-            yield _item(tuple(found[start:position]), word)
+        if ends or position == len(stream):
+            yield _build_item(tuple(stream[start:position]), word)
             start = position
             word = None
 
 
-def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """The insides of every `macro_rules!` that is not in another one."""
-    behind = ends_of_groups(found)
+def iter_macro_bodies(stream: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield the insides of every `macro_rules!` that is not in another one."""
+    group_ends = compute_group_ends(stream)
     at = 0
-    while at < len(found):
+    while at < len(stream):
         opening = at
-        if found[at].kind is Kind.NAME and found[at].text == "macro_rules":
+        if stream[at].kind is Kind.NAME and stream[at].text == "macro_rules":
             opening = next(
-                (n for n in range(at, min(at + 4, len(found))) if found[n].text in _OPENING), at
+                (n for n in range(at, min(at + 4, len(stream))) if stream[n].text in _OPENING), at
             )
-            yield found[opening : behind[opening]]
-        at = max(at + 1, behind[opening] if opening > at else 0)
+            yield stream[opening : group_ends[opening]]
+        at = max(at + 1, group_ends[opening] if opening > at else 0)
 
 
-def ends_of_groups(found: Sequence[Token]) -> list[int]:
+def compute_group_ends(stream: Sequence[Token]) -> list[int]:
     """Index behind the bracketed group that starts at each position, or behind the one token there.
 
     Brackets of all kinds count alike; a group that is not closed ends with the text.
     """
-    behind = list(range(1, len(found) + 1))
+    group_ends = list(range(1, len(stream) + 1))
     opened: list[int] = []
-    for at, token in enumerate(found):
+    for at, token in enumerate(stream):
         if token.kind is not Kind.SIGN:
             continue
         if token.text in _OPENING:
-            behind[at] = len(found)
+            group_ends[at] = len(stream)
             opened.append(at)
         elif token.text in _CLOSING and opened:
-            behind[opened.pop()] = at + 1
-    return behind
+            group_ends[opened.pop()] = at + 1
+    return group_ends
 
 
-def after_group(found: Sequence[Token], position: int) -> int:
+def find_group_end(stream: Sequence[Token], position: int) -> int:
     """Behind the bracketed group that starts at `position`, or behind the one token there."""
-    return position + ends_of_groups(found[position:])[0] if position < len(found) else len(found)
+    return (
+        position + compute_group_ends(stream[position:])[0]
+        if position < len(stream)
+        else len(stream)
+    )
 
 
-def closing_bracket(found: Sequence[Token], opening: int) -> int:
-    """Where the bracket at `opening`, which may be `<`, closes; `->` closes nothing."""
+def find_closing_bracket(stream: Sequence[Token], opening: int) -> int:
+    """Return where the bracket at `opening`, which may be `<`, closes; `->` closes nothing."""
     depth = 0
-    for at in range(opening, len(found)):
-        text = found[at].text
+    for at in range(opening, len(stream)):
+        text = stream[at].text
         if text in ("<", "(", "[", "{"):
             depth += 1
-        elif text in (")", "]", "}") or (text == ">" and found[at - 1].text not in ("-", "=")):
+        elif text in (")", "]", "}") or (text == ">" and stream[at - 1].text not in ("-", "=")):
             depth -= 1
         if depth == 0:
             return at
-    return len(found) - 1
+    return len(stream) - 1
 
 
-def inner_items(item: Item) -> list[Item]:
-    """The items of a module, a trait or an `impl`; none where it has no braces."""
+def parse_inner_items(item: Item) -> list[Item]:
+    """Return the items of a module, a trait or an `impl`; none where it has no braces."""
     opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
     return list(items(item.body[opening + 1 : -1]))
 
 
-def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
-    """The kind of the item that starts at `start`."""
+def _find_item_word(stream: Sequence[Token], group_ends: Sequence[int], start: int) -> str:
+    """Return the kind of the item that starts at `start`."""
     position = start
-    while position < len(found):
-        token = found[position]
-        following = found[position + 1].text if position + 1 < len(found) else ""
+    while position < len(stream):
+        token = stream[position]
+        following = stream[position + 1].text if position + 1 < len(stream) else ""
         if token.text == "#":  # an attribute, inner or outer
             opening = position + (2 if following == "!" else 1)
-            if opening >= len(found) or found[opening].text != "[":
+            if opening >= len(stream) or stream[opening].text != "[":
                 return ""
-            position = behind[opening]
+            position = group_ends[opening]
         elif (token.text, following) == ("pub", "("):
-            position = behind[position + 1]
+            position = group_ends[position + 1]
         elif (
-            token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(found, position)
+            token.text == "pub" or token.kind is Kind.TEXT or _is_before_function(stream, position)
         ):  # TEXT: an ABI
             position += 1
         else:
@@ -317,18 +321,18 @@ def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
     return ""
 
 
-def _leads_to_function(found: Sequence[Token], position: int) -> bool:
+def _is_before_function(stream: Sequence[Token], position: int) -> bool:
     """From here there are only words such as `const` or `extern "C"` before `fn`."""
-    words = [token.text for token in found[position : position + 5] if token.kind is not Kind.TEXT]
+    words = [token.text for token in stream[position : position + 5] if token.kind is not Kind.TEXT]
     before = words[: words.index("fn")] if "fn" in words else []
     return bool(before) and all(word in BEFORE_FUNCTION for word in before)
 
 
-def _item(body: tuple[Token, ...], word: str) -> Item:
+def _build_item(body: tuple[Token, ...], word: str) -> Item:
     name = ""
     if word in DEFINING:
         names = (token.text for token in body if token.kind is Kind.NAME)
-        behind = dropwhile(lambda text: text != word, names)
-        name = next((text for text in islice(behind, 1, None) if text not in ("mut", "ref")), "")
+        following = dropwhile(lambda text: text != word, names)
+        name = next((text for text in islice(following, 1, None) if text not in ("mut", "ref")), "")
     last = body[-1].line + body[-1].text.count("\n")
     return Item(word, name, body[0].line, last, body)

@@ -20,7 +20,7 @@ class RustFacts(CodeFacts):
         return sum(self.lints.values())
 
 
-def _tiered(facts: RustFacts) -> Components:
+def _score_tiers(facts: RustFacts) -> Components:
     """Tiers from -1 to 1, as (tier + 1) / 2.
 
     No code or a forged report -1, does not compile -0.3, tests fail 0.1, tests pass 0.7, and
@@ -46,7 +46,7 @@ RUBRICS: Rubrics[RustFacts] = Rubrics(
         "rust/graduated@1": weighted(
             MEASURES, {"check": 0.25, "clippy": 0.10, "tests": 0.65}, shaped
         ),
-        "rust/tiered@1": _tiered,
+        "rust/tiered@1": _score_tiers,
         "rust/strict@1": strict,
     },
     components=(*MEASURES, *SHAPING, "tier"),

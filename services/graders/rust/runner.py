@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gradus.contract import TestCount
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.base.code import limit_hit
+from services.graders.base.code import find_exceeded_limit
 from services.graders.base.harness_report import HarnessReport, parse_test_report
 from services.graders.rust.config import RustConfig
 from services.graders.rust.toolchain import RustToolchain
@@ -41,7 +41,7 @@ class Runner:
         self._toolchain = toolchain
         self._config = config
 
-    def tests(
+    def run_tests(
         self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
     ) -> RunResult:
         """Run all tests; believe what the harness signed.
@@ -53,16 +53,16 @@ class Runner:
         lines = "".join(f"{name} {text}\n" for name, text in expected)
         outcome, limits = self._run(program, task, f"{secret}{show}\n{lines}")
         proof = parse_test_report(outcome.report, secret, expected=0)
-        limit, why = limit_hit(outcome, limits.cpu_s or 0, limits.output_kb)
+        limit, why = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
         doubt = ""
         if not proof.started and limit is None:
-            said = outcome.stderr.decode(errors="replace").strip()[-500:]
-            doubt = f"exit code {outcome.exit_code}: {said or 'nothing said'}"
+            stderr = outcome.stderr.decode(errors="replace").strip()[-500:]
+            doubt = f"exit code {outcome.exit_code}: {stderr or 'nothing said'}"
             why = ("the program cannot be started",)
         proof = replace(proof, reasons=(*why, *proof.reasons))
         return RunResult(proof, limit, outcome.cpu_s, doubt)
 
-    def cases(self, program: bytes, task: RustTask) -> RunResult:
+    def run_cases(self, program: bytes, task: RustTask) -> RunResult:
         """Run the program once per case, until all are done or one run hits a limit."""
         passed = 0
         cpu_s = 0.0
@@ -73,12 +73,12 @@ class Runner:
             outcome, limits = self._run(program, task, case.stdin)
             cpu_s += outcome.cpu_s
             # what is not as the case wants it, without saying what it wants
-            limit, wrong = limit_hit(outcome, limits.cpu_s or 0, limits.output_kb)
+            limit, wrong = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
             if limit is None and outcome.exit_code != 0:
                 wrong = (f"the program ended with exit code {outcome.exit_code}",)
-            elif limit is None and _lines(outcome.stdout.decode(errors="replace")) != _lines(
-                case.stdout
-            ):
+            elif limit is None and _clean_lines(
+                outcome.stdout.decode(errors="replace")
+            ) != _clean_lines(case.stdout):
                 wrong = ("the output is not the expected one",)
             passed += not wrong
             if outcome.exit_code in _OF_THE_BOX and not outcome.stdout:
@@ -105,6 +105,6 @@ class Runner:
         return outcome, limits
 
 
-def _lines(text: str) -> list[str]:
+def _clean_lines(text: str) -> list[str]:
     """Without white space at the ends of lines and without empty lines at the end."""
     return [line.rstrip() for line in text.rstrip().split("\n")]

@@ -68,16 +68,18 @@ class CompileServer:
         variables = [f"{name}={value}".encode() for name, value in environment.items()]
         contents = [part for path, content in files.items() for part in (path.encode(), content)]
         body = struct.pack("=II", self._limits.cpu_s or 0, round(self._limits.wall_s * 1e3))
-        body += b"".join(map(_packed, ([word.encode() for word in argv], variables, contents)))
+        body += b"".join(
+            map(_encode_strings, ([word.encode() for word in argv], variables, contents))
+        )
         exchange = self._box.ask(
             struct.pack("=I", len(body)) + body, self._limits.wall_s + _PATIENCE_S
         )
-        how, code, cpu_us, length = exchange.words
+        exit_kind, code, cpu_us, length = exchange.words
         messages = exchange.payload[: int(length)]
         product = exchange.payload[int(length) :]
-        return CompileResult(ServerExit(how), int(code), int(cpu_us) / 1e6, messages, product)
+        return CompileResult(ServerExit(exit_kind), int(code), int(cpu_us) / 1e6, messages, product)
 
 
-def _packed(strings: Iterable[bytes]) -> bytes:
+def _encode_strings(strings: Iterable[bytes]) -> bytes:
     parts = [struct.pack("=I", len(text)) + text + b"\0" for text in strings]
     return struct.pack("=I", len(parts)) + b"".join(parts)

@@ -18,18 +18,18 @@ from gradus.extract import Answer
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
-from services.graders.rust.glob_imports import globs, is_plain
+from services.graders.rust.glob_imports import find_globs, is_plain
 from services.graders.rust.lexer import (
     BEFORE_FUNCTION,
     Item,
     Kind,
     Token,
     code,
-    ends_of_groups,
-    inner_items,
+    compute_group_ends,
     items,
+    parse_inner_items,
 )
-from services.graders.rust.signature import Function, Signature, declared_type, split_generics
+from services.graders.rust.signature import Function, Signature, read_declared_type, split_generics
 from services.graders.rust.tests_file import TestsFile
 
 _UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433", "E0463"})
@@ -68,9 +68,11 @@ class _Edit:
     text: str
 
 
-def stub(task: RustTask, signature: Signature | None, without: Collection[int] = ()) -> RustAnswer:
-    """A library that has what the signature declares, but for its items `without`; empty without a
-    signature.
+def build_stub(
+    task: RustTask, signature: Signature | None, without: Collection[int] = ()
+) -> RustAnswer:
+    """Return a library that has what the signature declares, but for its items `without`; empty
+    without a signature.
 
     Line 1 holds what the tests import from elsewhere, which the signature may name; line n + 1 is
     the signature's n.
@@ -85,23 +87,23 @@ def stub(task: RustTask, signature: Signature | None, without: Collection[int] =
                 imported.append("pub " + " ".join(source.split()).removeprefix("pub "))
         scope = f"mod gradus_scope {{ {' '.join(imported)} }} use gradus_scope::*;"
         declared = list(items(code(task.signature)))
-        edits = sorted(_edits(task.signature, declared, without), key=lambda edit: edit.start)
+        edits = sorted(_iter_edits(task.signature, declared, without), key=lambda edit: edit.start)
         text = f"#![allow(warnings)] {scope}\n"
         position = 0
         for edit in edits:
             text += task.signature[position : edit.start] + edit.text
             position = max(position, edit.end)
         text += task.signature[position:] + "\n"
-    return library(task, text)
+    return build_library(task, text)
 
 
-def library(task: RustTask, text: str) -> RustAnswer:
+def build_library(task: RustTask, text: str) -> RustAnswer:
     """`text` as the root of the task's crate, whatever fences it holds."""
     entry = "src/lib.rs"
     return RustAnswer(Answer(text), entry, {**task.files, entry: text}, {entry: text}, task.edition)
 
 
-def _edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Iterator[_Edit]:
+def _iter_edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Iterator[_Edit]:
     traits: dict[str, set[str]] = {}
     for item in declared:
         words = [token.text for token in item.body]
@@ -112,29 +114,29 @@ def _edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Ite
     for number, item in enumerate(declared):
         if number in without:
             start = item.body[0].start
-            end = _end(item.body[-1])
+            end = _compute_end(item.body[-1])
             yield _Edit(start, end, "\n" * text.count("\n", start, end))
         elif item.word == "mod":
             opening = next((token for token in item.body if token.text == "{"), None)
             if opening is not None:
-                yield from _public(item)
-                yield _Edit(_end(opening), _end(opening), " use super::*;")
-                yield from _edits(text, inner_items(item), ())
+                yield from _make_public(item)
+                yield _Edit(_compute_end(opening), _compute_end(opening), " use super::*;")
+                yield from _iter_edits(text, parse_inner_items(item), ())
         else:
-            yield from _of_item(text, item, traits.get(item.name, set()))
+            yield from _iter_item_edits(text, item, traits.get(item.name, set()))
 
 
-def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
+def _iter_item_edits(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
     words = [token.text for token in item.body]
     last = item.body[-1]
     closed = last.text in (";", "}")
-    after_last = _end(last) - (last.text == ";")
+    after_last = _compute_end(last) - (last.text == ";")
     if item.word in ("fn", "struct", "enum", "trait", "type", "const", "static"):
-        yield from _public(item)
+        yield from _make_public(item)
     if item.word == "fn":
-        yield from _with_body(text, item)
+        yield from _add_body(text, item)
     elif item.word in ("const", "static"):
-        yield from _with_value(item)
+        yield from _add_value(item)
     elif (
         item.word in ("struct", "enum", "trait")
         and "{" not in words
@@ -145,32 +147,32 @@ def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
                 name for name in _DERIVED if name not in traits and item.word == "struct"
             )
             yield _Edit(item.body[0].start, item.body[0].start, f"#[derive({derived})] ")
-        generics = _uses_of_generics(item)
-        held = (
+        generics = _build_generic_uses(item)
+        struct_end = (
             f"(::std::marker::PhantomData<({generics})>);"
             if generics and item.word == "struct"
             else ";"
         )
-        yield _Edit(after_last, _end(last), held if item.word == "struct" else " {}")
+        yield _Edit(after_last, _compute_end(last), struct_end if item.word == "struct" else " {}")
     elif item.word == "impl":
         if "{" not in words:
-            yield _Edit(after_last, _end(last), " {}")
-        for inner in inner_items(item):
+            yield _Edit(after_last, _compute_end(last), " {}")
+        for inner in parse_inner_items(item):
             if "for" not in words[: words.index("{")] and inner.word in ("fn", "const"):
-                yield from _public(inner)
+                yield from _make_public(inner)
             if inner.word == "fn":
-                yield from _with_body(text, inner)
+                yield from _add_body(text, inner)
             elif inner.word == "const":
-                yield from _with_value(inner)
+                yield from _add_value(inner)
     elif not closed:
         yield _Edit(after_last, after_last, ";")
 
 
-def _end(token: Token) -> int:
+def _compute_end(token: Token) -> int:
     return token.start + len(token.text)
 
 
-def _public(item: Item) -> Iterator[_Edit]:
+def _make_public(item: Item) -> Iterator[_Edit]:
     """`pub` where it is missing, and in place of `pub(crate)`."""
     at = next(
         n
@@ -182,53 +184,57 @@ def _public(item: Item) -> Iterator[_Edit]:
     before = item.body[at - 1].text if at else ""
     if before == ")":
         opening = max(n for n in range(at) if item.body[n].text == "(")
-        yield _Edit(item.body[opening].start, _end(item.body[at - 1]), "")
+        yield _Edit(item.body[opening].start, _compute_end(item.body[at - 1]), "")
     elif before != "pub":
         yield _Edit(item.body[at].start, item.body[at].start, "pub ")
 
 
-def _with_body(text: str, item: Item) -> Iterator[_Edit]:
-    behind = ends_of_groups(item.body)
+def _add_body(text: str, item: Item) -> Iterator[_Edit]:
+    group_ends = compute_group_ends(item.body)
     at = next(n for n, token in enumerate(item.body) if token.text == "fn")
     while at < len(item.body) and item.body[at].text not in ("{", ";"):
-        at = behind[at]
+        at = group_ends[at]
     body = " { loop {} }"
     gives = Function.read(item.body).gives
     if gives and gives[0].text == "impl":
-        given = text[_end(gives[0]) : _end(gives[-1])]
+        result_type = text[_compute_end(gives[0]) : _compute_end(gives[-1])]
         body = (
-            f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(given.split())}> = loop {{}};"
+            f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(result_type.split())}> = loop {{}};"
             " gradus }"
         )
     last = item.body[-1]
     start, end = (
-        (item.body[at].start, _end(last)) if at < len(item.body) else (_end(last), _end(last))
+        (item.body[at].start, _compute_end(last))
+        if at < len(item.body)
+        else (_compute_end(last), _compute_end(last))
     )
     yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
 
 
-def _with_value(item: Item) -> Iterator[_Edit]:
-    type_ = declared_type(item.body)
+def _add_value(item: Item) -> Iterator[_Edit]:
+    type_ = read_declared_type(item.body)
     if type_ and all(token.text != "=" for token in item.body):
         value = _VALUES.get(" ".join(token.text for token in type_), "loop {}")
-        yield _Edit(_end(type_[-1]), _end(item.body[-1]), f" = {value};")
+        yield _Edit(_compute_end(type_[-1]), _compute_end(item.body[-1]), f" = {value};")
 
 
-def _uses_of_generics(item: Item) -> str:
-    """What makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
+def _build_generic_uses(item: Item) -> str:
+    """Return what makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
     arguments of a tuple."""
     name = next(at for at, token in enumerate(item.body) if token.text == item.name)
     generics, _ = split_generics(item.body[name + 1 :])
     names = [part[0].text for part in generics if part[0].text != "const"]
-    return " ".join(f"&{one} ()," if one.startswith("'") else f"fn() -> {one}," for one in names)
+    return " ".join(
+        f"&{generic} ()," if generic.startswith("'") else f"fn() -> {generic}," for generic in names
+    )
 
 
 # ----------------------------------------------------------------------------------------- judging
 
 
-def declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
-    """What of the signature is no Rust, with its line; else the numbers of the items that the stub
-    has to lack."""
+def find_declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
+    """Return what of the signature is no Rust, with its line; else the numbers of the items that
+    the stub has to lack."""
     spans = [(item.first_line, item.last_line) for item in items(code(signature_text))]
     without: set[int] = set()
     for error in compiled.errors:
@@ -239,31 +245,34 @@ def declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | No
     return None, without
 
 
-def task_error(
+def find_task_error(
     task: RustTask,
     signature: Signature | None,
     compiled: Compiled,
     tests: TestsFile,
     *,
-    whole: bool,
+    is_complete: bool,
 ) -> str | None:
-    """What is wrong with the tests, with its line, as their compilation against the stub shows.
+    """Return what is wrong with the tests, with its line, as their compilation against the stub
+    shows.
 
-    `whole`: the stub has all that the signature declares.
+    `is_complete`: the stub has all that the signature declares.
     """
-    if compiled.came is not CompileStatus.REFUSED:
+    if compiled.status is not CompileStatus.REFUSED:
         return None
-    found = [(tests.line_of_task(error.outer_line), error) for error in compiled.errors]
-    of_tests = [(line, error) for line, error in found if line is not None]
+    located_errors = [(tests.find_task_line(error.outer_line), error) for error in compiled.errors]
+    of_tests = [(line, error) for line, error in located_errors if line is not None]
     for line, error in of_tests:
-        if _is_of_task(task, signature, error, whole=whole):
+        if _is_task_error(task, signature, error, is_complete=is_complete):
             return f"line {line} of its tests: {error.text}"
-    if whole and signature is not None and task.signature is not None:
-        open_names = {*_declared_types(items(code(task.signature))), task.crate}
+    if is_complete and signature is not None and task.signature is not None:
+        open_names = {*_iter_declared_types(items(code(task.signature))), task.crate}
         generic = bool({"<", "impl", "where"} & {token.text for token in code(task.signature)})
-        opaque = "impl" in (returned := _returned(task.signature)) or "async" in returned
+        opaque = (
+            "impl" in (returned := _collect_result_words(task.signature)) or "async" in returned
+        )
         mended = [
-            error for _, error in of_tests if _may_be_mended(error, open_names, generic=generic)
+            error for _, error in of_tests if _can_be_mended(error, open_names, generic=generic)
         ]
         for line, error in of_tests:
             if error not in mended and not opaque and not (mended and error.code in _OPEN):
@@ -271,30 +280,30 @@ def task_error(
     return None
 
 
-def _declared_types(declared: Iterable[Item]) -> Iterator[str]:
+def _iter_declared_types(declared: Iterable[Item]) -> Iterator[str]:
     for item in declared:
         if item.word in ("struct", "enum", "trait", "type", "mod"):
             yield item.name
             if item.word == "mod":
-                yield from _declared_types(inner_items(item))
+                yield from _iter_declared_types(parse_inner_items(item))
 
 
-def _returned(signature_text: str) -> set[str]:
-    """Words that stand in results of the declared functions, and `async`."""
+def _collect_result_words(signature_text: str) -> set[str]:
+    """Return words that stand in results of the declared functions, and `async`."""
     words = [token.text for token in code(signature_text)]
-    found = set()
+    result_words = set()
     inside = False
     for at, word in enumerate(words):
         inside = inside or (word == ">" and words[at - 1 : at] == ["-"])
         inside = inside and word not in (";", "{")
         if inside or word == "async":
-            found.add(word)
-    return found
+            result_words.add(word)
+    return result_words
 
 
-def _may_be_mended(error: CompilerMessage, open_names: Collection[str], *, generic: bool) -> bool:
-    """The error is of what the signature leaves open: names, parts of its types, bounds that an
-    answer may lack."""
+def _can_be_mended(error: CompilerMessage, open_names: Collection[str], *, generic: bool) -> bool:
+    """Return whether the error is of what the signature leaves open: names, parts of its types,
+    bounds that an answer may lack."""
     if error.code is None or error.code in _UNRESOLVED or _OF_BORROWS.match(error.code):
         return True
     return (generic and error.code in _OF_BOUNDS | _OPEN) or not set(
@@ -302,11 +311,11 @@ def _may_be_mended(error: CompilerMessage, open_names: Collection[str], *, gener
     ).isdisjoint(open_names)
 
 
-def signature_error(
-    signature: Signature | None, compiled: Compiled, tests: TestsFile, *, whole: bool
+def find_signature_error(
+    signature: Signature | None, compiled: Compiled, tests: TestsFile, *, is_complete: bool
 ) -> str | None:
-    """The declaration that not even a stub made of it meets. `whole`: the stub has all that is
-    declared."""
+    """Return the declaration that not even a stub made of it meets. `is_complete`: the stub has all
+    that is declared."""
     for error in compiled.errors:
         if pin := tests.pins.get(error.line):
             name = _NAME.search(error.text)
@@ -315,19 +324,22 @@ def signature_error(
             )
             if unknown and not (signature and name and name[1] in signature.names):
                 return f"in its signature, of `{pin.name}`: {error.text}"
-            if whole:
+            if is_complete:
                 return f"no answer can be what its signature declares as `{pin.name}`: {error.text}"
     return None
 
 
-def _is_of_task(
-    task: RustTask, signature: Signature | None, error: CompilerMessage, *, whole: bool
+def _is_task_error(
+    task: RustTask, signature: Signature | None, error: CompilerMessage, *, is_complete: bool
 ) -> bool:
-    """An error of syntax, or of a name that no answer can bring to where the tests use it."""
+    """Return whether it is an error of syntax, or of a name that no answer can bring to where the
+    tests use it."""
     imported: Sequence[str] = [
-        task.tests[a.start : b.start + 1] for a, b in globs(task.tests, task.crate)
+        task.tests[a.start : b.start + 1] for a, b in find_globs(task.tests, task.crate)
     ]
-    brings_any = any(signature is None or not is_plain(one, task.crate) for one in imported)
+    brings_any = any(
+        signature is None or not is_plain(declaration, task.crate) for declaration in imported
+    )
     if error.code is None:
         is_name = error.text.startswith("cannot find")  # a macro or an attribute
         return not is_name or not (brings_any or "macro_use" in task.tests)
@@ -335,18 +347,18 @@ def _is_of_task(
         return True
     if error.code == "E0463":
         return f"`{task.crate}`" not in error.text
-    found = _NAME.search(error.text)
-    if error.code not in _UNRESOLVED or found is None:
+    name_match = _NAME.search(error.text)
+    if error.code not in _UNRESOLVED or name_match is None:
         return False
-    declared = signature.names if signature is not None and not whole else ()
+    declared = signature.names if signature is not None and not is_complete else ()
     if of_root := re.search(
         rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`", error.text
     ):
         name = of_root[1] or of_root[2]
         if any(path.startswith((f"src/{name}.", f"src/{name}/")) for path in task.files):
             return False
-        return whole and signature is not None and not re.search(rf"\b{name}\s*!", task.tests)
+        return is_complete and signature is not None and not re.search(rf"\b{name}\s*!", task.tests)
     if brings_any or f"`{task.crate}" in error.text:
         return False
     is_import = error.text.startswith("unresolved import")
-    return ("in this scope" in error.text or is_import) and found[1] not in declared
+    return ("in this scope" in error.text or is_import) and name_match[1] not in declared

@@ -21,8 +21,8 @@ from typing import Any
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.expected_values import TOLD, split
-from services.graders.rust.glob_imports import globs, is_plain
-from services.graders.rust.lexer import Kind, after_group, code, tokens
+from services.graders.rust.glob_imports import find_globs, is_plain
+from services.graders.rust.lexer import Kind, code, find_group_end, tokens
 from services.graders.rust.signature import Signature, TypePin
 from services.graders.rust.toolchain import HARNESS_CRATE
 
@@ -126,41 +126,44 @@ class TestsFile:
     expected: tuple[tuple[str, str], ...] = ()
     """Values that are taken out: the name of a test and canonical text each."""
 
-    def line_of_task(self, line: int) -> int | None:
-        """The line of the task's tests that stands at `line`; None for lines that are not
+    def find_task_line(self, line: int) -> int | None:
+        """Return the line of the task's tests that stands at `line`; None for lines that are not
         theirs."""
-        found = line - (line > self.added_line)
-        return found if line != self.added_line and found <= self.lines else None
+        task_line = line - (line > self.added_line)
+        return task_line if line != self.added_line and task_line <= self.lines else None
 
 
 def write_tests_file(
     task: RustTask, signature: Signature | None, names: Collection[str] = ()
 ) -> TestsFile:
-    """The file to compile in place of `task.tests`. The last 128 are kept: a task has many answers.
+    """Return the file to compile in place of `task.tests`. The last 128 are kept: a task has many
+    answers.
 
     `names`: what an import of everything brings; with a signature that is what it declares.
     """
     declared = signature.names if signature else tuple(sorted(names))
-    return _written(tuple((field, getattr(task, field)) for field in _FIELDS), signature, declared)
+    return _build_tests_file(
+        tuple((field, getattr(task, field)) for field in _FIELDS), signature, declared
+    )
 
 
 @lru_cache(maxsize=128)
-def _written(
+def _build_tests_file(
     fields: tuple[tuple[str, Any], ...], signature: Signature | None, declared: tuple[str, ...]
 ) -> TestsFile:
-    """The file of a task with these `_FIELDS`. `declared`: names that its tests have from the
-    answer."""
+    """Return the file of a task with these `_FIELDS`. `declared`: names that its tests have from
+    the answer."""
     task = RustTask(**dict(fields))
     taken_out = split(task, declared)
     task = task.model_copy(update={"tests": taken_out.tests})
-    own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
-    start = _after_inner_attributes(task.tests)
+    extern_crate = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
+    start = _find_item_start(task.tests)
     text = (
         task.tests[:start]
-        + own
-        + _assertions(task)
+        + extern_crate
+        + _render_assertions(task)
         + "\n"
-        + _with_safe_imports(task, declared, start)
+        + _replace_globs(task, declared, start)
     )
     added_line = task.tests[:start].count("\n") + 1
     count = task.tests.count("\n") + 1
@@ -177,58 +180,64 @@ def _written(
     return TestsFile("\n".join([*lines, "}"]), pins, added_line, count, taken_out.expected)
 
 
-def _assertions(task: RustTask) -> str:
+def _render_assertions(task: RustTask) -> str:
     """In one line, so that few lines of the task's text move."""
-    harness = _harness(task)
-    known = {"crate": task.crate, "harness": harness, "by_name": _BY_NAME.format(harness=harness)}
+    harness = _get_harness_path(task)
+    common_fields = {
+        "crate": task.crate,
+        "harness": harness,
+        "by_name": _BY_NAME.format(harness=harness),
+    }
     templates = [
-        _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", **known),
-        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", **known),
+        _COMPARISON.format(
+            name="assert_eq", sign="==", unlike="!(*left == *right)", **common_fields
+        ),
+        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", **common_fields),
     ]
     if TOLD in task.tests:
         templates.append(_TOLD.format(name=TOLD, harness=harness))
-    found = code(task.tests)
+    test_tokens = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
     if not any(
-        one.text == "const" and next_.text in ("_", "{")
-        for one, next_ in zip(found, found[1:], strict=False)
+        token.text == "const" and next_.text in ("_", "{")
+        for token, next_ in zip(test_tokens, test_tokens[1:], strict=False)
     ):
         templates.append(_ASSERTION.format(harness=harness))
     return " ".join(" ".join(templates).split())
 
 
-def _harness(task: RustTask) -> str:
+def _get_harness_path(task: RustTask) -> str:
     """In edition 2015 `::` is the crate's own root."""
     return HARNESS_CRATE if task.edition == "2015" else f"::{HARNESS_CRATE}"
 
 
-def _after_inner_attributes(text: str) -> int:
-    """Where items may begin: behind `#![...]` and `//!` at the start."""
-    found = tokens(
+def _find_item_start(text: str) -> int:
+    """Return where items may begin: behind `#![...]` and `//!` at the start."""
+    file_tokens = tokens(
         text, "2021", None
     )  # written out as in `code`: else the cache would not know the call again
     position = at = 0
-    while at < len(found):
-        token = found[at]
+    while at < len(file_tokens):
+        token = file_tokens[at]
         if token.kind is Kind.COMMENT and token.text.startswith(("//!", "/*!")):
             end = text.find("\n", token.start + len(token.text))
             position, at = len(text) if end < 0 else end + 1, at + 1
         elif token.kind in (Kind.SPACE, Kind.COMMENT):
             at += 1
         elif token.text == "#" and text.startswith("!", token.start + 1):
-            at = after_group(found, at + 2)
-            position = found[at].start if at < len(found) else len(text)
+            at = find_group_end(file_tokens, at + 2)
+            position = file_tokens[at].start if at < len(file_tokens) else len(text)
         else:
             break
     return position
 
 
-def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> str:
+def _replace_globs(task: RustTask, names: Collection[str], start: int) -> str:
     text = task.tests
     out: list[str] = []
     position = start
     plural = _has_other_globs(task)
-    for number, (first, last) in enumerate(globs(text, task.crate)):
+    for number, (first, last) in enumerate(find_globs(text, task.crate)):
         end = last.start + 1
         declaration = text[first.start : end]
         if is_plain(declaration, task.crate):
@@ -237,14 +246,14 @@ def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> st
                 module = f"gradus_glob_{number}"
                 declaration = f"mod {module} {{ pub {declaration} }} use {module}::*;"
         else:
-            declaration += f" use {_harness(task)}::prelude::*;"
+            declaration += f" use {_get_harness_path(task)}::prelude::*;"
         out += [text[position : first.start], declaration]
         position = end
     return "".join(out) + text[position:]
 
 
 def _has_other_globs(task: RustTask) -> bool:
-    """The tests import everything of something that is not the answer."""
+    """Return whether the tests import everything of something that is not the answer."""
     words = [token.text for token in code(task.tests)]
     for at in (at for at, word in enumerate(words) if word == "use"):
         declared = words[at : words.index(";", at) if ";" in words[at:] else len(words)]

@@ -1,4 +1,4 @@
-"""The Rust that is installed here, and our harness and compile server built for it. Judges nothing.
+"""The Rust that is installed here, and our harness and compile server built for it.
 
 Boxes see it in one fixed place, so that nothing of this machine is in what is compiled. The linker
 is called directly and the standard library is linked dynamically: both are cheaper than cargo's way
@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gradus.errors import InternalFault
-from gradus.resources import cache
+from gradus.resources import get_cache_folder
 from services.graders.rust.crates import Crates, Prebuilt, build
 
 HARNESS = Path(__file__).parent / "harness" / "gradus_harness.rs"
@@ -65,8 +65,8 @@ class RustToolchain:
             raise InternalFault(
                 f"the Rust grader needs `rustc`, which is not on PATH: {_INSTALL}", retryable=False
             )
-        self.sysroot = Path(_said([rustc, "--print", "sysroot"]))
-        about = _said([rustc, "-vV"])
+        self.sysroot = Path(_run_command([rustc, "--print", "sysroot"]))
+        about = _run_command([rustc, "-vV"])
         self.version = about.split()[1]
         fields = dict(line.split(": ", 1) for line in about.splitlines() if ": " in line)
         self.host = fields.get("host", "unknown")
@@ -86,9 +86,9 @@ class RustToolchain:
             *_CODE,
             str(HARNESS),
         ]
-        self.harness = _built(self, HARNESS, f"lib{HARNESS_CRATE}.rlib", library)
+        self.harness = _build(self, HARNESS, f"lib{HARNESS_CRATE}.rlib", library)
         shared = ["cc", "-std=gnu2x", "-O2", "-fPIC", "-shared", str(SERVER_SOURCE), "-ldl"]
-        self.server = _built(self, SERVER_SOURCE, Path(SERVER).name, shared)
+        self.server = _build(self, SERVER_SOURCE, Path(SERVER).name, shared)
 
     @cached_property
     def answer_mounts(self) -> dict[str, str]:
@@ -111,16 +111,16 @@ class RustToolchain:
         libraries = (self.sysroot / "lib" / "rustlib" / self.host / "lib").glob("libstd-*.so")
         return {str(path): f"{_STD}/{path.name}" for path in libraries}
 
-    def crates(self, wanted: Crates) -> Prebuilt:
-        """The crates that answers may use, built if need be. Raises InternalFault or Misuse when
-        they cannot be."""
-        own = self.sysroot / "bin" / "cargo"
-        cargo = str(own) if own.exists() else shutil.which("cargo")
-        if wanted.list and cargo is None:
+    def build_crates(self, config: Crates) -> Prebuilt:
+        """Return the crates that answers may use, built if need be. Raises InternalFault or Misuse
+        when they cannot be."""
+        bundled_cargo = self.sysroot / "bin" / "cargo"
+        cargo = str(bundled_cargo) if bundled_cargo.exists() else shutil.which("cargo")
+        if config.list and cargo is None:
             raise InternalFault(
                 f"building crates for answers needs `cargo` on PATH: {_INSTALL}", retryable=False
             )
-        return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""))
+        return build(config, self.sysroot / "bin" / "rustc", Path(cargo or ""))
 
     @property
     def answer_flags(self) -> tuple[str, ...]:
@@ -133,9 +133,9 @@ class RustToolchain:
         """Call the toolchain's own linker directly."""
         start = ("Scrt1.o", "crti.o", "crtbeginS.o")
         end = ("crtendS.o", "crtn.o")
-        places = {name: _c_file(name) for name in (*start, *end)}
+        places = {name: _find_c_file(name) for name in (*start, *end)}
         folders = sorted({str(Path(place).parent) for place in places.values()})
-        command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
+        command = [_find_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         interpreter = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
         if not interpreter:
@@ -154,11 +154,11 @@ class RustToolchain:
             "-Cstrip=symbols",
             "-Clinker-flavor=ld.lld",
             f"-Clinker={linker}",
-            *(f"-Clink-arg={one}" for one in arguments),
+            *(f"-Clink-arg={argument}" for argument in arguments),
         )
 
 
-def _said(command: list[str]) -> str:
+def _run_command(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode != 0:
         message = f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()[:500]}"
@@ -166,9 +166,9 @@ def _said(command: list[str]) -> str:
     return done.stdout.strip()
 
 
-def _cc() -> str:
-    if found := shutil.which("cc"):
-        return found
+def _find_cc() -> str:
+    if cc_path := shutil.which("cc"):
+        return cc_path
     raise InternalFault(
         "the Rust grader needs a C compiler's start files to link programs, and there is no `cc` on"
         " PATH (Debian, Ubuntu: apt-get install gcc libc6-dev)",
@@ -176,8 +176,8 @@ def _cc() -> str:
     )
 
 
-def _c_file(name: str) -> str:
-    place = _said([_cc(), f"-print-file-name={name}"])
+def _find_c_file(name: str) -> str:
+    place = _run_command([_find_cc(), f"-print-file-name={name}"])
     if "/" not in place:
         message = (
             f"the C compiler has no {name}: install libc6-dev (Debian, Ubuntu), or your system's C"
@@ -187,12 +187,12 @@ def _c_file(name: str) -> str:
     return str(Path(place).resolve())
 
 
-def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:
-    """What `command` makes of our `source` and the files beside it, kept in the cache under a hash
-    of these."""
+def _build(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:
+    """Return what `command` makes of our `source` and the files beside it, kept in the cache under
+    a hash of these."""
     texts = [path.read_bytes() for path in sorted(source.parent.glob(f"*{source.suffix}"))]
     sources = hashlib.sha256(b"".join([*texts, toolchain.commit.encode()])).hexdigest()[:16]
-    target = cache() / f"rust-{toolchain.version}-{sources}" / name
+    target = get_cache_folder() / f"rust-{toolchain.version}-{sources}" / name
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

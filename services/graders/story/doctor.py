@@ -8,10 +8,10 @@ PACKAGE = "onnxruntime"
 def look() -> str:
     from services.graders.base.config_loader import read_settings
     from services.graders.story.config import StoryConfig
-    from services.graders.story.export import whereabouts
+    from services.graders.story.export import describe_location
 
     config = read_settings(StoryConfig, "story")
     return (
-        f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}; pair model:"
-        f" {config.pairs}"
+        f"{describe_location(config.model)}; run by {config.backend} in {config.precision}; pair"
+        f" model: {config.pairs}"
     )

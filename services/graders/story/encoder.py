@@ -62,13 +62,13 @@ class Encoder:
         self._tokenizer = tokenizer
         self._max_bytes = cache_mb * 2**20
         self._lock = threading.Lock()  # guards all below
-        self._known: dict[str, Future[Answer[Row]]] = {}
+        self._futures: dict[str, Future[Answer[Row]]] = {}
         """What is there, and what was asked for."""
         self._sizes: OrderedDict[str, int] = OrderedDict()
         """Bytes of each text that is there, the least recently used first."""
         self._bytes = 0
         self._model = BatchingModel(
-            "the story model", self._rows, max_pass_tokens=max_pass_tokens, hang_s=hang_s
+            "the story model", self._encode_rows, max_pass_tokens=max_pass_tokens, hang_s=hang_s
         )
         self.close = self._model.close
 
@@ -77,44 +77,44 @@ class Encoder:
         return self.embed(texts).vectors
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """The vectors of `texts`, at least one, in order. Blocks until the model has seen those
-        that are new.
+        """Return the vectors of `texts`, at least one, in order. Blocks until the model has seen
+        those that are new.
 
         Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a
         text says.
         """
-        found: dict[str, Future[Answer[Row]]] = {}
+        futures: dict[str, Future[Answer[Row]]] = {}
         with self._lock:
             for text in texts:
-                if text in self._known:
-                    found[text] = self._known[text]
+                if text in self._futures:
+                    futures[text] = self._futures[text]
                 if text in self._sizes:
                     self._sizes.move_to_end(text)
-        new = list(dict.fromkeys(text for text in texts if text not in found))
-        asked: list[str] = []
+        new = list(dict.fromkeys(text for text in texts if text not in futures))
+        requested: list[str] = []
         if new:
             all_ids = self._tokenizer.ids(new)
             with self._lock:
                 for text, ids in zip(new, all_ids, strict=True):
-                    if text not in self._known:  # else another caller was quicker
-                        self._known[text] = self._model.ask(ids)
-                        asked.append(text)
-                    found[text] = self._known[text]
-            for text in asked:
-                found[text].add_done_callback(partial(self._keep, text))
-        answers = dict(zip(found, self._model.answers([*found.values()]), strict=True))
+                    if text not in self._futures:  # else another caller was quicker
+                        self._futures[text] = self._model.submit(ids)
+                        requested.append(text)
+                    futures[text] = self._futures[text]
+            for text in requested:
+                futures[text].add_done_callback(partial(self._cache_row, text))
+        answers = dict(zip(futures, self._model.answers([*futures.values()]), strict=True))
         return Embeddings(
             np.array([answers[text].row.vector for text in texts]),
             np.array([answers[text].row.inner for text in texts]),
-            sum(answers[text].cpu_s for text in asked),
+            sum(answers[text].cpu_s for text in requested),
         )
 
-    def _keep(self, text: str, done: Future[Answer[Row]]) -> None:
+    def _cache_row(self, text: str, done: Future[Answer[Row]]) -> None:
         """Keep what is there, and drop the oldest as far as there is no room. A fault is not
         kept."""
         with self._lock:
             if done.exception() is not None:
-                del self._known[text]
+                del self._futures[text]
                 return
             row = done.result().row
             self._sizes[text] = 4 * len(text) + row.vector.nbytes + row.inner.nbytes + _ENTRY_BYTES
@@ -122,21 +122,21 @@ class Encoder:
             while self._bytes > self._max_bytes:
                 oldest, size = self._sizes.popitem(last=False)
                 self._bytes -= size
-                del self._known[oldest]
+                del self._futures[oldest]
 
-    def _rows(self, ids: Sequence[Ids]) -> list[Row]:
-        vectors, inner = self._backend.encode(*padded(ids))
+    def _encode_rows(self, ids: Sequence[Ids]) -> list[Row]:
+        vectors, inner = self._backend.encode(*build_batch(ids))
         if not np.isfinite(vectors).all():
             raise InternalFault("the story model gave no usable vectors")
         return [Row(*map(np.copy, both)) for both in zip(vectors, inner, strict=True)]
 
 
-def padded(ids: Sequence[Ids]) -> tuple[Tokens, Tokens]:
+def build_batch(ids: Sequence[Ids]) -> tuple[Tokens, Tokens]:
     """Ids and mask, int64 (len(ids), longest)."""
     shape = len(ids), max(map(len, ids))
     padded_ids = np.zeros(shape, np.int64)
     mask = np.zeros(shape, np.int64)
-    for row, one in enumerate(ids):
-        padded_ids[row, : len(one)] = one
-        mask[row, : len(one)] = 1
+    for row, token_ids in enumerate(ids):
+        padded_ids[row, : len(token_ids)] = token_ids
+        mask[row, : len(token_ids)] = 1
     return padded_ids, mask

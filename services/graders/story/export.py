@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from gradus.errors import GradusError, InternalFault, Misuse, boundary
-from gradus.resources import cache
+from gradus.errors import GradusError, InternalFault, Misuse, wrap_exceptions
+from gradus.resources import get_cache_folder
 from services.graders.story.model import (
     ABOUT,
     ADAPTER,
@@ -29,9 +29,9 @@ from services.graders.story.model import (
     WEIGHTS_SHA256,
     About,
     ExportedModel,
-    exporter_hash,
-    file_sha256,
-    kept_folder,
+    compute_exporter_hash,
+    get_export_folder,
+    hash_file,
     read_folder,
 )
 
@@ -47,43 +47,45 @@ HOW_TO_GET = (
 
 
 def open_model(source: str = MODEL) -> ExportedModel:
-    """The sentence model: `source` is an exported folder, a folder with its weights, or its name.
+    """Return the sentence model: `source` is an exported folder, a folder with its weights, or its
+    name.
 
     What is not exported yet is exported, and kept; that needs the weights and the package onnx.
     Raises InternalFault saying how to get what is missing, Misuse for another model.
     """
-    return _exported(source) or export(source)
+    return _read_exported(source) or export(source)
 
 
-def _exported(source: str) -> ExportedModel | None:
-    folder = kept_folder() if source == MODEL else Path(source)
+def _read_exported(source: str) -> ExportedModel | None:
+    folder = get_export_folder() if source == MODEL else Path(source)
     return read_folder(folder) if (folder / ABOUT).is_file() else None
 
 
-def whereabouts(source: str = MODEL) -> str:
-    """Where the model is on this machine, in words; fetches and exports nothing.
+def describe_location(source: str = MODEL) -> str:
+    """Return where the model is on this machine, in words; fetches and exports nothing.
 
     Raises InternalFault saying how to get what is missing, Misuse for another model.
     """
-    if kept := _exported(source):
-        return f"{MODEL}, {', '.join(kept.about.graphs)}, exported in {kept.folder}"
+    if model := _read_exported(source):
+        return f"{MODEL}, {', '.join(model.about.graphs)}, exported in {model.folder}"
     _refuse_without_packages()
-    found = found_here(source)
-    if found is None:
+    weights = find_local_weights(source)
+    if weights is None:
         message = f"the weights of {MODEL} are not on this machine. {HOW_TO_GET}"
         raise InternalFault(message, retryable=False)
-    return f"{MODEL}, weights in {found}; exported when the grader first starts"
+    return f"{MODEL}, weights in {weights}; exported when the grader first starts"
 
 
 def _refuse_without_packages() -> None:
-    """Raises InternalFault unless the packages that make a graph are installed: an image with a
+    """Raise InternalFault unless the packages that make a graph are installed: an image with a
     graph has none."""
     try:
         import onnx  # noqa: F401
         import safetensors  # noqa: F401
     except ModuleNotFoundError as missing:
         message = (
-            f"there is no exported graph of {MODEL} in {cache()}, and to make one this needs the"
+            f"there is no exported graph of {MODEL} in {get_cache_folder()}, and to make one this"
+            " needs the"
             f" package {missing.name}: pip install 'gradus-rl[story]', or set GRADUS_CACHE_DIR to"
             " where one is"
         )
@@ -98,8 +100,8 @@ def export(source: str = MODEL, to: Path | None = None) -> ExportedModel:
     is missing; Misuse for another model.
     """
     _refuse_without_packages()
-    weights = weights_of(source)
-    target = to or kept_folder()
+    weights = find_weights(source)
+    target = to or get_export_folder()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="exporting-") as name:
         folder = Path(name) / "export"
@@ -113,39 +115,41 @@ def export(source: str = MODEL, to: Path | None = None) -> ExportedModel:
     return read_folder(target)
 
 
-def weights_of(source: str = MODEL) -> Path:
-    """The folder that holds the weights, with a tokenizer beside them. Raises as `export` does."""
-    folder = found_here(source) or _downloaded()
+def find_weights(source: str = MODEL) -> Path:
+    """Return the folder that holds the weights, with a tokenizer beside them. Raises as `export`
+    does."""
+    folder = find_local_weights(source) or _download()
     for name in _FILES:
         if not (folder / name).exists():
             raise InternalFault(
                 f"{folder} has no {name}: it is no folder of a sentence model", retryable=False
             )
-    if file_sha256(folder / WEIGHTS) != WEIGHTS_SHA256:
+    if hash_file(folder / WEIGHTS) != WEIGHTS_SHA256:
         raise Misuse(f"{folder / WEIGHTS} does not hold the published weights of {MODEL}")
     return folder
 
 
-def found_here(source: str) -> Path | None:
-    """The folder with the weights on this machine; None when they would have to be fetched."""
+def find_local_weights(source: str) -> Path | None:
+    """Return the folder with the weights on this machine; None when they would have to be
+    fetched."""
     if Path(source).is_dir():
         return Path(source)
     if source != MODEL:
         raise Misuse(f"model: {source!r} is neither a folder nor {MODEL}")
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(MODEL, WEIGHTS)
-    if isinstance(found, str):
-        return Path(found).parent
+    cached_path = try_to_load_from_cache(MODEL, WEIGHTS)
+    if isinstance(cached_path, str):
+        return Path(cached_path).parent
     spec = find_spec(PACKAGE)
     return Path(spec.origin).parent / "model" if spec and spec.origin else None
 
 
-def _downloaded() -> Path:
+def _download() -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        with boundary(InternalFault, f"{MODEL} cannot be downloaded"):
+        with wrap_exceptions(InternalFault, f"{MODEL} cannot be downloaded"):
             return Path(snapshot_download(MODEL, allow_patterns=list(_FILES)))
     except InternalFault as fault:
         raise InternalFault(
@@ -163,10 +167,10 @@ def _write(source: str, weights: Path, folder: Path) -> None:
     shutil.copyfile(weights / TOKENIZER, folder / TOKENIZER)
     about = About(
         source=source,
-        tokenizer_sha256=file_sha256(weights / TOKENIZER),
-        exporter=exporter_hash(),
+        tokenizer_sha256=hash_file(weights / TOKENIZER),
+        exporter=compute_exporter_hash(),
         graphs={
-            path.stem.removeprefix("model-"): file_sha256(path)
+            path.stem.removeprefix("model-"): hash_file(path)
             for path in sorted(folder.glob("*.onnx"))
         },
     )
@@ -185,11 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     chosen = parser.parse_args(arguments)
     try:
-        made = export(chosen.source, chosen.to)
+        model = export(chosen.source, chosen.to)
     except GradusError as error:
         print(f"gradus: {error}", file=sys.stderr)
         return 3 if isinstance(error, InternalFault) else 2
-    print(made.folder)
+    print(model.folder)
     return 0
 
 

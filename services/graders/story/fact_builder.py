@@ -16,7 +16,7 @@ from gradus.tasks.story import StoryTask
 from services.graders.story import semantic_checks
 from services.graders.story.encoder import Encoder
 from services.graders.story.facts import Senses, StoryFacts
-from services.graders.story.lexicon import content, tokens
+from services.graders.story.lexicon import extract_stems, extract_words
 from services.graders.story.matching import (
     ANSWERED,
     TIE,
@@ -25,13 +25,13 @@ from services.graders.story.matching import (
     Matching,
     Pair,
     Vectors,
-    connected,
+    compute_similarities,
+    count_repeats,
+    group_connected,
     match,
-    repeats,
-    similarities,
 )
 from services.graders.story.pairs import CONTRADICTED, SAME, PairModel
-from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
+from services.graders.story.parser import Rejected, Story, StoryList, clean_line, read_story
 
 MOST_WORDS = 45
 """Words of a long real story: 95 of 100 have at most 44."""
@@ -97,7 +97,7 @@ class TaskSpec:
     """What a task asks for, read once."""
 
     references: tuple[Reference, ...]
-    known: frozenset[str]
+    known_stems: frozenset[str]
     """Stems of the task's own words: goal, references, context."""
     roles: frozenset[frozenset[str]]
     """Stems of each role that a reference has."""
@@ -138,8 +138,8 @@ _SecondPass = dict[str, tuple[Vectors, Vectors]]
 """Text -> its vector and its inner vector."""
 
 
-def _second_pass(texts: Sequence[str], encoder: Encoder) -> tuple[_SecondPass, float]:
-    """The embeddings of the texts in `_PendingChecks`, and the CPU seconds of the model."""
+def _run_second_pass(texts: Sequence[str], encoder: Encoder) -> tuple[_SecondPass, float]:
+    """Return the embeddings of the texts in `_PendingChecks`, and the CPU seconds of the model."""
     if not texts:
         return {}, 0.0
     embedded = encoder.embed(texts)
@@ -148,26 +148,30 @@ def _second_pass(texts: Sequence[str], encoder: Encoder) -> tuple[_SecondPass, f
     ), embedded.cpu_s
 
 
-def asked_by(task: StoryTask) -> TaskSpec:
-    """What `task` asks for; in an order of its own, so that the order of the references cannot
-    matter."""
-    about = f"{task.sprint_goal} {' '.join(_texts(task.team_context))}"
-    return _asked(tuple(sorted(task.references)), about[:20_000])
+def build_task_spec(task: StoryTask) -> TaskSpec:
+    """Return what `task` asks for; in an order of its own, so that the order of the references
+    cannot matter."""
+    about = f"{task.sprint_goal} {' '.join(_iter_texts(task.team_context))}"
+    return _build_spec(tuple(sorted(task.references)), about[:20_000])
 
 
 @lru_cache(maxsize=100)
-def _asked(references: tuple[str, ...], about: str) -> TaskSpec:
-    read = tuple(_reference(text) for text in references if tidied(text))
-    known = frozenset(content(about)).union(*(content(text) for text in references))
-    return TaskSpec(read, known, frozenset(reference.role for reference in read if reference.role))
+def _build_spec(references: tuple[str, ...], about: str) -> TaskSpec:
+    read = tuple(_parse_reference(text) for text in references if clean_line(text))
+    known_stems = frozenset(extract_stems(about)).union(
+        *(extract_stems(text) for text in references)
+    )
+    return TaskSpec(
+        read, known_stems, frozenset(reference.role for reference in read if reference.role)
+    )
 
 
-def _reference(text: str) -> Reference:
-    text = tidied(text)
-    found = read_story(text)
-    if isinstance(found, Story):
-        role = frozenset(content(found.role))
-        return Reference(found.want, role, found.benefit)
+def _parse_reference(text: str) -> Reference:
+    text = clean_line(text)
+    story = read_story(text)
+    if isinstance(story, Story):
+        role = frozenset(extract_stems(story.role))
+        return Reference(story.want, role, story.benefit)
     title = (
         text  # a bare one, without `[Design]` or `(Internal)` in front, unless that is all there is
     )
@@ -180,13 +184,13 @@ def _reference(text: str) -> Reference:
     return Reference(title, frozenset(), None)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in a JSON value, keys left out."""
+def _iter_texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a JSON value, keys left out."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
+            yield from _iter_texts(part)
 
 
 class _Read(NamedTuple):
@@ -204,36 +208,36 @@ class _Read(NamedTuple):
     cpu_s: float
 
 
-def judged(
+def measure_stories(
     answer: StoryList,
-    asked: TaskSpec,
+    spec: TaskSpec,
     gate: Gate,
     encoder: Encoder,
     reader: PairModel | None = None,
 ) -> StoryMeasurement:
-    """The facts of `answer`. `reader`: None where nothing looks for contradictions. Raises Fault
-    when a model fails."""
-    answer = _shortened(answer, MOST_WORDS * (2 * len(asked.references) + SPARE_STORIES))
+    """Return the facts of `answer`. `reader`: None where nothing looks for contradictions. Raises
+    Fault when a model fails."""
+    answer = _drop_surplus(answer, MOST_WORDS * (2 * len(spec.references) + SPARE_STORIES))
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
-    if not stories or not asked.references:
+    if not stories or not spec.references:
         nothing = StoryFacts(
             stage=Stage.EXTRACT,
             lines=answer.lines,
-            references=len(asked.references),
+            references=len(spec.references),
             flags=answer.flags,
-            diagnostics=tuple(_diagnostics(answer, (), Matching((), 0))),
+            diagnostics=tuple(_iter_diagnostics(answer, (), Matching((), 0))),
         )
         return StoryMeasurement(nothing, 0.0)
     embedded = encoder.embed(
-        [story.want for story in stories] + [one.want for one in asked.references]
+        [story.want for story in stories] + [reference.want for reference in spec.references]
     )
-    own, others = np.split(embedded.vectors, [len(stories)])
-    hedged = [semantic_checks.is_hedged(story.want, asked.known) for story in stories]
-    cosines = similarities(own, others)
+    story_vectors, reference_vectors = np.split(embedded.vectors, [len(stories)])
+    hedged = [semantic_checks.is_hedged(story.want, spec.known_stems) for story in stories]
+    cosines = compute_similarities(story_vectors, reference_vectors)
     gated = gate(cosines) * np.array([[HEDGED if is_hedged else 1.0] for is_hedged in hedged])
-    matching = match(gated, cosines, others, _telling_twins_apart(stories, asked))
-    fluency = semantic_checks.probe("fluency")(embedded.inner)
-    read = _read(stories, asked, matching.pairs, reader)
+    matching = match(gated, cosines, reference_vectors, _compute_likeness(stories, spec))
+    fluency = semantic_checks.load_probe("fluency")(embedded.inner)
+    read = _read(stories, spec, matching.pairs, reader)
     pairs = tuple(
         pair._replace(
             gated=float(gate(cosines[pair.story, pair.reference] + lift))
@@ -246,49 +250,49 @@ def judged(
     matched = [
         _Matched(
             stories[pair.story],
-            asked.references[pair.reference],
-            own[pair.story],
+            spec.references[pair.reference],
+            story_vectors[pair.story],
             1.0 - max(0.0, float(fluency[len(stories) + pair.reference] - fluency[pair.story])),
             pair.gated,
         )
         for pair in pairs
     ]
-    senses, more_cpu_s = _senses_of(matched, read, asked, others, encoder)
-    repeated = repeats(own, others, pairs)
-    facts = _facts(answer, stories, asked, matching, repeated, senses, read.contradicted)
+    senses, more_cpu_s = _measure_senses(matched, read, spec, reference_vectors, encoder)
+    repeated = count_repeats(story_vectors, reference_vectors, pairs)
+    facts = _build_facts(answer, stories, spec, matching, repeated, senses, read.contradicted)
     return StoryMeasurement(facts, embedded.cpu_s + read.cpu_s + more_cpu_s)
 
 
-def _shortened(answer: StoryList, most_words: int) -> StoryList:
+def _drop_surplus(answer: StoryList, most_words: int) -> StoryList:
     """`answer` without the stories behind its first `most_words` words of stories: those are lines
     and no stories."""
-    ends = accumulate(len(tokens(story.text)) for story in answer.stories)
-    kept = sum(end <= most_words for end in ends)
+    ends = accumulate(len(extract_words(story.text)) for story in answer.stories)
+    count = sum(end <= most_words for end in ends)
     beyond = tuple(
         Rejected(story.line, "stands behind far more than was asked for")
-        for story in answer.stories[kept:]
+        for story in answer.stories[count:]
     )
     rejected = (*answer.rejected, *beyond)
-    return replace(answer, stories=answer.stories[:kept], rejected=rejected)
+    return replace(answer, stories=answer.stories[:count], rejected=rejected)
 
 
 def _read(
-    stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairModel | None
+    stories: Sequence[Story], spec: TaskSpec, pairs: Sequence[Pair], reader: PairModel | None
 ) -> _Read:
-    """One call of `reader` for wants, roles and benefits, and one for the benefits that are in
-    doubt then: what says the same as the benefit of the reference neither harms nor strays."""
+    """Return one call of `reader` for wants, roles and benefits, and one for the benefits that are
+    in doubt then: what says the same as the benefit of the reference neither harms nor strays."""
     ones = [1.0] * len(pairs)
     if reader is None or not pairs:
         return _Read([0.0] * len(pairs), ones, 0, ones, ones, 0.0)
     texts: list[tuple[str, str]] = []
     for pair in pairs:
         want = stories[pair.story].want
-        wanted = asked.references[pair.reference].want
-        texts += [(wanted, want), (want, wanted)]
+        reference_want = spec.references[pair.reference].want
+        texts += [(reference_want, want), (want, reference_want)]
     foreign = [
         at
         for at, pair in enumerate(pairs)
-        if not _has_role_of(stories[pair.story], asked.references[pair.reference])
+        if not _has_reference_role(stories[pair.story], spec.references[pair.reference])
     ]
     texts += [
         (f"as {stories[pairs[at].story].role}", stories[pairs[at].story].want) for at in foreign
@@ -298,11 +302,11 @@ def _read(
         (stories[pairs[at].story].want, f"so that {stories[pairs[at].story].benefit}")
         for at in with_benefit
     ]
-    chances, cpu_s = reader.chances(texts)
+    chances, cpu_s = reader.compute_chances(texts)
     number = len(pairs)
-    ramps = semantic_checks.ramps
+    apply_ramps = semantic_checks.apply_ramps
     wants = chances[: 2 * number].reshape(number, 2, 3).mean(1)
-    wants[[stories[pair.story].want == asked.references[pair.reference].want for pair in pairs]] = (
+    wants[[stories[pair.story].want == spec.references[pair.reference].want for pair in pairs]] = (
         1.0,
         0.0,
         0.0,
@@ -310,39 +314,45 @@ def _read(
     roles, benefits = np.split(chances[2 * number :], [len(foreign)])
     denied = wants[:, CONTRADICTED] / (wants[:, SAME] + wants[:, CONTRADICTED])
     lift = LIFT * (wants[:, SAME] - USUAL)
-    agreement = 1 - ramps(denied, *DENIED)
+    agreement = 1 - apply_ramps(denied, *DENIED)
     harms = benefits[:, CONTRADICTED]
     strays = 1 - benefits[:, SAME] - harms
     doubted: dict[int, tuple[str, str]] = {}
     for place, at in enumerate(with_benefit):
-        own = asked.references[pairs[at].reference].benefit
-        said = stories[pairs[at].story].benefit
-        if own and said and (harms[place] > HARMS[0] or strays[place] > STRAY[0]):
-            doubted[place] = own, said
+        reference_benefit = spec.references[pairs[at].reference].benefit
+        story_benefit = stories[pairs[at].story].benefit
+        if (
+            reference_benefit
+            and story_benefit
+            and (harms[place] > HARMS[0] or strays[place] > STRAY[0])
+        ):
+            doubted[place] = reference_benefit, story_benefit
     if doubted:
-        again, more_cpu_s = reader.chances([*doubted.values()])
+        again, more_cpu_s = reader.compute_chances([*doubted.values()])
         cpu_s += more_cpu_s
-        harms[[*doubted]] *= 1 - ramps(again[:, SAME], *CLEARED)
+        harms[[*doubted]] *= 1 - apply_ramps(again[:, SAME], *CLEARED)
         strays[[*doubted]] *= 1 - again[:, SAME]
     sound = np.ones(number)
     fitting = np.ones(number)
-    sound[with_benefit] = (1 - ramps(harms, *HARMS)) * (1 - STRAY_COST * ramps(strays, *STRAY))
-    fitting[foreign] = 1 - ramps(roles[:, CONTRADICTED], *FOREIGN)
+    sound[with_benefit] = (1 - apply_ramps(harms, *HARMS)) * (
+        1 - STRAY_COST * apply_ramps(strays, *STRAY)
+    )
+    fitting[foreign] = 1 - apply_ramps(roles[:, CONTRADICTED], *FOREIGN)
     contradicted = int((denied >= CONTRADICTS).sum())
     return _Read(
         lift.tolist(), agreement.tolist(), contradicted, sound.tolist(), fitting.tolist(), cpu_s
     )
 
 
-def _has_role_of(story: Story, reference: Reference) -> bool:
-    said = content(story.role)
-    return bool(said) and reference.role.issuperset(said)
+def _has_reference_role(story: Story, reference: Reference) -> bool:
+    role_stems = extract_stems(story.role)
+    return bool(role_stems) and reference.role.issuperset(role_stems)
 
 
-def _facts(
+def _build_facts(
     answer: StoryList,
     stories: Sequence[Story],
-    asked: TaskSpec,
+    spec: TaskSpec,
     matching: Matching,
     repeated: float,
     senses: Senses,
@@ -362,13 +372,13 @@ def _facts(
         matched=matching.total,
         answered=sum(pair.gated >= ANSWERED for pair in matching.pairs),
         benefits=sum(
-            story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit)
+            story.benefit is not None and semantic_checks.has_own_benefit(story.want, story.benefit)
             for story in stories
         )
         / len(stories),
-        benefits_wanted=sum(reference.benefit is not None for reference in asked.references)
-        / len(asked.references),
-        boilerplate=_boilerplate(stories),
+        benefits_wanted=sum(reference.benefit is not None for reference in spec.references)
+        / len(spec.references),
+        boilerplate=_measure_boilerplate(stories),
         repeats=repeated,
         senses=senses,
         contradicted=contradicted,
@@ -378,113 +388,126 @@ def _facts(
             *doubts,
             *(["meaning:contradicts"] if contradicted else []),
         ),
-        diagnostics=tuple(_diagnostics(answer, stories, matching)),
+        diagnostics=tuple(_iter_diagnostics(answer, stories, matching)),
     )
 
 
-def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | None:
+def _compute_likeness(stories: Sequence[Story], spec: TaskSpec) -> Floats | None:
     """(stories, references): 1 where the roles are the same, and a little for the first with the
     first. None where no two stories want the same. Rounding, which depends on who shares a pass,
     decides nothing among them."""
     if len({story.want for story in stories}) == len(stories):
         return None
-    same = np.zeros((len(stories), len(asked.references)))
+    same = np.zeros((len(stories), len(spec.references)))
     for at, story in enumerate(stories):
-        role = frozenset(content(story.role))
-        same[at] = [role == reference.role for reference in asked.references]
-    places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (
+        role = frozenset(extract_stems(story.role))
+        same[at] = [role == reference.role for reference in spec.references]
+    places = np.outer(np.arange(len(stories)), np.arange(len(spec.references))) / (
         same.size * min(same.shape)
     )
-    told: Floats = same + OF_PLACE * places
-    return told
+    likeness: Floats = same + OF_PLACE * places
+    return likeness
 
 
-def _senses_of(
-    pairs: Sequence[_Matched], read: _Read, asked: TaskSpec, references: Vectors, encoder: Encoder
+def _measure_senses(
+    pairs: Sequence[_Matched], read: _Read, spec: TaskSpec, references: Vectors, encoder: Encoder
 ) -> tuple[Senses, float]:
-    """How much sense the matched stories make, and the CPU seconds of the model for what had to be
-    looked at again."""
+    """Return how much sense the matched stories make, and the CPU seconds of the model for what had
+    to be looked at again."""
     if not pairs:
         return Senses(), 0.0
-    doubts = [_pending_checks(one, asked) for one in pairs]
-    again, cpu_s = _second_pass([text for doubt in doubts for text in doubt.texts], encoder)
+    doubts = [_find_pending_checks(matched, spec) for matched in pairs]
+    again, cpu_s = _run_second_pass([text for doubt in doubts for text in doubt.texts], encoder)
     scores = [
         (
-            one.fluency,
-            META if semantic_checks.is_about_stories(one.story.want, asked.known) else 1.0,
-            min(harmless, _coherence(one, doubt, again, references)),
-            min(fitting, _role(one, doubt, asked, again)),
+            matched.fluency,
+            META if semantic_checks.is_about_stories(matched.story.want, spec.known_stems) else 1.0,
+            min(harmless, _score_coherence(matched, doubt, again, references)),
+            min(fitting, _score_role(matched, doubt, spec, again)),
         )
-        for one, doubt, harmless, fitting in zip(
+        for matched, doubt, harmless, fitting in zip(
             pairs, doubts, read.benefit, read.role, strict=True
         )
     ]
-    weights = np.array([one.gated for one in pairs]) + TIE
+    weights = np.array([matched.gated for matched in pairs]) + TIE
     means = weights @ np.array(scores) / weights.sum()
     return Senses(*(round(float(mean), 6) for mean in means)), cpu_s
 
 
-def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
-    """What the words alone do not clear."""
-    story = one.story
-    known = asked.known
+def _find_pending_checks(matched: _Matched, spec: TaskSpec) -> _PendingChecks:
+    """Return what the words alone do not clear."""
+    story = matched.story
+    known_stems = spec.known_stems
     benefit = story.benefit
     if (
         benefit is not None
-        and semantic_checks.explained(benefit, known, content(story.want)) >= EXPLAINED
+        and semantic_checks.compute_explained_share(benefit, known_stems, extract_stems(story.want))
+        >= EXPLAINED
     ):
         benefit = None
     return _PendingChecks(
-        role=None if semantic_checks.is_known_role(story.role, known) else story.role,
+        role=None if semantic_checks.is_known_role(story.role, known_stems) else story.role,
         benefit=benefit,
     )
 
 
-def _coherence(
-    one: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors
+def _score_coherence(
+    matched: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors
 ) -> float:
     if doubt.benefit is None:
         return 1.0
     vector, inner = again[doubt.benefit]
-    related = max(float((references @ vector).max()), float(one.vector @ vector))
-    sense = float(semantic_checks.probe("sense")(inner[None])[0])
-    return float(semantic_checks.ramps(np.array(related + SENSE * sense), *RELATED))
+    related = max(float((references @ vector).max()), float(matched.vector @ vector))
+    sense = float(semantic_checks.load_probe("sense")(inner[None])[0])
+    return float(semantic_checks.apply_ramps(np.array(related + SENSE * sense), *RELATED))
 
 
-def _role(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass) -> float:
+def _score_role(
+    matched: _Matched, doubt: _PendingChecks, spec: TaskSpec, again: _SecondPass
+) -> float:
     party = 1.0
     if doubt.role is not None:
         _, inner = again[doubt.role]
-        party = float(semantic_checks.probe("party")(inner[None])[0])
-    others = semantic_checks.is_others_role(one.story.role, one.reference.role, asked.roles)
-    return min(party, OTHERS_ROLE) if others else party
+        party = float(semantic_checks.load_probe("party")(inner[None])[0])
+    is_other_role = semantic_checks.is_others_role(
+        matched.story.role, matched.reference.role, spec.roles
+    )
+    return min(party, OTHERS_ROLE) if is_other_role else party
 
 
-def _boilerplate(stories: Sequence[Story]) -> float:
-    """Share of the benefits that are, but for few words, another story's."""
-    said = [frozenset(content(story.benefit)) for story in stories if story.benefit is not None]
-    kinds = list(dict.fromkeys(said))
+def _measure_boilerplate(stories: Sequence[Story]) -> float:
+    """Return share of the benefits that are, but for few words, another story's."""
+    benefits = [
+        frozenset(extract_stems(story.benefit)) for story in stories if story.benefit is not None
+    ]
+    kinds = list(dict.fromkeys(benefits))
     alike = []
-    for one, other in combinations(range(len(kinds)), 2):
-        shared = len(kinds[one] & kinds[other])
-        if shared > 0 and shared / (len(kinds[one]) + len(kinds[other]) - shared) >= SAME_BENEFIT:
-            alike.append((one, other))
-    return 1 - len(connected(len(kinds), alike)) / len(said) if said else 0.0
+    for first, second in combinations(range(len(kinds)), 2):
+        shared = len(kinds[first] & kinds[second])
+        if (
+            shared > 0
+            and shared / (len(kinds[first]) + len(kinds[second]) - shared) >= SAME_BENEFIT
+        ):
+            alike.append((first, second))
+    return 1 - len(group_connected(len(kinds), alike)) / len(benefits) if benefits else 0.0
 
 
-def _diagnostics(
+def _iter_diagnostics(
     answer: StoryList, stories: Sequence[Story], matching: Matching
 ) -> Iterator[Diagnostic]:
-    """What is wrong with which line; nothing of the references."""
+    """Yield what is wrong with which line; nothing of the references."""
     matched = {pair.story for pair in matching.pairs}
     lone = [
         Rejected(story.line, "is not what was asked for")
         for at, story in enumerate(stories)
         if at not in matched
     ]
-    for found in sorted((*answer.rejected, *lone), key=lambda one: one.line)[:50]:
+    for rejected in sorted((*answer.rejected, *lone), key=lambda item: item.line)[:50]:
         yield Diagnostic(
-            stage=Stage.SCORE, severity=Severity.WARNING, line=found.line, message=found.reason
+            stage=Stage.SCORE,
+            severity=Severity.WARNING,
+            line=rejected.line,
+            message=rejected.reason,
         )
     if not answer.lines:
         yield Diagnostic(

@@ -58,12 +58,12 @@ _NEXT_STORY = re.compile(
 )
 
 
-def comments(text: str) -> str:
-    """What stands in the HTML comments of `text`, one a line."""
+def extract_comments(text: str) -> str:
+    """Return what stands in the HTML comments of `text`, one a line."""
     return "\n".join(_COMMENT.findall(text)) if "<!--" in text else ""
 
 
-def unframed(text: str) -> str:
+def remove_frames(text: str) -> str:
     """`text` without frames: stories on lines of their own, in their order; a story from JSON or a
     table as one line.
 
@@ -72,25 +72,25 @@ def unframed(text: str) -> str:
     if "<" in text:
         answers = _ANSWER.findall(text)
         text = answers[-1] if answers else _REASONING.sub("\n", text)
-        text = without_tags(_BLOCK.sub("\n", _CELL.sub("|", _COMMENT.sub(" ", text))))
+        text = remove_tags(_BLOCK.sub("\n", _CELL.sub("|", _COMMENT.sub(" ", text))))
     elif "[" in text:
-        text = without_tags(text)
+        text = remove_tags(text)
     if "```" in text or "~~~" in text:
         text = _FENCE.sub("", text)
     if "{" in text or "[" in text:
-        text = "\n".join(_without_json(text))
+        text = "\n".join(_replace_json(text))
     if "|" in text:
-        text = "\n".join(_without_tables(text.split("\n")))
+        text = "\n".join(_replace_tables(text.split("\n")))
     return _NEXT_STORY.sub("\n", text)
 
 
-def without_tags(text: str) -> str:
+def remove_tags(text: str) -> str:
     """`text` without tags, and with the words of its links."""
     return _LINK.sub(r"\1", _TAG.sub(" ", _COMMENT.sub(" ", text)))
 
 
-def _without_json(text: str) -> Iterator[str]:
-    """The parts of `text` in order, JSON values that hold stories replaced by these."""
+def _replace_json(text: str) -> Iterator[str]:
+    """Yield the parts of `text` in order, JSON values that hold stories replaced by these."""
     done = failed = 0
     decoder = json.JSONDecoder()
     lenient = _LAST_COMMA.sub(r"\1", text)
@@ -104,39 +104,41 @@ def _without_json(text: str) -> Iterator[str]:
             if failed == _FAILED_DECODES:
                 break
             continue
-        if stories := list(_stories_in(value, every_text=True)):
+        if stories := list(_iter_stories(value, every_text=True)):
             yield lenient[done : start.start()]
             yield from stories
             done = end + (lenient[end : end + 1] == ",")
     yield lenient[done:] if done else text
 
 
-def _stories_in(value: Any, *, every_text: bool) -> Iterator[str]:
-    """The stories in a JSON value, one a line. `every_text`: texts of a list that are none as
+def _iter_stories(value: Any, *, every_text: bool) -> Iterator[str]:
+    """Yield the stories in a JSON value, one a line. `every_text`: texts of a list that are none as
     well."""
     if isinstance(value, str):
         if every_text or _STORY.match(value):
             yield " ".join(value.split())
     elif isinstance(value, list):
         for part in value:
-            yield from _stories_in(part, every_text=every_text)
+            yield from _iter_stories(part, every_text=every_text)
     elif isinstance(value, dict):
-        if story := _story_of({key: said for key, said in value.items() if isinstance(said, str)}):
+        if story := _build_story(
+            {key: text for key, text in value.items() if isinstance(text, str)}
+        ):
             yield story
         else:
             for part in value.values():
-                yield from _stories_in(part, every_text=False)
+                yield from _iter_stories(part, every_text=False)
 
 
-def _story_of(fields: Mapping[str, str]) -> str | None:
-    """The story whose clauses `fields` holds under names such as `role`, `iWant` or `So that`; None
-    without the first two."""
+def _build_story(fields: Mapping[str, str]) -> str | None:
+    """Return the story whose clauses `fields` holds under names such as `role`, `iWant` or `So
+    that`; None without the first two."""
     clauses: dict[str, str] = {}
-    for key, said in fields.items():
+    for key, text in fields.items():
         name = " ".join(_HUMP.sub(" ", key).split()).lower()
         for clause, names in _FIELDS.items():
             if clause not in clauses and name and names.fullmatch(name):
-                clauses[clause] = _OPENINGS[clause].sub("", " ".join(said.split())).strip(" .,")
+                clauses[clause] = _OPENINGS[clause].sub("", " ".join(text.split())).strip(" .,")
                 break
     if "role" not in clauses or "want" not in clauses:
         return None
@@ -144,7 +146,7 @@ def _story_of(fields: Mapping[str, str]) -> str | None:
     return f"As a {clauses['role']}, I want {clauses['want']}{benefit}."
 
 
-def _without_tables(lines: Sequence[str]) -> Iterator[str]:
+def _replace_tables(lines: Sequence[str]) -> Iterator[str]:
     """`lines`, rows of tables as one story each where they hold one; heads of tables are left
     out."""
     head: list[str] = []
@@ -161,16 +163,16 @@ def _without_tables(lines: Sequence[str]) -> Iterator[str]:
         ):
             head = cells
         elif not _RULE_ROW.fullmatch(line):
-            yield _row_story(cells, head) or line
+            yield _build_row_story(cells, head) or line
 
 
-def _row_story(cells: Sequence[str], head: Sequence[str]) -> str | None:
-    if whole := next((cell for cell in cells if _STORY.match(cell)), None):
-        return whole
-    if story := _story_of(dict(zip(head, cells, strict=False))):
+def _build_row_story(cells: Sequence[str], head: Sequence[str]) -> str | None:
+    if story_cell := next((cell for cell in cells if _STORY.match(cell)), None):
+        return story_cell
+    if story := _build_story(dict(zip(head, cells, strict=False))):
         return story
-    return ", ".join(filter(_opens_a_clause, cells)) or None
+    return ", ".join(filter(_is_clause, cells)) or None
 
 
-def _opens_a_clause(cell: str) -> bool:
+def _is_clause(cell: str) -> bool:
     return any(opening.match(cell) for opening in _OPENINGS.values())

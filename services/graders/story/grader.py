@@ -21,13 +21,13 @@ from services.graders.story.backends import open_backend
 from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
-from services.graders.story.fact_builder import asked_by, judged
+from services.graders.story.fact_builder import build_task_spec, measure_stories
 from services.graders.story.facts import StoryFacts
 from services.graders.story.model import MODEL
 from services.graders.story.pairs import PairModel
 from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
-from services.graders.story.scrum import scrum_facts
+from services.graders.story.scrum import build_scrum_facts
 
 SCRUM = "story/scrum@1"
 WITHOUT_PAIRS = "no pair model: contradictions, harms and villains are not measured"
@@ -74,16 +74,20 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             )
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
         answer = read(submission.completion, limits.characters, limits.lines)
-        seen = judged(answer, asked_by(task), self.config.gate, self.encoder, self.pairs)
+        measurement = measure_stories(
+            answer, build_task_spec(task), self.config.gate, self.encoder, self.pairs
+        )
         if rubric != SCRUM:
-            return seen.facts, seen.cpu_s
+            return measurement.facts, measurement.cpu_s
         # The facts of both rubrics: `passed` and the flags mean the same under each.
         cpu_s = time.thread_time()
-        scrum = scrum_facts(
+        scrum = build_scrum_facts(
             submission.completion,
             task.references,
             self.encoder.vectors,
             max_characters=limits.characters,
             max_lines=limits.lines,
         )
-        return replace(seen.facts, scrum=scrum), seen.cpu_s + time.thread_time() - cpu_s
+        return replace(
+            measurement.facts, scrum=scrum
+        ), measurement.cpu_s + time.thread_time() - cpu_s

@@ -31,23 +31,23 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def build(folder: Path) -> onnx.ModelProto:
-    """The graph of the model whose `model.safetensors` is in `folder`."""
-    return _writer(folder, {}).model()
+    """Return the graph of the model whose `model.safetensors` is in `folder`."""
+    return _create_writer(folder, {}).build_model()
 
 
 def build_pairs(folder: Path, adapter: Path) -> onnx.ModelProto:
-    """The graph of the pair model that `tools.story_model.train_pairs` made of the model in
+    """Return the graph of the pair model that `tools.story_model.train_pairs` made of the model in
     `folder`.
 
     Takes `input_ids`, `attention_mask` and `token_type_ids`, int64 (n, longest); gives `logits`,
     (n, 3): the same, contradicted, other.
     """
-    return _writer(
+    return _create_writer(
         folder, {name: array.astype(np.float32) for name, array in load_file(adapter).items()}
-    ).pair_model()
+    ).build_pair_model()
 
 
-def _writer(folder: Path, adapter: Weights) -> _Writer:
+def _create_writer(folder: Path, adapter: Weights) -> _Writer:
     loaded = load_file(folder / "model.safetensors")
     weights = {
         name.removeprefix("bert."): array.astype(np.float32, copy=False)
@@ -69,53 +69,62 @@ class _Writer:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
 
-    def model(self) -> onnx.ModelProto:
-        added, column = self._masks("mask")
+    def build_model(self) -> onnx.ModelProto:
+        added, column = self._add_masks("mask")
         # one sentence has one type: its row is added to every position once and for all
         types = self._weights["embeddings.token_type_embeddings.weight"][0]
         table = self._weights["embeddings.position_embeddings.weight"] + types
-        hidden = self._norm(self._words("ids", table), "embeddings.LayerNorm")
+        hidden = self._add_norm(self._add_words("ids", table), "embeddings.LayerNorm")
         inner = ""
         for number in range(1, _LAYERS + 1):
-            hidden = self._layer(hidden, added, f"encoder.layer.{number - 1}")
+            hidden = self._add_layer(hidden, added, f"encoder.layer.{number - 1}")
             if number == INNER_LAYER:
-                inner = self._mean(hidden, column)
-        self._op("Identity", inner, to="inner")
-        self._op("LpNormalization", self._mean(hidden, column), to="vectors", axis=1, p=2)
-        return self._closed(("ids", "mask"), {"vectors": _WIDTH, "inner": _WIDTH})
+                inner = self._add_mean(hidden, column)
+        self._add_node("Identity", inner, to="inner")
+        self._add_node("LpNormalization", self._add_mean(hidden, column), to="vectors", axis=1, p=2)
+        return self._finish_model(("ids", "mask"), {"vectors": _WIDTH, "inner": _WIDTH})
 
-    def pair_model(self) -> onnx.ModelProto:
+    def build_pair_model(self) -> onnx.ModelProto:
         inputs = ("input_ids", "attention_mask", "token_type_ids")
-        added, column = self._masks("attention_mask")
-        words = self._words("input_ids", self._weights["embeddings.position_embeddings.weight"])
-        typed = self._op("Add", words, self._op("Gather", self._weight("types"), "token_type_ids"))
-        hidden = self._norm(typed, "embeddings.LayerNorm")
+        added, column = self._add_masks("attention_mask")
+        words = self._add_words("input_ids", self._weights["embeddings.position_embeddings.weight"])
+        typed = self._add_node(
+            "Add", words, self._add_node("Gather", self._add_weight("types"), "token_type_ids")
+        )
+        hidden = self._add_norm(typed, "embeddings.LayerNorm")
         for number in range(_LAYERS):
-            hidden = self._layer(hidden, added, f"encoder.layer.{number}")
-        axis = self._ints("axes_column", [2])
-        types = self._op(
-            "Unsqueeze", self._op("Cast", "token_type_ids", to_type=TensorProto.FLOAT), axis
+            hidden = self._add_layer(hidden, added, f"encoder.layer.{number}")
+        axis = self._add_ints("axes_column", [2])
+        types = self._add_node(
+            "Unsqueeze", self._add_node("Cast", "token_type_ids", to_type=TensorProto.FLOAT), axis
         )
-        second = self._op("Mul", column, types)
-        one, other = (
-            self._mean(hidden, side) for side in (self._op("Sub", column, second), second)
+        second = self._add_node("Mul", column, types)
+        first_mean, second_mean = (
+            self._add_mean(hidden, side) for side in (self._add_node("Sub", column, second), second)
         )
-        apart = self._op("Abs", self._op("Sub", one, other))
-        joined = self._op("Concat", one, other, apart, self._op("Mul", one, other), axis=1)
-        self._op("Identity", self._dense(joined, "head"), to="logits")
-        return self._closed(inputs, {"logits": 3})
+        difference = self._add_node("Abs", self._add_node("Sub", first_mean, second_mean))
+        joined = self._add_node(
+            "Concat",
+            first_mean,
+            second_mean,
+            difference,
+            self._add_node("Mul", first_mean, second_mean),
+            axis=1,
+        )
+        self._add_node("Identity", self._add_dense(joined, "head"), to="logits")
+        return self._finish_model(inputs, {"logits": 3})
 
-    def _closed(self, inputs: Sequence[str], outputs: Mapping[str, int]) -> onnx.ModelProto:
-        """The model with what it takes, and the names and widths of what it gives."""
-        taken = [
+    def _finish_model(self, inputs: Sequence[str], outputs: Mapping[str, int]) -> onnx.ModelProto:
+        """Return the model with what it takes, and the names and widths of what it gives."""
+        input_infos = [
             helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in inputs
         ]
-        given = [
+        output_infos = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
             for name, width in outputs.items()
         ]
         graph = helper.make_graph(
-            self._nodes, "sentences", taken, given, list(self._constants.values())
+            self._nodes, "sentences", input_infos, output_infos, list(self._constants.values())
         )
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9
@@ -125,79 +134,93 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------- the model
 
-    def _masks(self, name: str) -> tuple[str, str]:
-        """What is added to attention, (n, 1, 1, t), and the mask as a column, (n, t, 1)."""
-        mask = self._op("Cast", name, to_type=TensorProto.FLOAT)
-        wide = self._op("Unsqueeze", mask, self._ints("axes_attention", [1, 2]))
-        away = self._op("Sub", self._floats("one", [1.0]), wide)
-        added = self._op("Mul", away, self._floats("masked", [_MASKED]))
-        return added, self._op("Unsqueeze", mask, self._ints("axes_column", [2]))
+    def _add_masks(self, name: str) -> tuple[str, str]:
+        """Return what is added to attention, (n, 1, 1, t), and the mask as a column, (n, t, 1)."""
+        mask = self._add_node("Cast", name, to_type=TensorProto.FLOAT)
+        wide = self._add_node("Unsqueeze", mask, self._add_ints("axes_attention", [1, 2]))
+        away = self._add_node("Sub", self._add_floats("one", [1.0]), wide)
+        added = self._add_node("Mul", away, self._add_floats("masked", [_MASKED]))
+        return added, self._add_node("Unsqueeze", mask, self._add_ints("axes_column", [2]))
 
-    def _words(self, ids: str, table: NDArray[np.float32]) -> str:
+    def _add_words(self, ids: str, table: NDArray[np.float32]) -> str:
         """Embeddings of words, and of their places by `table`, added up."""
-        words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), ids)
-        length = self._op("Gather", self._op("Shape", ids), self._ints("second", [1]))
-        rows = [self._ints("zero", [0]), length, self._ints("axis_rows", [0])]
-        positions = self._op("Slice", self._constant("positions", table), *rows)
-        return self._op("Add", words, positions)
+        words = self._add_node("Gather", self._add_weight("embeddings.word_embeddings.weight"), ids)
+        length = self._add_node(
+            "Gather", self._add_node("Shape", ids), self._add_ints("second", [1])
+        )
+        rows = [self._add_ints("zero", [0]), length, self._add_ints("axis_rows", [0])]
+        positions = self._add_node("Slice", self._add_constant("positions", table), *rows)
+        return self._add_node("Add", words, positions)
 
-    def _layer(self, hidden: str, added: str, name: str) -> str:
-        attended = self._dense(
-            self._attention(hidden, added, f"{name}.attention.self"),
+    def _add_layer(self, hidden: str, added: str, name: str) -> str:
+        attended = self._add_dense(
+            self._add_attention(hidden, added, f"{name}.attention.self"),
             f"{name}.attention.output.dense",
         )
-        hidden = self._norm(self._op("Add", attended, hidden), f"{name}.attention.output.LayerNorm")
-        grown = self._gelu(self._dense(hidden, f"{name}.intermediate.dense"))
-        shrunk = self._dense(grown, f"{name}.output.dense")
-        return self._norm(self._op("Add", shrunk, hidden), f"{name}.output.LayerNorm")
+        hidden = self._add_norm(
+            self._add_node("Add", attended, hidden), f"{name}.attention.output.LayerNorm"
+        )
+        grown = self._add_gelu(self._add_dense(hidden, f"{name}.intermediate.dense"))
+        shrunk = self._add_dense(grown, f"{name}.output.dense")
+        return self._add_norm(self._add_node("Add", shrunk, hidden), f"{name}.output.LayerNorm")
 
-    def _attention(self, hidden: str, added: str, name: str) -> str:
+    def _add_attention(self, hidden: str, added: str, name: str) -> str:
         size = _WIDTH // _HEADS
-        queries = self._op(
+        queries = self._add_node(
             "Mul",
-            self._heads(hidden, f"{name}.query", [0, 2, 1, 3]),
-            self._floats("scale", [size**-0.5]),
+            self._add_heads(hidden, f"{name}.query", [0, 2, 1, 3]),
+            self._add_floats("scale", [size**-0.5]),
         )
-        keys = self._heads(hidden, f"{name}.key", [0, 2, 3, 1])
-        weights = self._op(
-            "Softmax", self._op("Add", self._op("MatMul", queries, keys), added), axis=-1
+        keys = self._add_heads(hidden, f"{name}.key", [0, 2, 3, 1])
+        weights = self._add_node(
+            "Softmax",
+            self._add_node("Add", self._add_node("MatMul", queries, keys), added),
+            axis=-1,
         )
-        values = self._heads(hidden, f"{name}.value", [0, 2, 1, 3])
-        mixed = self._op("Transpose", self._op("MatMul", weights, values), perm=[0, 2, 1, 3])
-        return self._op("Reshape", mixed, self._ints("joined", [0, 0, _WIDTH]))
+        values = self._add_heads(hidden, f"{name}.value", [0, 2, 1, 3])
+        mixed = self._add_node(
+            "Transpose", self._add_node("MatMul", weights, values), perm=[0, 2, 1, 3]
+        )
+        return self._add_node("Reshape", mixed, self._add_ints("joined", [0, 0, _WIDTH]))
 
-    def _heads(self, hidden: str, name: str, order: list[int]) -> str:
-        shape = self._ints("split", [0, 0, _HEADS, _WIDTH // _HEADS])
-        return self._op(
-            "Transpose", self._op("Reshape", self._dense(hidden, name), shape), perm=order
+    def _add_heads(self, hidden: str, name: str, order: list[int]) -> str:
+        shape = self._add_ints("split", [0, 0, _HEADS, _WIDTH // _HEADS])
+        return self._add_node(
+            "Transpose", self._add_node("Reshape", self._add_dense(hidden, name), shape), perm=order
         )
 
-    def _gelu(self, value: str) -> str:
+    def _add_gelu(self, value: str) -> str:
         """x / 2 * (1 + erf(x / sqrt 2)), in the form that runtimes know and fuse."""
-        error = self._op("Erf", self._op("Div", value, self._floats("root_of_2", [2**0.5])))
-        bent = self._op("Mul", value, self._op("Add", error, self._floats("one", [1.0])))
-        return self._op("Mul", bent, self._floats("half", [0.5]))
+        error = self._add_node(
+            "Erf", self._add_node("Div", value, self._add_floats("root_of_2", [2**0.5]))
+        )
+        bent = self._add_node(
+            "Mul", value, self._add_node("Add", error, self._add_floats("one", [1.0]))
+        )
+        return self._add_node("Mul", bent, self._add_floats("half", [0.5]))
 
-    def _mean(self, hidden: str, column: str) -> str:
+    def _add_mean(self, hidden: str, column: str) -> str:
         """Over the tokens that are there, (n, width)."""
-        axis = self._ints("axis_tokens", [1])
-        total = self._op("ReduceSum", self._op("Mul", hidden, column), axis, keepdims=0)
-        return self._op("Div", total, self._op("ReduceSum", column, axis, keepdims=0))
+        axis = self._add_ints("axis_tokens", [1])
+        total = self._add_node("ReduceSum", self._add_node("Mul", hidden, column), axis, keepdims=0)
+        return self._add_node("Div", total, self._add_node("ReduceSum", column, axis, keepdims=0))
 
-    def _dense(self, value: str, name: str) -> str:
+    def _add_dense(self, value: str, name: str) -> str:
         # torch keeps (out, in); MatMul wants (in, out)
-        turned = self._constant(
+        turned = self._add_constant(
             f"{name}.weight", np.ascontiguousarray(self._weights[f"{name}.weight"].T)
         )
-        return self._op("Add", self._op("MatMul", value, turned), self._weight(f"{name}.bias"))
+        return self._add_node(
+            "Add", self._add_node("MatMul", value, turned), self._add_weight(f"{name}.bias")
+        )
 
-    def _norm(self, value: str, name: str) -> str:
-        parts = [self._weight(f"{name}.weight"), self._weight(f"{name}.bias")]
-        return self._op("LayerNormalization", value, *parts, axis=-1, epsilon=_EPSILON)
+    def _add_norm(self, value: str, name: str) -> str:
+        parts = [self._add_weight(f"{name}.weight"), self._add_weight(f"{name}.bias")]
+        return self._add_node("LayerNormalization", value, *parts, axis=-1, epsilon=_EPSILON)
 
     # ------------------------------------------------------------------------------------ the ONNX
 
-    def _op(
+    def _add_node(
         self,
         kind: str,
         *inputs: str,
@@ -213,15 +236,15 @@ class _Writer:
         self._nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
         return output
 
-    def _weight(self, name: str) -> str:
-        return self._constant(name, self._weights[name])
+    def _add_weight(self, name: str) -> str:
+        return self._add_constant(name, self._weights[name])
 
-    def _ints(self, name: str, values: list[int]) -> str:
-        return self._constant(name, np.array(values, np.int64))
+    def _add_ints(self, name: str, values: list[int]) -> str:
+        return self._add_constant(name, np.array(values, np.int64))
 
-    def _floats(self, name: str, values: list[float]) -> str:
-        return self._constant(name, np.array(values, np.float32))
+    def _add_floats(self, name: str, values: list[float]) -> str:
+        return self._add_constant(name, np.array(values, np.float32))
 
-    def _constant(self, name: str, array: NDArray[Any]) -> str:
+    def _add_constant(self, name: str, array: NDArray[Any]) -> str:
         self._constants.setdefault(name, numpy_helper.from_array(array, name))
         return name

@@ -34,27 +34,27 @@ _LONGEST_KEPT = 30
 
 
 @cache
-def word_list(name: str) -> frozenset[str]:
-    """The entries of `<name>.txt`, lower case."""
+def load_word_list(name: str) -> frozenset[str]:
+    """Return the entries of `<name>.txt`, lower case."""
     lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
     entries = (line.partition("#")[0].strip().lower() for line in lines)
     return frozenset(filter(None, entries))
 
 
-def tokens(text: str) -> tuple[str, ...]:
-    """Words of `text` in order, lower case, without punctuation."""
+def extract_words(text: str) -> tuple[str, ...]:
+    """Return words of `text` in order, lower case, without punctuation."""
     return tuple(_TOKEN.findall(text.lower()))
 
 
-def content(text: str) -> tuple[str, ...]:
+def extract_stems(text: str) -> tuple[str, ...]:
     """Stems of the words of `text` that carry meaning, in order: function words are left out."""
-    stop = word_list("stop_words")
-    return tuple([stem(word) for word in tokens(text) if word not in stop])
+    stop = load_word_list("stop_words")
+    return tuple([stem(word) for word in extract_words(text) if word not in stop])
 
 
 def stem(word: str) -> str:
-    """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` ->
-    `upload`."""
+    """Return a crude stem, the same for the forms that one word usually takes: `uploads`,
+    `uploaded` -> `upload`."""
     return _stem(word) if len(word) <= _LONGEST_KEPT else _stem.__wrapped__(word)
 
 

@@ -54,12 +54,12 @@ class Gate:
                 "`low` must be less than `knee`, and `knee` less than `high`, in [-1, 1]"
             )
 
-    def __call__(self, similarities: NDArray[np.floating] | float) -> Floats:
+    def __call__(self, values: NDArray[np.floating] | float) -> Floats:
         """In [0, 1], straight between the three."""
-        found: Floats = np.asarray(
-            np.interp(similarities, (self.low, self.knee, self.high), (0.0, AT_KNEE, 1.0))
+        gated: Floats = np.asarray(
+            np.interp(values, (self.low, self.knee, self.high), (0.0, AT_KNEE, 1.0))
         )
-        return found
+        return gated
 
 
 class Pair(NamedTuple):
@@ -81,7 +81,7 @@ class Matching:
         return sum(pair.gated for pair in self.pairs)
 
 
-def similarities(stories: Vectors, references: Vectors) -> Floats:
+def compute_similarities(stories: Vectors, references: Vectors) -> Floats:
     """(len(stories), len(references)) cosines of unit rows."""
     return stories.astype(np.float64) @ references.astype(np.float64).T
 
@@ -89,8 +89,9 @@ def similarities(stories: Vectors, references: Vectors) -> Floats:
 def match(
     gated: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None
 ) -> Matching:
-    """The one-to-one matching with the largest sum of `gated`, (stories, references); of equal ones
-    that of the largest cosines, then of the largest `likeness`. References: unit rows."""
+    """Return the one-to-one matching with the largest sum of `gated`, (stories, references); of
+    equal ones that of the largest cosines, then of the largest `likeness`. References: unit
+    rows."""
     worth = gated + TIE * cosines
     rows, columns = linear_sum_assignment(
         worth if likeness is None else worth + TWINS * likeness, maximize=True
@@ -99,63 +100,68 @@ def match(
     pairs = tuple(
         [Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0]
     )
-    alike = similarities(references, references)
+    alike = compute_similarities(references, references)
     if np.count_nonzero(alike >= SAME_REFERENCE) == len(
         references
     ):  # nearly always: each is like itself
         return Matching(pairs, len(references))
     answered = {pair.reference for pair in pairs}
     return Matching(
-        pairs, sum([max(1, len(group & answered)) for group in clusters(alike, SAME_REFERENCE)])
+        pairs,
+        sum([max(1, len(group & answered)) for group in find_clusters(alike, SAME_REFERENCE)]),
     )
 
 
-def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
+def find_clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
     """Connected groups of rows whose cosines reach `threshold`; a row without such a partner is a
     group of one."""
-    one, other = (cosines >= threshold).nonzero()
-    return connected(len(cosines), zip(one.tolist(), other.tolist(), strict=True))
+    rows, columns = (cosines >= threshold).nonzero()
+    return group_connected(len(cosines), zip(rows.tolist(), columns.tolist(), strict=True))
 
 
-def connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[frozenset[int]]:
+def group_connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[frozenset[int]]:
     """0 to `number` - 1 in groups: who is in a pair with another is in its group."""
-    groups = [frozenset({one}) for one in range(number)]
-    for one, other in pairs:
-        if other not in groups[one]:
-            joined = groups[one] | groups[other]
+    groups = [frozenset({first}) for first in range(number)]
+    for first, second in pairs:
+        if second not in groups[first]:
+            joined = groups[first] | groups[second]
             for member in joined:
                 groups[member] = joined
     return list(dict.fromkeys(groups))
 
 
-def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> float:
-    """How many stories only say again what another one says; of k that say the same, k - 1.
+def count_repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> float:
+    """Return how many stories only say again what another one says; of k that say the same, k - 1.
 
     Two say the same when they are nearer to one another than what they answer is, and than they are
     to that. A tie is decided for two that both answer something, which may want the same, and
     against a copy that answers nothing. There is no edge: a little nearer is a little more the
     same, so that what the backends differ by is not felt.
     """
-    cosines = similarities(stories, stories)
-    one, other = np.triu(
+    cosines = compute_similarities(stories, stories)
+    first, second = np.triu(
         cosines >= SAME_STORY - EQUAL - EDGE, 1
     ).nonzero()  # below every limit that there can be
-    if not len(one):
+    if not len(first):
         return 0.0
-    limits, answered = _limits(stories, references, pairs, {*one.tolist(), *other.tolist()})
-    between = np.full(len(one), SAME_STORY)
-    both = (answered[one] >= 0) & (answered[other] >= 0)
+    limits, answered = _compute_limits(
+        stories, references, pairs, {*first.tolist(), *second.tolist()}
+    )
+    between = np.full(len(first), SAME_STORY)
+    both = (answered[first] >= 0) & (answered[second] >= 0)
     if both.any():
-        between[both] = similarities(references, references)[
-            answered[one[both]], answered[other[both]]
+        between[both] = compute_similarities(references, references)[
+            answered[first[both]], answered[second[both]]
         ]
-    nearer = cosines[one, other] - np.maximum(np.maximum(limits[one], limits[other]), between)
+    nearer = cosines[first, second] - np.maximum(np.maximum(limits[first], limits[second]), between)
     same = np.clip(np.where(both, nearer - EQUAL, nearer + EQUAL + EDGE) / EDGE, 0.0, 1.0)
-    said = 1 + np.bincount(one, same, len(stories)) + np.bincount(other, same, len(stories))
-    return float(len(stories) - (1 / said).sum())
+    group_sizes = (
+        1 + np.bincount(first, same, len(stories)) + np.bincount(second, same, len(stories))
+    )
+    return float(len(stories) - (1 / group_sizes).sum())
 
 
-def _limits(
+def _compute_limits(
     stories: Vectors, references: Vectors, pairs: Sequence[Pair], near: set[int]
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Cosine from which another story says the same, and index of the answered reference or -1, for

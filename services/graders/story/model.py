@@ -18,8 +18,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
-from gradus.errors import InternalFault, boundary
-from gradus.resources import cache
+from gradus.errors import InternalFault, wrap_exceptions
+from gradus.resources import get_cache_folder
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 """The one model: gate, probes and pair model were made for its vectors."""
@@ -69,8 +69,8 @@ class ExportedModel:
         parts = (WEIGHTS_SHA256, about.tokenizer_sha256, about.exporter, str(MAX_TOKENS))
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
-    def graph(self, name: str) -> Path:
-        """The file of that graph. Raises InternalFault when there is none, or not the one
+    def get_graph_path(self, name: str) -> Path:
+        """Return the file of that graph. Raises InternalFault when there is none, or not the one
         described."""
         path = self.folder / f"model-{name}.onnx"
         if name not in self.about.graphs or not path.exists():
@@ -79,7 +79,7 @@ class ExportedModel:
                 f" services.graders.story.export"
             )
             raise InternalFault(message, retryable=False)
-        if file_sha256(path) != self.about.graphs[name]:
+        if hash_file(path) != self.about.graphs[name]:
             raise InternalFault(
                 f"{path} is damaged or another model's: remove {self.folder}", retryable=False
             )
@@ -88,7 +88,7 @@ class ExportedModel:
     def tokenizer(self, max_tokens: int = MAX_TOKENS) -> StoryTokenizer:
         """Cuts texts at `max_tokens`. Raises InternalFault when it is damaged."""
         path = self.folder / TOKENIZER
-        if not path.exists() or file_sha256(path) != self.about.tokenizer_sha256:
+        if not path.exists() or hash_file(path) != self.about.tokenizer_sha256:
             raise InternalFault(f"{path} is missing, damaged or another model's", retryable=False)
         return StoryTokenizer(path, max_tokens)
 
@@ -98,26 +98,26 @@ class StoryTokenizer:
     threads."""
 
     def __init__(self, path: Path, max_tokens: int) -> None:
-        with boundary(InternalFault, f"{path} is no tokenizer"):
+        with wrap_exceptions(InternalFault, f"{path} is no tokenizer"):
             self.tokenizer = Tokenizer.from_file(str(path))
             self.tokenizer.no_padding()
             self.tokenizer.enable_truncation(max_tokens)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """One list per text, in order. What is no character (half a surrogate pair) is read as
-        U+FFFD."""
+        """Return one list per text, in order. What is no character (half a surrogate pair) is read
+        as U+FFFD."""
         # one by one: a batch would wake a pool of threads for microseconds of work
         read = (_SURROGATE.sub(_REPLACEMENT, text[:MAX_CHARS]) for text in texts)
         return [self.tokenizer.encode(text).ids for text in read]
 
 
-def kept_folder() -> Path:
-    """Where the cache folder has the export of this version, if it has one."""
-    return cache() / f"story-{exporter_hash()}"
+def get_export_folder() -> Path:
+    """Return where the cache folder has the export of this version, if it has one."""
+    return get_cache_folder() / f"story-{compute_exporter_hash()}"
 
 
 def read_folder(folder: Path) -> ExportedModel:
-    """Raises InternalFault when its `about.json` cannot be used."""
+    """Raise InternalFault when its `about.json` cannot be used."""
     try:
         return ExportedModel(folder, About.model_validate_json((folder / ABOUT).read_bytes()))
     except (OSError, ValidationError) as error:
@@ -125,14 +125,14 @@ def read_folder(folder: Path) -> ExportedModel:
         raise InternalFault(f"{folder / ABOUT} cannot be used: {first}", retryable=False) from None
 
 
-def exporter_hash() -> str:
+def compute_exporter_hash() -> str:
     """Hash of the code that builds graphs and of what it reads; a graph of another version is not
     used."""
-    code = file_sha256(Path(__file__).with_name("graph.py"))
-    made_of = f"{code}{file_sha256(ADAPTER)}{WEIGHTS_SHA256}{INNER_LAYER}"
+    code = hash_file(Path(__file__).with_name("graph.py"))
+    made_of = f"{code}{hash_file(ADAPTER)}{WEIGHTS_SHA256}{INNER_LAYER}"
     return hashlib.sha256(made_of.encode()).hexdigest()[:12]
 
 
-def file_sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

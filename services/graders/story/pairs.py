@@ -34,35 +34,39 @@ class PairModel:
         self.name = f"pairs {model.revision} fp32"
         self._tokenizer = model.tokenizer(_MAX_TOKENS).tokenizer
         self._end = self._tokenizer.encode("a", "b").ids[-1]
-        self._session = open_session(model.graph(PAIRS), threads)
+        self._session = open_session(model.get_graph_path(PAIRS), threads)
         self._encoder = Encoder(self, self, cache_mb=cache_mb)
         self.close = self._encoder.close
 
-    def chances(self, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], float]:
+    def compute_chances(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> tuple[NDArray[np.float64], float]:
         """(len(pairs), 3): how likely the second text says the same as the first, contradicts it,
         or says something else; rows add up to 1. And the CPU seconds of the model. Raises
         InternalFault when the model fails."""
         if not pairs:
             return np.zeros((0, 3)), 0.0
-        found = self._encoder.embed([f"{_read(one)}{_BETWEEN}{_read(two)}" for one, two in pairs])
-        return found.vectors.astype(np.float64), found.cpu_s
+        embeddings = self._encoder.embed(
+            [f"{_read(first)}{_BETWEEN}{_read(second)}" for first, second in pairs]
+        )
+        return embeddings.vectors.astype(np.float64), embeddings.cpu_s
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        made = []
+        token_ids = []
         for text in texts:
             first, _, second = text.partition(_BETWEEN)
-            made.append(self._tokenizer.encode(first, second).ids)
-        return made
+            token_ids.append(self._tokenizer.encode(first, second).ids)
+        return token_ids
 
     def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
         ends = ids == self._end
-        behind = (ends.cumsum(1) - ends > 0) & (mask > 0)
-        given = {
+        is_second = (ends.cumsum(1) - ends > 0) & (mask > 0)
+        inputs = {
             "input_ids": ids,
             "attention_mask": mask,
-            "token_type_ids": behind.astype(np.int64),
+            "token_type_ids": is_second.astype(np.int64),
         }
-        [logits] = self._session.run(None, given)
+        [logits] = self._session.run(None, inputs)
         odds = np.exp(logits - logits.max(1, keepdims=True))
         chances: Floats = (odds / odds.sum(1, keepdims=True)).astype(np.float32)
         return Pooled(chances, chances[:, :0])

@@ -13,8 +13,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.graders.story.frames import comments, unframed, without_tags
-from services.graders.story.lexicon import tokens, word_list
+from services.graders.story.frames import extract_comments, remove_frames, remove_tags
+from services.graders.story.lexicon import extract_words, load_word_list
 
 MAX_STORY_WORDS = 120
 MAX_ROLE_WORDS = 15
@@ -163,24 +163,24 @@ class StoryList:
 
 
 def read(completion: str, characters: int, most_lines: int) -> StoryList:
-    """The stories in `completion`, in the order in which they stand there.
+    """Return the stories in `completion`, in the order in which they stand there.
 
     `characters`: at most, behind the thinking. `most_lines`: what stands behind them is counted and
     not read.
     """
-    text, flags = visible(completion, characters)
+    text, flags = extract_visible(completion, characters)
     if VOID & set(flags):
         return StoryList((), (), 0, tuple(flags))
-    beside = [comments(text)]
-    groups, frames = _grouped(unframed(text).splitlines(), most_lines)
+    beside = [extract_comments(text)]
+    groups, frames = _group_lines(remove_frames(text).splitlines(), most_lines)
     stories: list[Story] = []
     rejected: list[Rejected] = []
     for line, part in groups[:most_lines]:
-        found = read_story(part, line)
-        if isinstance(found, Story):
-            stories.append(found)
+        story = read_story(part, line)
+        if isinstance(story, Story):
+            stories.append(story)
         else:
-            rejected.append(found)
+            rejected.append(story)
             beside.append(part)
     if _TO_JUDGE.search("\n".join(beside)):
         flags.append(TO_JUDGE)
@@ -188,9 +188,9 @@ def read(completion: str, characters: int, most_lines: int) -> StoryList:
     return StoryList(tuple(stories), tuple(rejected), lines, tuple(flags))
 
 
-def visible(completion: str, characters: int) -> tuple[str, list[str]]:
-    """What stands behind the last `</think>`, in normal form, and flags for what was taken out of
-    it."""
+def extract_visible(completion: str, characters: int) -> tuple[str, list[str]]:
+    """Return what stands behind the last `</think>`, in normal form, and flags for what was taken
+    out of it."""
     depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
@@ -207,13 +207,13 @@ def visible(completion: str, characters: int) -> tuple[str, list[str]]:
     flags = ["think:twice"] if closings > 1 else []
     if len(completion) - end > characters:
         return "", [*flags, TOO_LONG]
-    text, hidden = _plain(completion[end:])
+    text, hidden = _normalize_text(completion[end:])
     if _THINK.search(text):
         return "", [*flags, *hidden, THINK_NESTED]
     return text, [*flags, *hidden]
 
 
-def _plain(text: str) -> tuple[str, list[str]]:
+def _normalize_text(text: str) -> tuple[str, list[str]]:
     """`text` in one normal form without what does not show, and flags that say what there was."""
     text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
     if text.isascii():
@@ -230,35 +230,35 @@ def _plain(text: str) -> tuple[str, list[str]]:
         flags.append(HIDDEN)
     for word in re.findall(r"\w+", shown):
         letters = {mark for mark in word if mark.isalpha() and mark not in _MEASURES}
-        scripts = {unicodedata.name(one, "?").partition(" ")[0] for one in letters} & _SCRIPTS
+        scripts = {unicodedata.name(letter, "?").partition(" ")[0] for letter in letters} & _SCRIPTS
         if not word.isascii() and len(scripts) > 1:
             flags.append(MIXED)
             break
     return shown, flags
 
 
-def tidied(text: str) -> str:
-    """One item on one line: in normal form, without bullets, emphasis, markup and what does not
-    show."""
-    plain, _ = _plain(text)
-    return _bare(" ".join(without_tags(plain).split()))[0]
+def clean_line(text: str) -> str:
+    """Return one item on one line: in normal form, without bullets, emphasis, markup and what does
+    not show."""
+    plain, _ = _normalize_text(text)
+    return _remove_markup(" ".join(remove_tags(plain).split()))[0]
 
 
-def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], int]:
+def _group_lines(lines: Sequence[str], max_groups: int) -> tuple[list[tuple[int, str]], int]:
     """Line number and text of what may be a story each, clauses on lines of their own joined; and
     how many lines are titles, acceptance criteria and the like."""
     groups: list[tuple[int, str]] = []
     frames = 0
     open_ended = in_details = False
     for number, raw in enumerate(lines, 1):
-        line, bulleted = (raw.strip(), False) if len(groups) > most else _bare(raw)
+        line, bulleted = (raw.strip(), False) if len(groups) > max_groups else _remove_markup(raw)
         if not line or _RULE.fullmatch(line):
             open_ended = open_ended and not line and not bulleted
         elif _ROLE_OPENING.match(line):
             groups.append((number, line))
             open_ended = True
             in_details = False
-        elif open_ended and groups and _continues(line, bulleted, groups[-1][1]):
+        elif open_ended and groups and _is_continuation(line, bulleted, groups[-1][1]):
             groups[-1] = (groups[-1][0], f"{groups[-1][1]} {line}")
         elif groups and (
             _DETAILS.match(line)
@@ -288,12 +288,15 @@ def _is_title(lines: Sequence[str], at: int, line: str) -> bool:
     story."""
     opens = (at == 0 or not lines[at - 1].strip()) and line[-1] not in ".!?"
     return (
-        opens and at + 1 < len(lines) and _ROLE_OPENING.match(_bare(lines[at + 1])[0]) is not None
+        opens
+        and at + 1 < len(lines)
+        and _ROLE_OPENING.match(_remove_markup(lines[at + 1])[0]) is not None
     )
 
 
-def _bare(raw: str) -> tuple[str, bool]:
-    """The line without bullets, numbers and emphasis, and whether it had a bullet or number."""
+def _remove_markup(raw: str) -> tuple[str, bool]:
+    """Return the line without bullets, numbers and emphasis, and whether it had a bullet or
+    number."""
     line = _EMPHASIS.sub("", raw).strip().strip("|").strip()
     bulleted = False
     while match := _BULLET.match(line):
@@ -302,7 +305,7 @@ def _bare(raw: str) -> tuple[str, bool]:
     return " ".join(line.strip('"').split()), bulleted
 
 
-def _continues(line: str, bulleted: bool, before: str) -> bool:
+def _is_continuation(line: str, bulleted: bool, before: str) -> bool:
     if len(before) > 2000:
         return False
     clause = _STARTS_CLAUSE.match(line)
@@ -313,27 +316,27 @@ def _continues(line: str, bulleted: bool, before: str) -> bool:
 
 
 def read_story(text: str, line: int = 1) -> Story | Rejected:
-    """The clauses of one story, or why it is none."""
+    """Return the clauses of one story, or why it is none."""
     text = text[:8000]
     if text.lower().count("as ") > 1 and len(_WHOLE_STORY.findall(text)) > 1:
         return Rejected(line, "several stories in one")
-    if len(tokens(text)) > MAX_STORY_WORDS:
+    if len(extract_words(text)) > MAX_STORY_WORDS:
         return Rejected(line, f"longer than {MAX_STORY_WORDS} words")
-    clauses = _clauses(text)
+    clauses = _parse_clauses(text)
     if clauses is None:
         return Rejected(line, "not of the form `As a <role>, I want <want>`")
     role, want, benefit = clauses
-    problem = _problem(role, want)
+    problem = _find_problem(role, want)
     if problem:
         return Rejected(line, problem)
     flags = []
-    if benefit is not None and not _says_something(benefit):
+    if benefit is not None and not _has_meaning(benefit):
         benefit = None
         flags = ["story:empty_benefit"]
     return Story(text, role, want, benefit, line, tuple(flags))
 
 
-def _clauses(text: str) -> tuple[str, str, str | None] | None:
+def _parse_clauses(text: str) -> tuple[str, str, str | None] | None:
     early = None
     if first := _BENEFIT_FIRST.match(text):
         early = first[1]
@@ -341,60 +344,60 @@ def _clauses(text: str) -> tuple[str, str, str | None] | None:
     opening = _ROLE_OPENING.match(text)
     if not opening:
         return None
-    rest = text[opening.end() :]
-    wish = _wish(rest)
+    after_role = text[opening.end() :]
+    wish = _find_wish(after_role)
     if wish is None:
         return None
-    role = rest[: wish.start()]
-    said = rest[wish.end() :]
-    want, benefit = _split_benefit(said)
+    role = after_role[: wish.start()]
+    after_wish = after_role[wish.end() :]
+    want, benefit = _split_benefit(after_wish)
     if benefit is None and early is not None:
         benefit = _BENEFIT.sub("", early, count=1)
-    want = _NEGATED_WISH.sub("never ", _trimmed(want))
-    return _trimmed(role), want, None if benefit is None else _trimmed(benefit)
+    want = _NEGATED_WISH.sub("never ", _clean_clause(want))
+    return _clean_clause(role), want, None if benefit is None else _clean_clause(benefit)
 
 
-def _wish(rest: str) -> re.Match[str] | None:
-    """Where the role ends: at a wish in words that are known, else at the first `I` or `we` behind
-    the role."""
-    said = _split_benefit(rest[:400])[0]
+def _find_wish(after_role: str) -> re.Match[str] | None:
+    """Return where the role ends: at a wish in words that are known, else at the first `I` or `we`
+    behind the role."""
+    before_benefit = _split_benefit(after_role[:400])[0]
     first = None
-    for match in _WANT.finditer(said):
-        if match.start() or rest[:1] in ",":
+    for match in _WANT.finditer(before_benefit):
+        if match.start() or after_role[:1] in ",":
             if len(match[0].strip(" ,").split()) > 1 or "'" in match[0]:
                 return match
             first = first or match
     return first
 
 
-def _split_benefit(said: str) -> tuple[str, str | None]:
-    word = _BENEFIT_WORD.search(said)
-    for marker in _BENEFIT.finditer(said, max(0, word.start() - _BEFORE_WORD)) if word else ():
-        if said[: marker.start()].strip(" ,:"):
-            return said[: marker.start()], said[marker.end() :]
-    return said, None
+def _split_benefit(text: str) -> tuple[str, str | None]:
+    word = _BENEFIT_WORD.search(text)
+    for marker in _BENEFIT.finditer(text, max(0, word.start() - _BEFORE_WORD)) if word else ():
+        if text[: marker.start()].strip(" ,:"):
+            return text[: marker.start()], text[marker.end() :]
+    return text, None
 
 
-def _trimmed(clause: str) -> str:
+def _clean_clause(clause: str) -> str:
     return clause.strip(" \t,;:.!\"'|-–—")
 
 
-def _problem(role: str, want: str) -> str | None:
-    if not _says_something(role) or word_list("stop_words").issuperset(tokens(role)):
+def _find_problem(role: str, want: str) -> str | None:
+    if not _has_meaning(role) or load_word_list("stop_words").issuperset(extract_words(role)):
         return "the role is empty"
-    if len(tokens(role)) > MAX_ROLE_WORDS:
+    if len(extract_words(role)) > MAX_ROLE_WORDS:
         return f"the role is longer than {MAX_ROLE_WORDS} words"
-    if not _says_something(want):
+    if not _has_meaning(want):
         return "the want is empty"
     if _SECOND_WISH.search(want):
         return "more than one want in a story"
     return None
 
 
-def _says_something(clause: str) -> bool:
+def _has_meaning(clause: str) -> bool:
     """Not empty, no placeholder, and one word at least that is neither a function word nor a name
     for a slot."""
     if _PLACEHOLDER.match(clause):
         return False
-    stop_words, slot_words = word_list("stop_words"), word_list("slot_words")
-    return not all(word in stop_words or word in slot_words for word in tokens(clause))
+    stop_words, slot_words = load_word_list("stop_words"), load_word_list("slot_words")
+    return not all(word in stop_words or word in slot_words for word in extract_words(clause))

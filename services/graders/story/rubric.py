@@ -30,46 +30,46 @@ SCRUM_WEIGHTS = {
 }
 
 
-def _on_topic(facts: StoryFacts) -> float:
+def _score_topic(facts: StoryFacts) -> float:
     return min(1.0, facts.coverage / ON_TOPIC)
 
 
-def _good(facts: StoryFacts) -> float:
-    """Share of well-formed lines, by how much they are on topic."""
-    return _on_topic(facts) * facts.stories / facts.lines if facts.coverage else 0.0
+def _score_format(facts: StoryFacts) -> float:
+    """Return share of well-formed lines, by how much they are on topic."""
+    return _score_topic(facts) * facts.stories / facts.lines if facts.coverage else 0.0
 
 
-def _count(facts: StoryFacts) -> float:
-    return _on_topic(facts) * math.exp(
+def _score_count(facts: StoryFacts) -> float:
+    return _score_topic(facts) * math.exp(
         -abs(facts.lines - facts.references) / max(2.0, facts.references / 4)
     )
 
 
 MEASURES: Mapping[str, Callable[[StoryFacts], float]] = {
     "coverage": lambda facts: facts.coverage,
-    "format": _good,
+    "format": _score_format,
     "clauses": lambda facts: (
-        _good(facts) * (WITHOUT_BENEFIT + (1 - WITHOUT_BENEFIT) * facts.benefits)
+        _score_format(facts) * (WITHOUT_BENEFIT + (1 - WITHOUT_BENEFIT) * facts.benefits)
     ),
-    "count": _count,
+    "count": _score_count,
 }
 """Form counts on topic only."""
 
 
-def _charged(parts: Components, facts: StoryFacts) -> Components:
+def _apply_charges(parts: Components, facts: StoryFacts) -> Components:
     """`parts` and what each thing wrong takes of what is left."""
     if not facts.coverage:
         return {"coverage": 0.0}
-    left = sum(parts.values())
-    for name, charge in _charges(facts).items():
+    remaining = sum(parts.values())
+    for name, charge in _compute_charges(facts).items():
         if charge:
-            parts[name] = -charge * left
-            left *= 1 - charge
+            parts[name] = -charge * remaining
+            remaining *= 1 - charge
     return parts
 
 
-def _charges(facts: StoryFacts) -> Components:
-    """Shares in [0, 1] of the reward that are taken away."""
+def _compute_charges(facts: StoryFacts) -> Components:
+    """Return shares in [0, 1] of the reward that are taken away."""
     senses = facts.senses
     return {
         "redundancy": REDUNDANCY * facts.repeats / facts.stories,
@@ -85,8 +85,8 @@ def _charges(facts: StoryFacts) -> Components:
     }
 
 
-def _scrum(facts: StoryFacts) -> Components:
-    """The weighted sum that its authors used, and what clipping it at 0 gives back."""
+def _score_scrum(facts: StoryFacts) -> Components:
+    """Return the weighted sum that its authors used, and what clipping it at 0 gives back."""
     if facts.scrum is None:
         raise InternalFault("the facts for story/scrum@1 were not gathered", retryable=False)
     parts = {name: weight * getattr(facts.scrum, name) for name, weight in SCRUM_WEIGHTS.items()}
@@ -106,9 +106,12 @@ CHARGES = (
     "tampering",
 )
 RUBRICS: Rubrics[StoryFacts] = Rubrics(
-    {"story/weighted@1": weighted(MEASURES, WEIGHTS, _charged), "story/scrum@1": _scrum},
+    {
+        "story/weighted@1": weighted(MEASURES, WEIGHTS, _apply_charges),
+        "story/scrum@1": _score_scrum,
+    },
     components=tuple(dict.fromkeys((*MEASURES, *CHARGES, *SCRUM_WEIGHTS, "clipped"))),
     measures=MEASURES,
-    shape=_charged,
+    shape=_apply_charges,
     quiet=frozenset({"clipped"}),
 )

@@ -27,7 +27,7 @@ _TRAILING = "".join(mark for mark in string.punctuation if mark != "'")
 _CLAUSES = ("as a", "i want", "so that")
 
 
-def scrum_facts(
+def build_scrum_facts(
     completion: str,
     references: Sequence[str],
     embed: Callable[[Sequence[str]], Vectors],
@@ -35,12 +35,12 @@ def scrum_facts(
     max_characters: int,
     max_lines: int,
 ) -> ScrumFacts:
-    """What is weighed of the lines that are not blank behind the first `</think>`. Its authors had
-    no limits; a text with more characters has no lines here. `embed`: texts -> unit rows, in
-    order."""
+    """Return what is weighed of the lines that are not blank behind the first `</think>`. Its
+    authors had no limits; a text with more characters has no lines here. `embed`: texts -> unit
+    rows, in order."""
     text = re.split("</think>", completion, maxsplit=1, flags=re.IGNORECASE)[-1]
-    said = text.splitlines() if len(text) <= max_characters else []
-    lines = [line.strip() for line in said if line.strip()][:max_lines]
+    all_lines = text.splitlines() if len(text) <= max_characters else []
+    lines = [line.strip() for line in all_lines if line.strip()][:max_lines]
     plain = [line.lower().rstrip(_TRAILING + string.whitespace) for line in lines]
     issues = [*filter(None, (reference.strip().strip('"') for reference in references))]
     count = math.exp(-abs(len(lines) - len(issues)) / 2)
@@ -48,15 +48,17 @@ def scrum_facts(
         return ScrumFacts(0.0, 0.0, 0.0, count, 0.0, 0.0, 0.0)
     vectors = embed([*issues, *lines, *plain])
     of_issues, of_lines, of_plain = np.split(vectors, np.cumsum([len(issues), len(lines)]))
-    usual = _mean([len(issue.split()) for issue in issues])
+    usual = _compute_mean([len(issue.split()) for issue in issues])
     return ScrumFacts(
-        regex=_mean([float(_is_story(line)) for line in plain]),
-        clause=_mean([_clause_share(line) for line in plain]),
-        coverage=_coverage(of_issues @ of_lines.T),
+        regex=_compute_mean([float(_is_story(line)) for line in plain]),
+        clause=_compute_mean([_compute_clause_share(line) for line in plain]),
+        coverage=_compute_coverage(of_issues @ of_lines.T),
         count=count,
-        length=_mean([max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in plain]),
+        length=_compute_mean(
+            [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in plain]
+        ),
         redundancy=-int((np.triu(of_plain @ of_plain.T, 1) > SIMILAR).sum()) / len(plain),
-        extraneous=_mean([_clause_share(line.lower()) for line in lines]) - 1,
+        extraneous=_compute_mean([_compute_clause_share(line.lower()) for line in lines]) - 1,
     )
 
 
@@ -77,21 +79,21 @@ def _is_story(line: str) -> bool:
     return named and _END.search(line, wish.end() + 1) is not None
 
 
-def _clause_share(line: str) -> float:
+def _compute_clause_share(line: str) -> float:
     return sum(clause in line for clause in _CLAUSES) / len(_CLAUSES)
 
 
-def _coverage(cosines: Vectors) -> float:
+def _compute_coverage(cosines: Vectors) -> float:
     """Greedy in the order of the issues; a line that is used has -1 from then on, and is chosen
     when none is left."""
-    left = cosines.astype(np.float64)
+    remaining = cosines.astype(np.float64)
     chosen = []
-    for issue in range(len(left)):
-        line = int(left[issue].argmax())
-        chosen.append(float(left[issue, line]))
-        left[:, line] = -1.0
-    return _mean(chosen)
+    for issue in range(len(remaining)):
+        line = int(remaining[issue].argmax())
+        chosen.append(float(remaining[issue, line]))
+        remaining[:, line] = -1.0
+    return _compute_mean(chosen)
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

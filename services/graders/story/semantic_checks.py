@@ -17,17 +17,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.graders.story.lexicon import content, stem, tokens, word_list
+from services.graders.story.lexicon import extract_stems, extract_words, load_word_list, stem
 
 Vectors = NDArray[np.float32]
 
 
-def is_hedged(want: str, known: Collection[str]) -> bool:
+def is_hedged(want: str, known_stems: Collection[str]) -> bool:
     """Leaves open whether something is wanted, in a word that the task does not have."""
-    return any(stem(word) not in known for word in word_list("hedges").intersection(tokens(want)))
+    return any(
+        stem(word) not in known_stems
+        for word in load_word_list("hedges").intersection(extract_words(want))
+    )
 
 
-def ramps(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+def apply_ramps(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
     """For each value 0 up to `low`, 1 from `high` on, straight between."""
     return np.clip((values - low) / (high - low), 0.0, 1.0)
 
@@ -46,54 +49,62 @@ class Probe:
     def __call__(self, vectors: Vectors) -> NDArray[np.float64]:
         """(n,) in [0, 1] of (n, width)."""
         scores = vectors.astype(np.float64) @ self.weights + self.bias
-        return ramps(scores, self.low, self.high)
+        return apply_ramps(scores, self.low, self.high)
 
 
 @cache
-def probe(name: str) -> Probe:
-    """The probe in `<name>.json` beside this file."""
+def load_probe(name: str) -> Probe:
+    """Return the probe in `<name>.json` beside this file."""
     read = json.loads((Path(__file__).parent / f"{name}.json").read_text())
     weights = np.array(read["weights"], np.float32).astype(np.float64)
     return Probe(weights, read["bias"], read["low"], read["high"])
 
 
-def is_about_stories(want: str, known: Collection[str]) -> bool:
+def is_about_stories(want: str, known_stems: Collection[str]) -> bool:
     """Speaks of stories, tickets or sprints where the task does not."""
     return any(
-        stem(word) not in known for word in word_list("meta_words").intersection(tokens(want))
+        stem(word) not in known_stems
+        for word in load_word_list("meta_words").intersection(extract_words(want))
     )
 
 
-def own_benefit(want: str, benefit: str) -> bool:
-    """The benefit says more than the want did."""
-    said = set(content(benefit))
-    new = said.difference(content(want))
-    return bool(new) and len(new) > 0.3 * len(said)
+def has_own_benefit(want: str, benefit: str) -> bool:
+    """Return whether the benefit says more than the want did."""
+    benefit_stems = set(extract_stems(benefit))
+    new = benefit_stems.difference(extract_stems(want))
+    return bool(new) and len(new) > 0.3 * len(benefit_stems)
 
 
-def explained(clause: str, known: Collection[str], wanted: Collection[str] = ()) -> float:
-    """Share of the clause's words of meaning that are in `known` or `wanted` (stems) or are usual
-    in stories of any trade."""
-    said = content(clause)
-    if not said:
+def compute_explained_share(
+    clause: str, known_stems: Collection[str], want_stems: Collection[str] = ()
+) -> float:
+    """Return share of the clause's words of meaning that are in `known_stems` or `want_stems`
+    (stems) or are usual in stories of any trade."""
+    clause_stems = extract_stems(clause)
+    if not clause_stems:
         return 1.0
-    usual = _usual()
-    return sum([one in known or one in wanted or one in usual for one in said]) / len(said)
+    usual = _load_usual_stems()
+    return sum(
+        [word in known_stems or word in want_stems or word in usual for word in clause_stems]
+    ) / len(clause_stems)
 
 
 @cache
-def _usual() -> frozenset[str]:
-    return frozenset(stem(word) for word in word_list("common_words"))
+def _load_usual_stems() -> frozenset[str]:
+    return frozenset(stem(word) for word in load_word_list("common_words"))
 
 
-def is_others_role(role: str, own: frozenset[str], all_roles: Collection[frozenset[str]]) -> bool:
-    """The role is one that the task has for something else. `own`: stems of the role that the
-    reference has."""
-    said = frozenset(content(role))
-    return bool(own) and not said & own and said in all_roles
+def is_others_role(
+    role: str, reference_role: frozenset[str], all_roles: Collection[frozenset[str]]
+) -> bool:
+    """Return whether the role is one that the task has for something else. `reference_role`: stems
+    of the role that the reference has."""
+    role_stems = frozenset(extract_stems(role))
+    return bool(reference_role) and not role_stems & reference_role and role_stems in all_roles
 
 
-def is_known_role(role: str, known: Collection[str]) -> bool:
-    """The task itself speaks of the role: its last word of meaning is among `known`."""
-    said = content(role)
-    return bool(said) and said[-1] in known
+def is_known_role(role: str, known_stems: Collection[str]) -> bool:
+    """Return whether the task itself speaks of the role: its last word of meaning is among
+    `known_stems`."""
+    role_stems = extract_stems(role)
+    return bool(role_stems) and role_stems[-1] in known_stems

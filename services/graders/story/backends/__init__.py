@@ -33,8 +33,8 @@ class Backend(Protocol):
     """Backend and precision, `onnxruntime-fp32`: part of the grader's revision."""
 
     def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
-        """The vectors of `ids`, (n, longest), padded with 0 where `mask` is 0. Blocks; is called by
-        one thread."""
+        """Return the vectors of `ids`, (n, longest), padded with 0 where `mask` is 0. Blocks; is
+        called by one thread."""
         ...
 
 

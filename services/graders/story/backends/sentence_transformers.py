@@ -10,9 +10,9 @@ from typing import Any
 import sentence_transformers
 import torch
 
-from gradus.errors import InternalFault, boundary
+from gradus.errors import InternalFault, wrap_exceptions
 from services.graders.story.backends import Pooled, Tokens
-from services.graders.story.export import weights_of
+from services.graders.story.export import find_weights
 from services.graders.story.model import INNER_LAYER, MODEL, ExportedModel
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -24,9 +24,9 @@ class TorchBackend:
 
     def __init__(self, model: ExportedModel, precision: str, threads: int) -> None:
         is_there = Path(model.about.source).is_dir()
-        folder = weights_of(model.about.source if is_there else MODEL)
+        folder = find_weights(model.about.source if is_there else MODEL)
         torch.set_num_threads(threads)
-        with boundary(InternalFault, f"sentence-transformers cannot load {folder}"):
+        with wrap_exceptions(InternalFault, f"sentence-transformers cannot load {folder}"):
             loaded: Any = sentence_transformers.SentenceTransformer(
                 str(folder), local_files_only=True, model_kwargs={"dtype": _TYPES[precision]}
             )
@@ -36,16 +36,18 @@ class TorchBackend:
 
     @torch.inference_mode()
     def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
-        there = torch.from_numpy(mask).to(self._device)
-        given = self._encoder(
-            torch.from_numpy(ids).to(self._device), there, output_hidden_states=True
+        attention_mask = torch.from_numpy(mask).to(self._device)
+        output = self._encoder(
+            torch.from_numpy(ids).to(self._device), attention_mask, output_hidden_states=True
         )
-        inner = _mean(given.hidden_states[INNER_LAYER], there)
-        vectors = torch.nn.functional.normalize(_mean(given.last_hidden_state, there), dim=1)
+        inner = _compute_mean(output.hidden_states[INNER_LAYER], attention_mask)
+        vectors = torch.nn.functional.normalize(
+            _compute_mean(output.last_hidden_state, attention_mask), dim=1
+        )
         return Pooled(vectors.cpu().numpy(), inner.cpu().numpy())
 
 
-def _mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _compute_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Over the tokens that are there, in fp32: (n, t, width) -> (n, width)."""
     column = mask.unsqueeze(-1).float()
     return (hidden.float() * column).sum(1) / column.sum(1)
