@@ -205,6 +205,7 @@ check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python tools/check_style.py gradus services trainer corpus tools deploy examples tests
+	$(BIN)/python tools/measure_style.py gradus services trainer corpus
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
