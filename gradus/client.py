@@ -403,7 +403,7 @@ class _Call:
             self._report_fault(item.key, kind, message)
 
     async def _send_batch(self, url: str, waiting: dict[str, _Item]) -> RequestFailure | None:
-        """Return one request to one service; delivered items leave `waiting`. None when all were
+        """Send one request to one service; delivered items leave `waiting`. None when all were
         delivered."""
         # The service gets a little less time than there is, so that its own answer about the
         # deadline, with the results that were ready, arrives before this side stops listening.

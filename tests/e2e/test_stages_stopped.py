@@ -99,8 +99,8 @@ class Limit(TrainerCallback):
             resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + int(sys.argv[2]) * 2**20, resource.RLIM_INFINITY))
             Limit.is_set = True
 
-made = base.Stage.made
-base.Stage.made = lambda self, *given, **parts: made(self, *given, **{**parts, "callbacks": [Limit()]})
+made = base.Stage.build_trainer
+base.Stage.build_trainer = lambda self, *given, **parts: made(self, *given, **{**parts, "callbacks": [Limit()]})
 from trainer.train import main
 sys.exit(main(Path(sys.argv[1])))
 """  # noqa: E501

@@ -98,7 +98,7 @@ class RetryingRedis:
         return await self.call_with_retries(attempt)
 
     async def read(self, block_s: float, *command: Argument) -> Any:
-        """Return one attempt at a command that Redis answers within `block_s`. Raises
+        """Make one attempt at a command that Redis answers within `block_s`. Raises
         RedisUnavailable and NoGroup."""
         return await self._attempt(nullcontext(), block_s + self.patience_s, command)
 

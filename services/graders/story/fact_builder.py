@@ -279,7 +279,7 @@ def _drop_surplus(answer: StoryList, most_words: int) -> StoryList:
 def _read(
     stories: Sequence[Story], spec: TaskSpec, pairs: Sequence[Pair], reader: PairModel | None
 ) -> _Read:
-    """Return one call of `reader` for wants, roles and benefits, and one for the benefits that are
+    """Make one call of `reader` for wants, roles and benefits, and one for the benefits that are
     in doubt then: what says the same as the benefit of the reference neither harms nor strays."""
     ones = [1.0] * len(pairs)
     if reader is None or not pairs:
