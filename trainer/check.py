@@ -27,7 +27,10 @@ def collect_findings(config: RunConfig) -> Iterator[Finding]:
     """Yield one finding for each thing that a run needs."""
     stage = build_stage(config)
     yield _run_check(stage.DATA, stage.check_data)
-    warm_start = stage.build_warm_start(config.output_dir) if isinstance(stage, Rl) else None
+    if isinstance(stage, Rl):
+        warm_start = stage.build_warm_start(config.output_dir)
+    else:
+        warm_start = None
     if warm_start is not None:
         yield _run_check("warm start", warm_start.check_data)
     yield _run_check("packages", lambda: _check_packages(config))

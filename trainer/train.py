@@ -90,9 +90,10 @@ def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) ->
                 from trainer.stages.base import train_stage
             train_stage(settings, folder, resume, wish, log)
         except (GradingStopped, GenerationStopped) as stopped:
-            note = (
-                "Nothing ungraded was trained on. " if isinstance(stopped, GradingStopped) else ""
-            )
+            if isinstance(stopped, GradingStopped):
+                note = "Nothing ungraded was trained on. "
+            else:
+                note = ""
             log(f"stopped: {stopped}\n{note}{_describe_next_step(folder)}")
             return EXIT_FAULTED
         except StopRequested as stopped:

@@ -136,15 +136,16 @@ def add_sampling_options(command: Callable[..., None]) -> Callable[..., None]:
     last parameter `sampling`."""
     *command_parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
     hints = get_type_hints(SamplingArguments, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=hints[option.name],
+    shared = []
+    for option in fields(SamplingArguments):
+        shared.append(
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=option.default,
+                annotation=hints[option.name],
+            )
         )
-        for option in fields(SamplingArguments)
-    ]
 
     def run(**values: Any) -> None:
         command(

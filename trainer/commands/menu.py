@@ -12,7 +12,7 @@ from trainer.config.presets import PRESETS
 
 def _list_shipped_files(folder: str) -> list[str]:
     """Return the YAML files that ship with Gradus, as paths relative to the current folder."""
-    return [os.path.relpath(path) for path in sorted((configs() / folder).glob("*.yaml"))]
+    return list(map(os.path.relpath, sorted((configs() / folder).glob("*.yaml"))))
 
 
 MODEL = Question("Which model? A folder, or a name on the hub")

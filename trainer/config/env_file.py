@@ -101,14 +101,15 @@ def merge_env_file(overrides: Sequence[str], path: Path, stage: str) -> tuple[li
     """Return the options of the file that no override sets, the overrides, and what to say of the
     file's variables."""
     options, messages = read_env_options(path, stage)
-    overridden = {
-        "model.name" if name == "model" else name.replace("-", "_")
-        for name, _ in iter_overrides(overrides)
-    }
+    overridden = set()
+    for name, _ in iter_overrides(overrides):
+        if name == "model":
+            overridden.add("model.name")
+        else:
+            overridden.add(name.replace("-", "_"))
     names = [option[2:].partition("=")[0] for option in options]
-    remaining = [
-        setting
-        for setting, name in zip(options, names, strict=True)
-        if not {name, name.removeprefix(f"{stage}.")} & overridden
-    ]
+    remaining = []
+    for setting, name in zip(options, names, strict=True):
+        if not {name, name.removeprefix(f"{stage}.")} & overridden:
+            remaining.append(setting)
     return [*remaining, *overrides], messages

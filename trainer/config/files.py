@@ -227,7 +227,7 @@ def check_option(
         return f"{str(value).lower()} is not a number", value
     if get_origin(hints[name]) is list and isinstance(value, str):
         value = [value]  # one name where several may stand
-    kinds = [kind for kind in get_args(hints[name]) if dataclasses.is_dataclass(kind)]
+    kinds = list(filter(dataclasses.is_dataclass, get_args(hints[name])))
     if kinds and isinstance(
         value, Mapping
     ):  # pydantic would drop unknown keys of `parallelism_config` in silence

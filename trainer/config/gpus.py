@@ -51,7 +51,7 @@ def split_commands(path: Path, train: int, vllm: int, target: int | None) -> lis
                 f" {train} GPUs) and of {group} (num_generations)"
             )
         words += ["--gradient_accumulation_steps", str(target // at_once)]
-    return [
-        f"CUDA_VISIBLE_DEVICES={','.join(map(str, devices))} {shlex.join(command)}"
-        for devices, command in ((range(train, train + vllm), server), (range(train), words))
-    ]
+    lines = []
+    for devices, command in ((range(train, train + vllm), server), (range(train), words)):
+        lines.append(f"CUDA_VISIBLE_DEVICES={','.join(map(str, devices))} {shlex.join(command)}")
+    return lines

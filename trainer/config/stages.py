@@ -176,6 +176,9 @@ def load_stage(path: Path, overrides: Sequence[str] = (), expected: str | None =
             f" {', '.join(STAGES)}{describe_nearest(str(stage), list(STAGES))}"
         )
     if expected is not None and expected != (declared or "grpo"):
-        declaration = f"says stage: {declared}" if declared else "has no stage:, which means grpo"
+        if declared:
+            declaration = f"says stage: {declared}"
+        else:
+            declaration = "has no stage:, which means grpo"
         raise Misuse(f"{path}: is not for {expected}: it {declaration}")
     return load(path, overrides, STAGES[stage])

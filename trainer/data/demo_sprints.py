@@ -70,11 +70,9 @@ def render_story(thing: str, deed: StoryAction) -> str:
 def render_mistaken_story(thing: str, deed: StoryAction) -> str:
     """Return what the warm start teaches most of the time; the right story where there is no
     mistake."""
-    return (
-        _render_template(deed.mistake, thing)
-        if deed.mistake is not None
-        else render_story(thing, deed)
-    )
+    if deed.mistake is not None:
+        return _render_template(deed.mistake, thing)
+    return render_story(thing, deed)
 
 
 def generate_sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
@@ -111,12 +109,12 @@ def generate_worked_rows() -> Iterator[dict[str, Any]]:
     for _ in range(WARM_START_ROWS):
         thing = draw.choice(list(THINGS))
         deeds = draw.sample(_list_trained_deeds(thing), STORIES_PER_SPRINT)
-        lines = [
-            render_mistaken_story(thing, deed)
-            if draw.random() < MISTAKEN_SHARE
-            else render_story(thing, deed)
-            for deed in deeds
-        ]
+        lines = []
+        for deed in deeds:
+            if draw.random() < MISTAKEN_SHARE:
+                lines.append(render_mistaken_story(thing, deed))
+            else:
+                lines.append(render_story(thing, deed))
         if draw.random() < DAMAGED_SHARE:
             lines = _damage_lines(lines, draw)
         yield {"prompt": _render_prompt(thing, deeds), "completion": "\n".join(lines)}
@@ -130,7 +128,10 @@ def _damage_lines(lines: list[str], draw: random.Random) -> list[str]:
         return [*lines[:at], *lines[at + 1 :]]
     if fate < 0.6:
         return [*lines, lines[at]]
-    words = lines[at].partition(", so that")[0].split() if fate < 0.8 else lines[at].split()
+    if fate < 0.8:
+        words = lines[at].partition(", so that")[0].split()
+    else:
+        words = lines[at].split()
     lost = draw.randrange(len(words))
     return [*lines[:at], " ".join([*words[:lost], *words[lost + 1 :]]), *lines[at + 1 :]]
 

@@ -152,12 +152,12 @@ def select_held_out_constants(kind: Kind) -> frozenset[int]:
 
 def _list_pairs(*, held_out: bool) -> list[tuple[Kind, int]]:
     """Return kinds and constants that are held out, or those that are trained on."""
-    return [
-        (kind, a)
-        for kind in KINDS
-        for a in CONSTANTS
-        if (a in select_held_out_constants(kind)) is held_out
-    ]
+    pairs = []
+    for kind in KINDS:
+        for a in CONSTANTS:
+            if (a in select_held_out_constants(kind)) is held_out:
+                pairs.append((kind, a))
+    return pairs
 
 
 def _generate_task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
@@ -233,4 +233,6 @@ def _render_value(language: Language, value: Any) -> str:
         return (
             f"[{language['between_items'].join(_render_value(language, item) for item in value)}]"
         )
-    return str(value) if value >= 0 else str(language["negative"].replace("{}", str(value)))
+    if value >= 0:
+        return str(value)
+    return str(language["negative"].replace("{}", str(value)))

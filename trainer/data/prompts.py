@@ -20,11 +20,10 @@ def render(config: PromptConfig, example: Example) -> Prompt:
     if isinstance(example.task, StoryTask):
         goal = example.task.sprint_goal or example.prompt
         context = {name: _render_words(value) for name, value in example.task.team_context.items()}
-        lines = [
-            f"{name.replace('_', ' ').capitalize()}: {words}"
-            for name, words in context.items()
-            if words
-        ]
+        lines = []
+        for name, words in context.items():
+            if words:
+                lines.append(f"{name.replace('_', ' ').capitalize()}: {words}")
         fields = {"sprint_goal": goal, "team_context": "\n".join(lines) or UNKNOWN}
     else:
         fields = {
@@ -44,7 +43,10 @@ def render_text(
     text = _PLACES.sub(lambda match: places.get(match[1], ""), config.template)
     if config.style == "plain":
         return text
-    messages = [{"role": "system", "content": config.system}] if config.system is not None else []
+    if config.system is not None:
+        messages = [{"role": "system", "content": config.system}]
+    else:
+        messages = []
     return [*messages, {"role": "user", "content": text}]
 
 

@@ -276,11 +276,16 @@ def _build_values(prompt: Prompt, **answers: str | list[Message]) -> Values:
     """Return a prompt with its answers, all of them texts or all of them messages."""
     if isinstance(prompt, str) and all(isinstance(answer, str) for answer in answers.values()):
         return {"prompt": prompt, **answers}
-    prompt_messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    answer_messages = {
-        name: [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
-        for name, answer in answers.items()
-    }
+    if isinstance(prompt, str):
+        prompt_messages = [{"role": "user", "content": prompt}]
+    else:
+        prompt_messages = prompt
+    answer_messages = {}
+    for name, answer in answers.items():
+        if isinstance(answer, str):
+            answer_messages[name] = [{"role": "assistant", "content": answer}]
+        else:
+            answer_messages[name] = answer
     return {"prompt": prompt_messages, **answer_messages}
 
 
@@ -358,7 +363,9 @@ def _describe_form(sample: Sample) -> str:
     values = sample.values
     if "text" in values or "messages" in values:
         return "text" if "text" in values else "messages"
-    return "prompts as text" if isinstance(values["prompt"], str) else "prompts as messages"
+    if isinstance(values["prompt"], str):
+        return "prompts as text"
+    return "prompts as messages"
 
 
 def _refuse_two_forms(samples: Iterable[Sample]) -> None:

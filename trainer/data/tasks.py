@@ -186,7 +186,10 @@ def _parse_difficulty(example: Example) -> float:
 def _parse_example(row: Row, grader: GraderName) -> Example:
     values = row.values
     fields = (*get_task_class(grader).model_fields, *ALIASES.get(grader, ()))
-    task_values = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
+    if isinstance(values.get("task"), Mapping):
+        task_values = dict(values["task"])
+    else:
+        task_values = {}
     task_values |= {
         name: _parse_cell(name, values[name]) for name in fields if not _is_empty(values.get(name))
     }
@@ -265,11 +268,13 @@ def _find_overlap(
     """Mistakes by id of a task: it is to be trained on and held out as well."""
     trained = {_compute_content_key(example): example.id for example in train}
     pairs = ((candidate.id, trained.get(_compute_content_key(candidate))) for candidate in held_out)
-    return {
-        same: f"{config.eval_dataset}: task {name!r} is also in {config.dataset} (as {same!r})"
-        for name, same in pairs
-        if same is not None
-    }
+    overlaps = {}
+    for name, same in pairs:
+        if same is not None:
+            overlaps[same] = (
+                f"{config.eval_dataset}: task {name!r} is also in {config.dataset} (as {same!r})"
+            )
+    return overlaps
 
 
 # -------------------------------------------------------------------------------------------- rows

@@ -38,7 +38,7 @@ class Stream:
     parts: tuple[Ids, ...]
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
+        return sum(map(len, self.parts))
 
     def take(self, start: int, end: int) -> Stream:
         """Return the stream from one place to another; nothing is read."""
@@ -152,9 +152,10 @@ def _map_file(file: Path) -> Ids:
             f"{file}: cannot be read as packed tokens: {str(error).splitlines()[0]}"
         ) from None
     if not isinstance(ids, np.ndarray) or ids.dtype not in TYPES or ids.ndim not in (1, 2):
-        form = (
-            f"{ids.dtype} in {ids.ndim} dimensions" if isinstance(ids, np.ndarray) else "no array"
-        )
+        if isinstance(ids, np.ndarray):
+            form = f"{ids.dtype} in {ids.ndim} dimensions"
+        else:
+            form = "no array"
         raise Misuse(
             f"{file}: packed tokens are uint16 or uint32 in one dimension or two; this is {form}"
         )
@@ -206,11 +207,10 @@ def _encode_texts(
 ) -> Ids:
     """Return tokens of texts, each closed by the end-of-text token; a file that holds them already
     is taken."""
-    file_stats = [
-        (name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns)
-        for name in names
-        if Path(name).exists()
-    ]
+    file_stats = []
+    for name in names:
+        if Path(name).exists():
+            file_stats.append((name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns))
     inputs = [list(names), config.split, config.text_column, tokenizer.get_vocab(), file_stats]
     made_of = hashlib.sha256(
         json.dumps(inputs, sort_keys=True).encode(errors="replace")

@@ -122,7 +122,10 @@ def check_vllm_pair() -> Check:
     vllm = find_version("vllm") or _find_vllm_version()
     tested = TESTED.get(trl, ())
     if vllm is None:
-        suggestion = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
+        if tested:
+            suggestion = f"vLLM {' or '.join(tested)}"
+        else:
+            suggestion = "no vLLM was tried with it"
         return Check(
             "vLLM",
             False,

@@ -224,9 +224,10 @@ def _run_training(folder: Path, device: str, name: str, changes: Mapping[str, An
         raise CheckFailed(
             f"gradus train ended with status {status}; its log is {folder / name / 'training.log'}"
         )
-    lines = [
-        line for line in read_lines(folder / name / "metrics.jsonl") if "learning_rate" in line
-    ]
+    lines = []
+    for line in read_lines(folder / name / "metrics.jsonl"):
+        if "learning_rate" in line:
+            lines.append(line)
     if len(lines) != STEPS:
         raise CheckFailed(f"{len(lines)} steps were logged in place of {STEPS}")
     if not any(line["grad_norm"] > 0 for line in lines):
@@ -236,11 +237,10 @@ def _run_training(folder: Path, device: str, name: str, changes: Mapping[str, An
     for part in ("generate", "grade", "update"):
         seconds[part] = fmean(line[f"time/{part}_s"] for line in later)
     tokens = GROUP * PROMPTS * fmean(line["completions/mean_length"] for line in later)
-    peak = (
-        torch.cuda.max_memory_allocated()
-        if device == "cuda"
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    )
+    if device == "cuda":
+        peak = torch.cuda.max_memory_allocated()
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "steps": len(lines),
         **{f"{part}_s": value for part, value in seconds.items()},

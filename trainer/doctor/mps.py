@@ -48,9 +48,9 @@ def find_trouble(torch: Any, device: str) -> str | None:
     difference = max(abs(a - b) for a, b in zip(cpu_losses, device_losses, strict=True))
     if not difference <= TOLERANCE * cpu_losses[0]:
         return f"losses differ from the CPU's by up to {difference:.2g}"
-    return (
-        None if device_losses[-1] < device_losses[0] / 2 else f"nothing was learnt in {STEPS} steps"
-    )
+    if device_losses[-1] < device_losses[0] / 2:
+        return None
+    return f"nothing was learnt in {STEPS} steps"
 
 
 def _compute_losses(torch: Any, device: str) -> list[float]:

@@ -107,25 +107,31 @@ def compute_details(
 ) -> Details:
     """Return the finer figures of the records of one way of sampling; `description` is the
     grader's."""
-    verdicts = [record for record in records if is_judged(record)]
+    verdicts = list(filter(is_judged, records))
     fences = description.fences
     is_imperative = load_language(description.name).is_imperative
-    answers = [record for record in records if record.get("status") != "generation_error"]
-    lost = [record for record in records if record.get("status") == "generation_error"]
-    shares = {
-        name: _compute_share(verdicts, build_rate_test(rule, description.stages), seed)
-        for name, rule in description.rates.items()
-    }
+    answers = []
+    unwritten = []
+    for record in records:
+        if record.get("status") == "generation_error":
+            unwritten.append(record)
+        else:
+            answers.append(record)
+    shares = {}
+    for name, rule in description.rates.items():
+        shares[name] = _compute_share(verdicts, build_rate_test(rule, description.stages), seed)
     lengths = [count_lines(extract_code(str(record["completion"]), fences)) for record in verdicts]
     ends = _read_column(answers, "finish_reason")
-    causes = Counter(find_cause(record) for record in records)
+    causes = Counter(map(find_cause, records))
     del causes[PASSED]
     return Details(
         rates={name: rate for name, rate in shares.items() if rate is not None},
         partial_tests=_compute_partial_tests(verdicts, seed),
         causes=dict(causes.most_common()),
         truncated=ends.count("length") if ends else None,
-        generation_errors=dict(Counter(find_cause(record).partition(":")[2] for record in lost)),
+        generation_errors=dict(
+            Counter(find_cause(record).partition(":")[2] for record in unwritten)
+        ),
         speed=_compute_speed(answers),
         completion_tokens=compute_quantiles(_read_column(answers, "completion_tokens")),
         imperative=_compute_share(
@@ -200,14 +206,14 @@ def _group_verdicts(verdicts: Sequence[Record], column: str, seed: int) -> dict[
     for record in verdicts:
         value = record.get(column)
         by_value.setdefault("none" if value is None else str(value), []).append(record)
-    return {
-        value: Group(
+    groups = {}
+    for value, group in sorted(by_value.items()):
+        groups[value] = Group(
             tasks=len(group_by_task(group)),
             rate=_compute_share(group, is_passed, seed),
             mean_reward=fmean(_read_column(group, "reward")),
         )
-        for value, group in sorted(by_value.items())
-    }
+    return groups
 
 
 def _compute_speed(answers: Sequence[Record]) -> Speed:

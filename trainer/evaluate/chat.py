@@ -85,11 +85,10 @@ def main(
             except EOFError:
                 print()
                 return 0
-            conversation = (
-                extend_conversation(conversation, answer, line)
-                if conversation
-                else render_text(prompt, line)
-            )
+            if conversation:
+                conversation = extend_conversation(conversation, answer, line)
+            else:
+                conversation = render_text(prompt, line)
         outcome = asyncio.run(generate_answer(conversation, turn))
         if isinstance(outcome, GenerationError):
             raise Misuse(f"no answer ({outcome.kind}): {outcome.message}")

@@ -117,12 +117,15 @@ async def gather(
                     break
                 handful.append(following)
             records = [store.records[request.key] for request in handful]
-            submissions = [
-                build_submission(
-                    request.problem, add_opening(plan.opening, str(record["completion"])), str(n)
+            submissions = []
+            for n, (request, record) in enumerate(zip(handful, records, strict=True)):
+                submissions.append(
+                    build_submission(
+                        request.problem,
+                        add_opening(plan.opening, str(record["completion"])),
+                        str(n),
+                    )
                 )
-                for n, (request, record) in enumerate(zip(handful, records, strict=True))
-            ]
             results = await judge.grade(submissions, plan.rubric)
             verdicts = map(build_outcome, results)
             store.append(old | new for old, new in zip(records, verdicts, strict=True))
@@ -186,7 +189,7 @@ def build_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     if isinstance(outcome, GeneratedCompletion):
         record |= {"status": "written", "completion": clean_text(outcome.text)}
         if outcome.tool_calls:
-            record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
+            record["tool_calls"] = list(map(dict, outcome.tool_calls))
     else:
         record["error"] = {"kind": outcome.kind, "message": outcome.message}
     return record
@@ -223,11 +226,10 @@ async def collect_turns(
     pairs = list(zip(build_requests(problems, plan), firsts, strict=True))
     keys: list[Key] = []
     for turn in range(2, plan.turns + 1):
-        asks = [
-            build_next_request(ask, record, plan, turn)
-            for ask, record in pairs
-            if is_judged(record) and not is_passed(record)
-        ]
+        asks = []
+        for ask, record in pairs:
+            if is_judged(record) and not is_passed(record):
+                asks.append(build_next_request(ask, record, plan, turn))
 
         def report_turn(step: str, done: int, total: int, turn: int = turn) -> None:
             on_progress(f"{step}, turn {turn}", done, total)

@@ -105,8 +105,6 @@ def main(
         print(line)
     report_troubles(console, [*records, *later])
     print(results)
-    return (
-        EXIT_FAULTED
-        if evaluation.faulted or evaluation.unwritten or evaluation.broken
-        else EXIT_GRADED
-    )
+    if evaluation.faulted or evaluation.unwritten or evaluation.broken:
+        return EXIT_FAULTED
+    return EXIT_GRADED

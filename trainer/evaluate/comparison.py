@@ -124,11 +124,14 @@ def compare(
             " --allow-mismatch"
         )
     first, last = _select_measurements(before, after, MODES if mode is None else (mode,))
-    later = {problem.id: problem for problem in last.problems if problem.graded}
-    pairs = [(task, later[task.id]) for task in first.problems if task.graded and task.id in later]
-    if not pairs:
+    later = {problem.id: problem for problem in last.problems}
+    changes = []
+    for problem in first.problems:
+        other = later.get(problem.id)
+        if other is not None and problem.graded and other.graded:
+            changes.append(_build_change(problem, other))
+    if not changes:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
-    changes = [_build_change(*pair) for pair in pairs]
     turns = dict.fromkeys(get_args(Turn), 0) | Counter(change.turn for change in changes)
     return Comparison(
         mode=first.mode,
@@ -158,7 +161,10 @@ def _select_measurements(
         last = after.get_measurement(mode)
         if first is not None and last is not None:
             return first, last
-    sampling = f"{modes[0]} completions" if len(modes) == 1 else "way of sampling that both have"
+    if len(modes) == 1:
+        sampling = f"{modes[0]} completions"
+    else:
+        sampling = "way of sampling that both have"
     raise Misuse(f"{before.name} and {after.name}: there is no {sampling} to compare")
 
 

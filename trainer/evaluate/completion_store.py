@@ -102,11 +102,12 @@ def _check_plan(beside: Path, plan: EvalPlan, path: Path) -> None:
     if not beside.exists():
         raise Misuse(f"{path}: exists without {beside.name}; use --no-resume, or another --out")
     earlier = read_as(EvalPlan, beside, "plan", "; use --no-resume")
-    changed = [
-        f"{name} was {_format_value(was)} and is now {_format_value(getattr(plan, name))}"
-        for name, was in earlier
-        if was != getattr(plan, name)
-    ]
+    changed = []
+    for name, was in earlier:
+        if was != getattr(plan, name):
+            changed.append(
+                f"{name} was {_format_value(was)} and is now {_format_value(getattr(plan, name))}"
+            )
     if changed:
         raise Misuse(
             f"{path}: holds completions of another plan: {'; '.join(changed)}. "
@@ -161,14 +162,15 @@ def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
 
 def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
     """The tasks as they are asked, for reading completions and for grading them again."""
-    rows: list[Record] = [
-        {
-            "id": problem.id,
-            "kind": problem.kind,
-            "difficulty": problem.difficulty,
-            "prompt": problem.prompt,
-            "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
-        }
-        for problem in problems
-    ]
+    rows: list[Record] = []
+    for problem in problems:
+        rows.append(
+            {
+                "id": problem.id,
+                "kind": problem.kind,
+                "difficulty": problem.difficulty,
+                "prompt": problem.prompt,
+                "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
+            }
+        )
     write_lines(path, rows)

@@ -83,10 +83,11 @@ class LocalJudge:
         def grade_batch() -> list[Graded | Faulted]:
             grader = self._start()
             try:
-                batch = [
-                    get_submission_class(grader.info().name).model_validate(dict(submission))
-                    for submission in submissions
-                ]
+                batch = []
+                for submission in submissions:
+                    batch.append(
+                        get_submission_class(grader.info().name).model_validate(dict(submission))
+                    )
             except ValidationError as error:
                 raise convert_validation_error(error) from None
             return list(grader.grade(batch, rubric))

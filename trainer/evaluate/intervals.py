@@ -70,10 +70,7 @@ def compute_quantiles(values: Sequence[float]) -> Quantiles | None:
     """Quantiles, interpolated between neighbours; None for no values."""
     if not values:
         return None
-    p50, p90, p99 = (
-        float(value)
-        for value in np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99])
-    )
+    p50, p90, p99 = map(float, np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99]))
     return Quantiles(mean=fmean(values), p50=p50, p90=p90, p99=p99, max=float(max(values)))
 
 
@@ -136,7 +133,9 @@ def compute_mcnemar_p(gained: int, lost: int) -> float:
     were better."""
     from scipy import stats
 
-    return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    if gained + lost:
+        return float(stats.binomtest(gained, gained + lost).pvalue)
+    return 1.0
 
 
 def compute_sign_flip_p(changes: Sequence[float], *, seed: int = 0) -> float:
@@ -176,7 +175,7 @@ def adjust_p_values(p_values: Sequence[float]) -> list[float]:
         return []
     from statsmodels.stats.multitest import multipletests  # 1 s
 
-    return [float(p) for p in multipletests(list(p_values), method="holm")[1]]
+    return list(map(float, multipletests(list(p_values), method="holm")[1]))
 
 
 # ------------------------------------------------------------------------------------------- rates

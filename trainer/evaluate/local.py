@@ -95,14 +95,13 @@ def generate_batch(
     A prompt fits a model of `room` tokens that leaves `reserve` of them to the completion.
     `template`: the plan's `chat_template_kwargs`.
     """
-    lengths = [
-        len(encode_prompt(tokenizer, ask.prompt, ask.problem.tools, template)) for ask in batch
-    ]
-    fitting = [
-        ask
-        for ask, length in zip(batch, lengths, strict=True)
-        if room is None or length + reserve <= room
-    ]
+    lengths = []
+    for ask in batch:
+        lengths.append(len(encode_prompt(tokenizer, ask.prompt, ask.problem.tools, template)))
+    fitting = []
+    for ask, length in zip(batch, lengths, strict=True):
+        if room is None or length + reserve <= room:
+            fitting.append(ask)
     started = time.monotonic()
     completions = iter(generate(fitting, batch[0].seed) if fitting else ())
     took_s = time.monotonic() - started
@@ -139,11 +138,13 @@ def draw(
     import torch
 
     tools_P = tools_P or [None] * len(prompts)
-    ids_P = [
-        encode_prompt(tokenizer, prompt, tools, template)
-        for prompt, tools in zip(prompts, tools_P, strict=True)
-    ]
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    ids_P = []
+    for prompt, tools in zip(prompts, tools_P, strict=True):
+        ids_P.append(encode_prompt(tokenizer, prompt, tools, template))
+    if tokenizer.pad_token_id is not None:
+        pad = tokenizer.pad_token_id
+    else:
+        pad = tokenizer.eos_token_id
     sampling: dict[str, Any] = {
         "do_sample": False,
         "temperature": None,
@@ -177,12 +178,12 @@ def draw(
     model.train(was_training)
     ends = get_end_tokens(model, tokenizer)
     drawn = []
-    for prompt, row in zip(ids_P, output[:, width:].tolist(), strict=True):
+    for prompt_ids, row in zip(ids_P, output[:, width:].tolist(), strict=True):
         # What stands behind an end is padding.
         length = next((n for n, token in enumerate(row, start=1) if token in ends), len(row))
         text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
         reason = "stop" if row and row[length - 1] in ends else "length"
-        drawn.append(GeneratedCompletion(text, reason, len(prompt), length, 0.0))
+        drawn.append(GeneratedCompletion(text, reason, len(prompt_ids), length, 0.0))
     return drawn
 
 

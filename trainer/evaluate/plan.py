@@ -116,10 +116,15 @@ def make_plan(
     """
     if not problems or len({problem.id for problem in problems}) != len(problems):
         raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
-    content = [
-        [problem.id, problem.text, problem.task.model_dump(mode="json") if problem.task else None]
-        for problem in problems
-    ]
+    content = []
+    for problem in problems:
+        content.append(
+            [
+                problem.id,
+                problem.text,
+                problem.task.model_dump(mode="json") if problem.task else None,
+            ]
+        )
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     asked_as = "chat" if prompt.style == "chat" else "text"
     derived: dict[str, Any] = {
@@ -137,16 +142,18 @@ def make_plan(
 
 def build_problems(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
     """Return the tasks with their prompts as the model reads them."""
-    return [
-        Problem(
-            example.id,
-            render(prompt, example),
-            example.task,
-            example.kind,
-            example.difficulty,
+    problems = []
+    for example in examples:
+        problems.append(
+            Problem(
+                example.id,
+                render(prompt, example),
+                example.task,
+                example.kind,
+                example.difficulty,
+            )
         )
-        for example in examples
-    ]
+    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +226,20 @@ class CompletionSource(Protocol):
 
 def build_requests(problems: Sequence[Problem], plan: EvalPlan) -> list[CompletionRequest]:
     """Return all completions of a plan, in the order of modes, tasks and samples."""
-    return [
-        CompletionRequest(
-            mode, problem, sample, temperature, compute_seed(plan.seed, mode, problem.id, sample)
-        )
-        for mode, temperature, k in plan.modes
-        for problem in problems
-        for sample in range(k)
-    ]
+    requests = []
+    for mode, temperature, k in plan.modes:
+        for problem in problems:
+            for sample in range(k):
+                requests.append(
+                    CompletionRequest(
+                        mode,
+                        problem,
+                        sample,
+                        temperature,
+                        compute_seed(plan.seed, mode, problem.id, sample),
+                    )
+                )
+    return requests
 
 
 def split_batches(

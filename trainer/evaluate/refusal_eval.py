@@ -126,11 +126,10 @@ def compute_declines(
     records: Sequence[Record], requests: Sequence[DeclineRequest], plan: EvalPlan, duration_s: float
 ) -> Declines:
     """Return the figures of records, one for each thing that was asked for, in their order."""
-    answers = [
-        (request, classify_answer(str(record["completion"])))
-        for record, request in zip(records, requests, strict=True)
-        if record["status"] == "written"
-    ]
+    answers = []
+    for record, request in zip(records, requests, strict=True):
+        if record["status"] == "written":
+            answers.append((request, classify_answer(str(record["completion"]))))
 
     def accuracy(can: bool | None = None) -> Rate | None:
         """Over asks that can be done, that cannot, or both."""

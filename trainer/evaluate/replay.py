@@ -86,16 +86,17 @@ async def replay(folder: Path, judge_of: Callable[[str], Judge], on_progress: On
     for rubric, alike in by_rubric.items():
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
-            submissions = [
-                {
-                    "id": str(place),
-                    "completion": clean_text(
-                        add_opening(opening, get_completion_text(record["completion"]))
-                    ),
-                    "task": tasks[record["prompt_id"]],
-                }
-                for place, record in enumerate(handful)
-            ]
+            submissions = []
+            for place, record in enumerate(handful):
+                submissions.append(
+                    {
+                        "id": str(place),
+                        "completion": clean_text(
+                            add_opening(opening, get_completion_text(record["completion"]))
+                        ),
+                        "task": tasks[record["prompt_id"]],
+                    }
+                )
             results = await judge.grade(submissions, rubric)
             for record, result in zip(handful, results, strict=True):
                 if not isinstance(result, Graded):

@@ -47,7 +47,7 @@ def comparisons(before: Path, after: Path) -> list[dict[str, Any]]:
     for mode in MODES:
         # Not where one has no such way of sampling, or no task was judged both times.
         with suppress(Misuse):
-            sides = [read_evaluation(path) for path in (before, after)]
+            sides = list(map(read_evaluation, (before, after)))
             results.append(compare(sides[0], sides[1], mode=mode, anyway=True))
     return [comparison.model_dump(mode="json", by_alias=True) for comparison in results]
 
@@ -82,11 +82,10 @@ def _render_parts(comparison: Comparison) -> Iterator[Table | str]:
     """Yield the headline and what changed; the rest is in the page and in the JSON file."""
     for warning in comparison.warnings:
         yield f"Careful: measured with {warning}."
-    sampling = (
-        "greedy"
-        if comparison.mode == "greedy"
-        else f"T={comparison.after.temperature:g}, {comparison.after.samples} each"
-    )
+    if comparison.mode == "greedy":
+        sampling = "greedy"
+    else:
+        sampling = f"T={comparison.after.temperature:g}, {comparison.after.samples} each"
     names = (_escape_text(comparison.before.name), _escape_text(comparison.after.name))
     table = Table(
         "", *names, "change", "95% interval", title=f"{comparison.tasks} tasks, {sampling}"
@@ -94,12 +93,14 @@ def _render_parts(comparison: Comparison) -> Iterator[Table | str]:
     table.add_row("pass rate", *_format_cells(comparison.pass_rate, ".1%"))
     table.add_row("reward", *_format_cells(comparison.reward, ".3f"))
     test = comparison.test
-    counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
-    fallbacks = {
-        difference.change.fallback
-        for difference in (comparison.pass_rate, comparison.reward)
-        if difference.change.fallback
-    }
+    if test.gained is not None:
+        counted = f", {test.gained} gained, {test.lost} lost"
+    else:
+        counted = ""
+    fallbacks = set()
+    for difference in (comparison.pass_rate, comparison.reward):
+        if difference.change.fallback:
+            fallbacks.add(difference.change.fallback)
     table.caption = "\n".join(
         [f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)]
     )

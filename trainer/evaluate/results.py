@@ -151,13 +151,17 @@ def compute_measurement(
 ) -> Measurement:
     """Return the figures of one way of sampling from its records, which are first answers;
     `description` is the grader's."""
-    verdicts = [record for record in records if is_judged(record)]
+    verdicts = list(filter(is_judged, records))
     problems = tuple(
         _compute_problem_figures(group, description.stages) for group in group_by_task(records)
     )
     counts = [(problem.graded, problem.passed) for problem in problems]
     ks = {samples} | {2**power for power in range(samples.bit_length())}
-    rates = {k: pass_rate(counts, k, seed=seed) for k in sorted(ks)}
+    pass_at = {}
+    for k in sorted(ks):
+        rate = pass_rate(counts, k, seed=seed)
+        if rate is not None:
+            pass_at[k] = rate
     components: Counter[str] = Counter()
     for record in verdicts:
         for name, value in record["components"].items():
@@ -169,7 +173,7 @@ def compute_measurement(
         graded=len(verdicts),
         faulted=sum(record["fault"] is not None for record in records),
         passed=sum(record["passed"] for record in verdicts),
-        pass_at={k: rate for k, rate in rates.items() if rate is not None},
+        pass_at=pass_at,
         mean_reward=compute_mean(
             [p.mean_reward for p in problems if p.mean_reward is not None], seed=seed
         ),
@@ -188,7 +192,7 @@ def compute_measurement(
 def _compute_problem_figures(
     group: Sequence[Mapping[str, Any]], stages: Sequence[str]
 ) -> ProblemFigures:
-    verdicts = [record for record in group if is_judged(record)]
+    verdicts = list(filter(is_judged, group))
     middle = select_typical(verdicts, stages)
     return ProblemFigures(
         id=group[0]["prompt_id"],
@@ -214,7 +218,7 @@ def build_evaluation(
 ) -> Evaluation:
     """Return the figures of a plan's records; `later` are those of turns after the first,
     `description` is the grader's."""
-    verdicts = [record for record in (*records, *later) if is_judged(record)]
+    verdicts = list(filter(is_judged, (*records, *later)))
     measurements = []
     for mode, temperature, samples in plan.modes:
         first = [record for record in records if record["mode"] == mode]
@@ -249,11 +253,10 @@ def describe_evaluation(evaluation: Evaluation) -> list[str]:
     """Put the headline of each way of sampling into words."""
     lines = []
     for measurement in evaluation.measurements:
-        sampling = (
-            "greedy"
-            if measurement.mode == "greedy"
-            else f"at temperature {measurement.temperature:g}"
-        )
+        if measurement.mode == "greedy":
+            sampling = "greedy"
+        else:
+            sampling = f"at temperature {measurement.temperature:g}"
         figures = [f"pass@{k} {sampling} {rate.text}" for k, rate in measurement.pass_at.items()]
         if measurement.turns is not None:
             green = measurement.turns.green_by.items()

@@ -215,9 +215,9 @@ def resolve_config(options: SamplingOptions) -> RunConfig | None:
                 f"--prompts-from {options.like}: there is no config.resolved.json of a run"
             )
         return config
-    return (
-        find_run_config(Path(options.model)) if options.server is None and options.model else None
-    )
+    if options.server is None and options.model:
+        return find_run_config(Path(options.model))
+    return None
 
 
 def find_run_config(model: Path) -> RunConfig | None:
@@ -262,11 +262,10 @@ def load_examples(
     tasks: Path, grader: GraderName, options: SamplingOptions, trained_with: RunConfig | None
 ) -> Sequence[Example]:
     # What rows of other stages are called says nothing about tasks.
-    like = (
-        trained_with.data
-        if isinstance(trained_with, TrainConfig)
-        else DataConfig(dataset=str(tasks))
-    )
+    if isinstance(trained_with, TrainConfig):
+        like = trained_with.data
+    else:
+        like = DataConfig(dataset=str(tasks))
     config = DataConfig(
         dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns
     )

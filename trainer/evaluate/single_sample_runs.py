@@ -137,15 +137,16 @@ def main(options: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = 
     """
     options = asyncio.run(resolve_model(options))
     config = resolve_prompt_config(options, resolve_config(options))
-    problems = [
-        Problem(
-            name,
-            _parse_prompt(row, config),
-            None,
-            row.values.get("kind") and str(row.values["kind"]),
+    problems = []
+    for name, row in read_named_rows(prompts, options.limit):
+        problems.append(
+            Problem(
+                name,
+                _parse_prompt(row, config),
+                None,
+                row.values.get("kind") and str(row.values["kind"]),
+            )
         )
-        for name, row in read_named_rows(prompts, options.limit)
-    ]
     plan = build_plan(options, prompts.name, problems, config)
     source = create_source(options, plan, resolve_config(options))
     records = _collect_records(options, plan, problems, out, source)

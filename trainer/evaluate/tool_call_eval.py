@@ -95,16 +95,16 @@ def compute_calls(
     records: Sequence[Record], points: Sequence[CutPoint], plan: EvalPlan, duration_s: float
 ) -> Calls:
     """Return the figures of records, one for each cut point in their order."""
-    answers = [
-        (point, extract_calls(record["completion"], record.get("tool_calls"), point.tools))
-        for record, point in zip(records, points, strict=True)
-        if record["status"] == "written"
-    ]
+    answers = []
+    for record, point in zip(records, points, strict=True):
+        if record["status"] == "written":
+            answers.append(
+                (point, extract_calls(record["completion"], record.get("tool_calls"), point.tools))
+            )
     every_call = [(point.trajectory, call) for point, calls in answers for call in calls]
-    selected = [
-        (point.trajectory, (calls[0].name if calls else NONE) == point.due)
-        for point, calls in answers
-    ]
+    selected = []
+    for point, calls in answers:
+        selected.append((point.trajectory, (calls[0].name if calls else NONE) == point.due))
     problems = Counter(call.problem for _, call in every_call if call.problem is not None)
     return Calls(
         trajectories=len({point.trajectory for point in points}),
@@ -153,7 +153,10 @@ def _split_messages(name: str, values: Mapping[str, Any], served: bool) -> Itera
         schemas = build_schemas(listed)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"tools: {error}") from None
-    prompt_messages = [_encode_arguments(turn) for turn in messages] if served else messages
+    if served:
+        prompt_messages = list(map(_encode_arguments, messages))
+    else:
+        prompt_messages = messages
     places = [place for place, turn in enumerate(messages) if place and turn["role"] == "assistant"]
     if not places:
         raise ValueError("messages: the assistant has no turn behind another one")
@@ -185,8 +188,9 @@ def _encode_arguments(turn: dict[str, Any]) -> dict[str, Any]:
     calls = []
     for call in _get_calls(turn):
         arguments = call["function"]["arguments"]
-        text = (
-            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        )
+        if isinstance(arguments, str):
+            text = arguments
+        else:
+            text = json.dumps(arguments, ensure_ascii=False)
         calls.append({**call, "function": {**call["function"], "arguments": text}})
     return {**turn, "tool_calls": calls} if calls else turn

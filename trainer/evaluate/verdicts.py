@@ -56,7 +56,7 @@ def get_stage_rank(stage: str, stages: Sequence[str]) -> int:
 
     `stages` are the grader's in their order; every other one of the contract follows in its order.
     """
-    order = [str(name) for name in dict.fromkeys((*stages, *Stage, PASSED))]
+    order = list(map(str, dict.fromkeys((*stages, *Stage, PASSED))))
     return order.index(stage) if stage in order else -1
 
 
@@ -99,19 +99,19 @@ def build_rate_test(rule: str, stages: Sequence[str]) -> Test:
 
 
 def _list_diagnostics(record: Record) -> list[Mapping[str, Any]]:
-    return [
-        diagnostic
-        for diagnostic in record.get("diagnostics") or ()
-        if isinstance(diagnostic, Mapping)
-    ]
+    diagnostics = []
+    for diagnostic in record.get("diagnostics") or ():
+        if isinstance(diagnostic, Mapping):
+            diagnostics.append(diagnostic)
+    return diagnostics
 
 
 def _list_errors(record: Record, stage: str | None) -> list[Mapping[str, Any]]:
-    return [
-        diagnostic
-        for diagnostic in _list_diagnostics(record)
-        if diagnostic.get("severity") == "error" and diagnostic.get("stage") == stage
-    ]
+    errors = []
+    for diagnostic in _list_diagnostics(record):
+        if diagnostic.get("severity") == "error" and diagnostic.get("stage") == stage:
+            errors.append(diagnostic)
+    return errors
 
 
 # ------------------------------------------------------------------------------------------ causes
@@ -139,11 +139,10 @@ def find_cause(record: Record) -> str:
     stage = record.get("stage")
     if stage not in [*Stage]:
         return "unknown"
-    detail = (
-        "limit"
-        if any(flag.startswith("limit:") for flag in flags)
-        else _find_detail(record, str(stage))
-    )
+    if any(flag.startswith("limit:") for flag in flags):
+        detail = "limit"
+    else:
+        detail = _find_detail(record, str(stage))
     return f"{stage}:{detail}" if detail else str(stage)
 
 
@@ -166,8 +165,12 @@ def _find_detail(record: Record, stage: str) -> str:
 def list_invented_names(record: Record, grader: str) -> list[str]:
     """Return the name of each of the compiler's errors that reports one as missing."""
     errors = _list_errors(record, load_language(grader).names_stage)
-    names = [extract_invented_name(error, grader) for error in errors]
-    return [name for name in names if name is not None]
+    names = []
+    for error in errors:
+        name = extract_invented_name(error, grader)
+        if name is not None:
+            names.append(name)
+    return names
 
 
 def extract_invented_name(error: Record, grader: str) -> str | None:

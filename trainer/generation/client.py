@@ -260,7 +260,7 @@ class Client:
                 logprobs_found.append([[logprob] for logprob in completion.logprobs_T])
                 token_ids.append([[token] for token in completion.ids_T])
         return {
-            "prompt_ids": [list(prompt) for prompt in prompts],
+            "prompt_ids": list(map(list, prompts)),
             "completion_ids": completion_ids,
             "logprobs": logprobs_found,
             "logprob_token_ids": token_ids,

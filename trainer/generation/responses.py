@@ -82,9 +82,10 @@ def parse_group(
         raise TransientServerError(
             f"completions numbered {sorted(by_index)} in place of 0 to {n - 1}"
         )
-    return [
-        _parse_completion(by_index[index], prompt, max_tokens, vocab_size) for index in range(n)
-    ]
+    completions = []
+    for index in range(n):
+        completions.append(_parse_completion(by_index[index], prompt, max_tokens, vocab_size))
+    return completions
 
 
 def _parse_completion(
@@ -102,7 +103,7 @@ def _parse_completion(
         raise TransientServerError(
             f"a token id outside of 0 to {vocab_size - 1}: {_render_excerpt(ids)}"
         )
-    return Sampled(ids, [_parse_logprob(value) for value in logprobs])
+    return Sampled(ids, list(map(_parse_logprob, logprobs)))
 
 
 def parse_prompt_logprobs(answer: Any, ids_T: Sequence[int]) -> list[float]:
@@ -113,10 +114,12 @@ def parse_prompt_logprobs(answer: Any, ids_T: Sequence[int]) -> list[float]:
         raise TransientServerError(
             f"log-probabilities of {len(rows)} tokens in place of {len(ids_T)}"
         )
-    return [
-        _parse_logprob(get_field(get_field(row, str(token), dict), "logprob", int | float))
-        for token, row in zip(ids_T[1:], rows[1:], strict=True)
-    ]
+    logprobs_T = []
+    for token, row in zip(ids_T[1:], rows[1:], strict=True):
+        logprobs_T.append(
+            _parse_logprob(get_field(get_field(row, str(token), dict), "logprob", int | float))
+        )
+    return logprobs_T
 
 
 def _parse_logprob(value: Any) -> float:

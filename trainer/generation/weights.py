@@ -107,10 +107,10 @@ def _merge_in_float32(layer: Any) -> Iterator[None]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     tuners = [module for module in layer.modules() if isinstance(module, BaseTunerLayer)]
-    originals = [(parameter, parameter.data) for parameter in layer.get_base_layer().parameters()]
-    originals = [
-        (parameter, data) for parameter, data in originals if data.is_floating_point()
-    ]  # quantized ones are left to PEFT
+    originals = []
+    for parameter in layer.get_base_layer().parameters():
+        if parameter.is_floating_point():  # PEFT merges quantized ones itself
+            originals.append((parameter, parameter.data))
     try:
         for parameter, data in originals:
             parameter.data = data.to(torch.float32, copy=True)

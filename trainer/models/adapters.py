@@ -90,21 +90,19 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
     # of before.
     targets = model.active_peft_config.target_modules
     modules = [name.replace(".base_layer", "") for name, _ in model.named_modules()]
-    lost = (
-        []
-        if isinstance(targets, str)
-        else sorted(target for target in targets or () if not _has_match(target, modules))
-    )
+    if isinstance(targets, str):
+        lost = []
+    else:
+        lost = sorted(target for target in targets or () if not _has_match(target, modules))
     if lost:
         raise Misuse(
             f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}"
         )
-    trained = [
-        name
-        for name, weight in model.named_parameters()
-        if weight.requires_grad and _count_dimensions(weight) > 1
-    ]
-    frozen = sorted(_find_experts(model) - {_get_expert_layer(name) for name in trained})
+    trained = []
+    for name, weight in model.named_parameters():
+        if weight.requires_grad and _count_dimensions(weight) > 1:
+            trained.append(name)
+    frozen = sorted(_find_experts(model) - set(map(_get_expert_layer, trained)))
     if frozen and not settings.allow_frozen_experts:
         raise Misuse(_describe_frozen(frozen, model))
 
@@ -112,12 +110,12 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
 def _find_experts(model: Any) -> set[str]:
     """Return where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all
     of a layer."""
-    places = (
-        _get_expert_layer(name)
-        for name, weight in model.named_parameters()
-        if _count_dimensions(weight) > 1
-    )
-    return {place for place in places if place is not None}
+    layers = set()
+    for name, weight in model.named_parameters():
+        layer = _get_expert_layer(name)
+        if layer is not None and _count_dimensions(weight) > 1:
+            layers.add(layer)
+    return layers
 
 
 def _count_dimensions(weight: Any) -> int:
@@ -128,7 +126,9 @@ def _count_dimensions(weight: Any) -> int:
 
 def _get_expert_layer(name: str) -> str | None:
     parts = name.removeprefix("base_model.model.").split(".")
-    return ".".join(parts[: parts.index("experts") + 1]) if "experts" in parts else None
+    if "experts" in parts:
+        return ".".join(parts[: parts.index("experts") + 1])
+    return None
 
 
 def _describe_frozen(frozen: list[str], model: Any) -> str:

@@ -139,7 +139,10 @@ def _select_revision(name: str, config: ModelConfig) -> str | None:
 
 
 def _build_load_error(kind: str, name: str, error: Exception) -> Misuse:
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if str(error).strip():
+        first_line = str(error).strip().splitlines()[0]
+    else:
+        first_line = type(error).__name__
     if (
         name.count("/") > 1 and not Path(name).exists()
     ):  # transformers: "Repo id must be in the form ..."

@@ -19,9 +19,9 @@ Inputs = dict[str, str | None]
 def compute_digest(path: Path) -> str:
     """Hash a file's bytes, or the names and bytes of a folder's files, whatever their depth. Raises
     Misuse if it is unreadable."""
-    return (
-        _merge_digests(compute_file_digests(path)) if path.is_dir() else _compute_file_digest(path)
-    )
+    if path.is_dir():
+        return _merge_digests(compute_file_digests(path))
+    return _compute_file_digest(path)
 
 
 def compute_file_digests(path: Path) -> dict[str, str]:
@@ -44,7 +44,9 @@ def compute_named_digest(text: str) -> str | None:
 def compute_run_digest(folder: str) -> str | None:
     """Hash the records of a run: checkpoints below may be a hundred gigabytes, and never change
     without them. None if there is no such folder."""
-    return _merge_digests(compute_record_digests(Path(folder))) if Path(folder).is_dir() else None
+    if Path(folder).is_dir():
+        return _merge_digests(compute_record_digests(Path(folder)))
+    return None
 
 
 def compute_record_digests(folder: Path) -> dict[str, str]:
@@ -62,10 +64,13 @@ def collect_inputs(
     refs = list(find_references(raw_stage.model_dump()))
     runs = {str(places[ref]) for ref in refs if ref[1] == "run"}
     names = dict.fromkeys([*ready.list_inputs(), *(str(places[ref]) for ref in refs)])
-    return {
-        name: compute_run_digest(name) if name in runs else compute_named_digest(name)
-        for name in names
-    }
+    digests = {}
+    for name in names:
+        if name in runs:
+            digests[name] = compute_run_digest(name)
+        else:
+            digests[name] = compute_named_digest(name)
+    return digests
 
 
 def fingerprint(raw_stage: Stage, inputs: Inputs) -> str:

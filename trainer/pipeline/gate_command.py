@@ -81,11 +81,10 @@ def main(path: Path, out: Path | None) -> int:
     write_json(record, build_record(gates_file, judged, promoted))
     console = Console(highlight=False)
     console.print(build_table(judged))
-    refusals = [
-        f"{verdict.name} ({verdict.why})"
-        for verdict in judged
-        if not (verdict.passed or verdict.soft)
-    ]
+    refusals = []
+    for verdict in judged:
+        if not (verdict.passed or verdict.soft):
+            refusals.append(f"{verdict.name} ({verdict.why})")
     console.print("promoted" if promoted else f"refused: {'; '.join(refusals)}", soft_wrap=True)
     print(record)
     return EXIT_PROMOTED if promoted else EXIT_REFUSED
@@ -95,16 +94,17 @@ def build_record(
     gates_file: GatesFile, judged: Sequence[GateVerdict], promoted: bool
 ) -> dict[str, Any]:
     """Return everything that the decision was made from."""
+    model = None
+    if gates_file.model:
+        model = {"path": gates_file.model, "files": compute_file_digests(Path(gates_file.model))}
     return {
         "schema": SCHEMA,
         "name": gates_file.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "promoted": promoted,
-        "model": {"path": gates_file.model, "files": compute_file_digests(Path(gates_file.model))}
-        if gates_file.model
-        else None,
+        "model": model,
         "significance": gates_file.significance,
-        "gates": [asdict(verdict) for verdict in judged],
+        "gates": list(map(asdict, judged)),
         "evidence": [_describe_evidence(Path(file)) for file in gates_file.evidence],
         "lineage": gates_file.lineage,
         "versions": {"python": platform.python_version(), **collect_versions()},
@@ -118,18 +118,17 @@ def _describe_evidence(file: Path) -> dict[str, Any]:
 
 def check_revisions(gates_file: GatesFile) -> Iterator[GateVerdict]:
     """Yield the gate that every file has: one revision of each grader behind all metrics."""
-    trees = [_read_tree(Path(file)) for file in gates_file.evidence]
     revisions: dict[str, set[str]] = {}
-    for tree in trees:
+    for file in gates_file.evidence:
+        tree = _read_tree(Path(file))
         for part in (tree, tree.get("before"), tree.get("after")):
             graders = part.get("graders") if isinstance(part, dict) else None
             for revision in map(str, graders if isinstance(graders, list) else ()):
                 revisions.setdefault(revision.partition("@")[0], set()).add(revision)
-    mixed = [
-        ", ".join(sorted(grader_revisions))
-        for grader_revisions in revisions.values()
-        if len(grader_revisions) > 1
-    ]
+    mixed = []
+    for grader_revisions in revisions.values():
+        if len(grader_revisions) > 1:
+            mixed.append(", ".join(sorted(grader_revisions)))
     if revisions:
         summary = f"figures come from {'; '.join(mixed)}" if mixed else "one"
         yield GateVerdict("one revision of each grader", not mixed, False, "one", summary)

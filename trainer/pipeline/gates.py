@@ -77,12 +77,13 @@ class Gate(Section):
         """The condition in words."""
         if self.p_value is not None:
             return "higher, significantly"
-        sign, threshold = (
-            (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
-        )
-        return f"{sign} {threshold:g}" + (
-            " against the baseline" if self.against is not None else ""
-        )
+        if self.at_least is not None:
+            condition = f">= {self.at_least:g}"
+        else:
+            condition = f"<= {self.at_most:g}"
+        if self.against is not None:
+            condition += " against the baseline"
+        return condition
 
 
 def _check_unique_names(gates: list[Gate]) -> list[Gate]:
@@ -117,18 +118,24 @@ class GateVerdict:
 
 def judge(gates: Sequence[Gate], significance: float) -> list[GateVerdict]:
     """Return each gate with its verdict, in their order."""
-    tested = {gate.name: _read_change(gate) for gate in gates if gate.p_value is not None}
-    # A test that is missing still is one of the family: what is left must not get easier by it.
-    family = adjust_p_values(
-        [test[1] if isinstance(test, tuple) else 1.0 for test in tested.values()]
-    )
-    adjusted = dict(zip(tested, family, strict=True))
-    return [
-        _check_significance(gate, tested[gate.name], adjusted[gate.name], significance)
-        if gate.name in tested
-        else _check_threshold(gate)
-        for gate in gates
-    ]
+    tested = {}
+    p_values = {}
+    for gate in gates:
+        if gate.p_value is not None:
+            test = _read_change(gate)
+            tested[gate.name] = test
+            # A missing test stays in the family: the others must not get easier by it.
+            p_values[gate.name] = test[1] if isinstance(test, tuple) else 1.0
+    adjusted = dict(zip(p_values, adjust_p_values(list(p_values.values())), strict=True))
+    verdicts = []
+    for gate in gates:
+        if gate.name in tested:
+            verdicts.append(
+                _check_significance(gate, tested[gate.name], adjusted[gate.name], significance)
+            )
+        else:
+            verdicts.append(_check_threshold(gate))
+    return verdicts
 
 
 def _check_threshold(gate: Gate) -> GateVerdict:
@@ -146,8 +153,14 @@ def _check_threshold(gate: Gate) -> GateVerdict:
         no_interval = f"{gate.metric} has no confidence interval in {Path(gate.of).name}"
         return _build_verdict(gate, False, f"{no_interval}; say bound: value to do without")
     value = end - (baseline or 0.0)
-    passed = value <= (gate.at_most or 0.0) if gate.at_least is None else value >= gate.at_least
-    why = f"{which}{value:g}" if baseline is None else f"{which}less the baseline {value:+g}"
+    if gate.at_least is None:
+        passed = value <= (gate.at_most or 0.0)
+    else:
+        passed = value >= gate.at_least
+    if baseline is None:
+        why = f"{which}{value:g}"
+    else:
+        why = f"{which}less the baseline {value:+g}"
     return _build_verdict(gate, passed, why, figure, baseline=baseline)
 
 
@@ -166,7 +179,7 @@ def _read_data_identity(file: str) -> Any:
     """Return what identifies the data that was measured on, where the file has it: evaluations
     without a grader and lm-eval do."""
     tree = None if file.endswith(".jsonl") else read_json(Path(file))
-    return [tree.get(name) for name in DATA] if isinstance(tree, dict) else None
+    return list(map(tree.get, DATA)) if isinstance(tree, dict) else None
 
 
 def _read_change(gate: Gate) -> tuple[Figure, float] | str:
@@ -202,7 +215,10 @@ def _check_significance(
 def _build_verdict(
     gate: Gate, passed: bool, why: str, figure: Figure | None = None, **extra: float | None
 ) -> GateVerdict:
-    ends = {} if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
+    if figure is None:
+        ends = {}
+    else:
+        ends = {"value": figure.value, "low": figure.low, "high": figure.high}
     return GateVerdict(
         gate.name, passed, gate.soft, gate.wants, why, gate.of, gate.metric, **ends, **extra
     )

@@ -109,11 +109,10 @@ def _take_step(tree: Any, step: re.Match[str]) -> Any:
     if key is not None and isinstance(tree, Mapping) and key in tree:
         return tree[key]
     if name is not None and isinstance(tree, list):
-        matches = [
-            item
-            for item in tree
-            if isinstance(item, Mapping) and str(item.get(name)) == step["value"]
-        ]
+        matches = []
+        for item in tree:
+            if isinstance(item, Mapping) and str(item.get(name)) == step["value"]:
+                matches.append(item)
         if len(matches) == 1:
             return matches[0]
     raise NoFigure(f"{step.string} is missing: there is no {step[0]}")

@@ -73,21 +73,21 @@ class Pipeline(Section):
 
     def map_outputs(self) -> dict[tuple[str, str], Path]:
         """Return where each output of each stage lies."""
-        return {
-            (name, output): path
-            for name, stage in self.stages.items()
-            for output, path in stage.list_outputs(self.folder / name).items()
-        }
+        places = {}
+        for name, stage in self.stages.items():
+            for output, path in stage.list_outputs(self.folder / name).items():
+                places[(name, output)] = path
+        return places
 
     def ready(self) -> dict[str, Stage]:
         """Return the stages with paths in place of what they refer to."""
         places = self.map_outputs()
-        return {
-            name: type(stage).model_validate(
+        stages: dict[str, Stage] = {}
+        for name, stage in self.stages.items():
+            stages[name] = type(stage).model_validate(
                 map_texts(stage.model_dump(), lambda text: replace_references(text, places))
             )
-            for name, stage in self.stages.items()
-        }
+        return stages
 
 
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:

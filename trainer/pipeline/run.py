@@ -145,11 +145,11 @@ class Run:
         """Return what a stage should have left and has not."""
         stage = self.ready[name]
         outputs = stage.list_outputs(self.folder.get_stage_folder(name))
-        return [
-            output
-            for output, path in outputs.items()
-            if output not in stage.OPTIONAL and not path.exists()
-        ]
+        missing = []
+        for output, path in outputs.items():
+            if output not in stage.OPTIONAL and not path.exists():
+                missing.append(output)
+        return missing
 
     def build_words(self, name: str, embedded: Callable[[], str]) -> list[str]:
         """Return the whole command of a stage; `embedded` tells the address of the pipeline's own
@@ -219,11 +219,10 @@ class Run:
             fingerprint=fingerprint(self.pipeline.stages[name], inputs),
             inputs=inputs,
         )
-        earlier_entries = {
-            stage_name: stage_entry
-            for stage_name, stage_entry in self.state.stages.items()
-            if stage_name in earlier
-        }
+        earlier_entries = {}
+        for stage_name, stage_entry in self.state.stages.items():
+            if stage_name in earlier:
+                earlier_entries[stage_name] = stage_entry
         self.state.stages = {**earlier_entries, name: entry}
         self.folder.write(self.state)
         return entry

@@ -24,7 +24,7 @@ from trainer.pipeline.gates import Gates, Level
 
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
-DATASETS = tuple(".".join(place) for place in PLACES)
+DATASETS = tuple(map(".".join, PLACES))
 
 
 class Stage(Section):
@@ -57,12 +57,12 @@ class Stage(Section):
     def files(self) -> list[str]:
         """Return the files and folders that its fields name."""
         values = [getattr(self, name) for name in self.FILES]
-        return [
-            text
-            for value in values
-            for text in (value if isinstance(value, list) else [value])
-            if text is not None
-        ]
+        texts = []
+        for value in values:
+            for text in value if isinstance(value, list) else [value]:
+                if text is not None:
+                    texts.append(text)
+        return texts
 
     def list_inputs(self) -> list[str]:
         """Return everything that it reads: files, folders, and names on a hub."""
@@ -229,10 +229,12 @@ class CommandStage(Stage):
 
     def build_command(self, folder: Path, service: str | None) -> list[str]:
         meant = {"folder": str(folder), "python": sys.executable, "service": service or ""}
-        return [
-            re.sub(r"\{(folder|python|service)\}", lambda match: meant[match[1]], word)
-            for word in self.run
-        ]
+        words = []
+        for word in self.run:
+            words.append(
+                re.sub(r"\{(folder|python|service)\}", lambda match: meant[match[1]], word)
+            )
+        return words
 
 
 AnyStage = Annotated[TrainStage | EvalStage | GateStage | CommandStage, Field(discriminator="kind")]

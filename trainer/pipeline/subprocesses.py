@@ -165,8 +165,8 @@ class Embedded:
 def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without settings for other services, which would make this one ask for
     keys, say."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name == "GRADUS_CACHE_DIR" or not name.startswith("GRADUS_")
-    }
+    inherited = {}
+    for name, value in environment.items():
+        if name == "GRADUS_CACHE_DIR" or not name.startswith("GRADUS_"):
+            inherited[name] = value
+    return inherited

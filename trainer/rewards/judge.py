@@ -75,10 +75,9 @@ class Judge:
         """Return one reward per completion, None where there is no verdict. Raises GradingStopped
         past the fault budget."""
         step = trainer_state.global_step + 1
-        samples = [
-            (key, get_completion_text(completion))
-            for key, completion in zip(prompt_id, completions, strict=True)
-        ]
+        samples = []
+        for key, completion in zip(prompt_id, completions, strict=True):
+            samples.append((key, get_completion_text(completion)))
         log_metric(
             f"{self.name}/early", sum(key in self._early for key in samples) / max(len(samples), 1)
         )
@@ -112,19 +111,17 @@ class Judge:
         if early:
             requests = {request for request, _ in early.values()}
             await asyncio.wait(requests, timeout=self.config.deadline_s)
-        early_results = {
-            sample: request.result()[place]
-            for sample, (request, place) in early.items()
-            if request.done() and not request.exception()
-        }
-        results = [early_results.get(sample) for sample in samples]
+        early_results = {}
+        for sample, (request, place) in early.items():
+            if request.done() and not request.exception():
+                early_results[sample] = request.result()[place]
+        results = list(map(early_results.get, samples))
         missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
         left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
-        again = (
-            await self._submit([samples[index] for index in missing], id_prefix, left_s)
-            if missing
-            else []
-        )
+        if missing:
+            again = await self._submit([samples[index] for index in missing], id_prefix, left_s)
+        else:
+            again = []
         for index, result in zip(missing, again, strict=True):
             results[index] = result
         return [result for result in results if result is not None]
@@ -132,22 +129,23 @@ class Judge:
     async def _submit(
         self, samples: Sequence[Sample], id_prefix: str, deadline_s: float
     ) -> list[Result]:
-        submissions = [
-            self.make_submission(*sample, f"{id_prefix}{index}")
-            for index, sample in enumerate(samples)
-        ]
+        submissions = []
+        for index, sample in enumerate(samples):
+            submissions.append(self.make_submission(*sample, f"{id_prefix}{index}"))
         return await self.grade(submissions, deadline_s)
 
     def stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
         """Raise GradingStopped at once when a step has no verdict at all, and after so many steps
         over the budget."""
-        faults = [
-            build_outcome(result)["fault"] for result in results if isinstance(result, Faulted)
-        ]
+        faults = []
+        for result in results:
+            if isinstance(result, Faulted):
+                faults.append(build_outcome(result)["fault"])
         budget = self.config.fault_budget
-        self._steps_over_budget = (
-            self._steps_over_budget + 1 if len(faults) > budget.share * len(results) else 0
-        )
+        if len(faults) > budget.share * len(results):
+            self._steps_over_budget = self._steps_over_budget + 1
+        else:
+            self._steps_over_budget = 0
         if results and len(faults) == len(results):
             problem = f"none of {len(results)} samples could be graded"
         elif self._steps_over_budget >= budget.steps:
@@ -177,7 +175,9 @@ def add_opening(opening: str, completion: str) -> str:
     Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would
     look like an answer.
     """
-    return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
+    if completion.lstrip().startswith(opening.strip()):
+        return completion
+    return opening + completion
 
 
 def build_submission_maker(
@@ -244,11 +244,10 @@ def compute_judge_metrics(
 
     The grader of the tasks also has `passed`, `group_passed` and `stage`.
     """
-    verdicts = [
-        (prompt_id, result)
-        for prompt_id, result in zip(prompt_ids, results, strict=True)
-        if isinstance(result, Graded)
-    ]
+    verdicts = []
+    for prompt_id, result in zip(prompt_ids, results, strict=True):
+        if isinstance(result, Graded):
+            verdicts.append((prompt_id, result))
     metrics = {f"{judge}/faulted": 1 - len(verdicts) / max(len(results), 1)}
     if not verdicts:
         return metrics
@@ -300,14 +299,16 @@ class CompletionsFile:
         lines = []
         for place, record in enumerate(records):
             line = {**record}
-            models = {
-                name: results[place]
-                for name, results in model_results.items()
-                if len(results) == len(records)
-            }
+            models = {}
+            for name, results in model_results.items():
+                if len(results) == len(records):
+                    models[name] = results[place]
             if models:
                 line["reward_models"] = models
-            line["advantage"] = advantages_B[place] if len(advantages_B) == len(records) else None
+            if len(advantages_B) == len(records):
+                line["advantage"] = advantages_B[place]
+            else:
+                line["advantage"] = None
             lines.append(line)
         if lines:
             append_lines(self._file, lines)

@@ -66,7 +66,10 @@ class Judges:
         """Return the judges in the order of `list_weights`; `models` are those of `reward.models`,
         opened."""
         config = self.config
-        judges = [self.make_task_judge(create_client(config))] if config.grader is not None else []
+        if config.grader is not None:
+            judges = [self.make_task_judge(create_client(config))]
+        else:
+            judges = []
         for model_config, model in zip(config.models, models, strict=True):
             judges.append(self.make_model_judge(model_config, model))
         return judges
@@ -124,9 +127,9 @@ def build_preference(prompt: Prompt, completion: str, submission_id: str) -> Sub
     fields: dict[str, Any] = {"id": submission_id, "completion": clean_text(completion), "task": {}}
     if isinstance(prompt, str):
         return PreferenceSubmission.model_validate({**fields, "prompt": clean_text(prompt)})
-    messages = [
-        {"role": message["role"], "content": clean_text(message["content"])} for message in prompt
-    ]
+    messages = []
+    for message in prompt:
+        messages.append({"role": message["role"], "content": clean_text(message["content"])})
     return PreferenceSubmission.model_validate({**fields, "task": {"messages": messages}})
 
 

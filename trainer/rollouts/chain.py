@@ -151,20 +151,22 @@ def build_turn_records(
     `said` is the user's message before the answer, null for the first. `stopped` stands in the last
     line of a chain.
     """
-    return [
-        {
-            **position,
-            "turn": number,
-            "said": turn.said,
-            "completion": turn.text,
-            "tokens": turn.end - turn.start,
-            **build_outcome(turn.result),
-            "advantage": advantages[number - 1],
-            "stopped": chain.stopped if number == len(chain.turns) else None,
-        }
-        for position, chain, advantages in _iter_chains(step, chains, advantages_BK)
-        for number, turn in enumerate(chain.turns, start=1)
-    ]
+    records = []
+    for position, chain, advantages in _iter_chains(step, chains, advantages_BK):
+        for number, turn in enumerate(chain.turns, start=1):
+            records.append(
+                {
+                    **position,
+                    "turn": number,
+                    "said": turn.said,
+                    "completion": turn.text,
+                    "tokens": turn.end - turn.start,
+                    **build_outcome(turn.result),
+                    "advantage": advantages[number - 1],
+                    "stopped": chain.stopped if number == len(chain.turns) else None,
+                }
+            )
+    return records
 
 
 def build_chain_records(
@@ -172,18 +174,20 @@ def build_chain_records(
 ) -> list[Record]:
     """Return a line per chain with its last answer, in the form of a run of single turns, and the
     number of its turns."""
-    return [
-        {
-            **position,
-            "prompt": chain.prompt,
-            "completion": chain.turns[-1].text,
-            **build_outcome(chain.turns[-1].result),
-            "turns": len(chain.turns),
-            "stopped": chain.stopped,
-            "advantage": advantages[len(chain.turns) - 1],
-        }
-        for position, chain, advantages in _iter_chains(step, chains, advantages_BK)
-    ]
+    records = []
+    for position, chain, advantages in _iter_chains(step, chains, advantages_BK):
+        records.append(
+            {
+                **position,
+                "prompt": chain.prompt,
+                "completion": chain.turns[-1].text,
+                **build_outcome(chain.turns[-1].result),
+                "turns": len(chain.turns),
+                "stopped": chain.stopped,
+                "advantage": advantages[len(chain.turns) - 1],
+            }
+        )
+    return records
 
 
 def _iter_chains(

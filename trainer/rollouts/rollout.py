@@ -64,9 +64,9 @@ class Rollout:
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
         prompt_ids_B, _, _ = trainer._tokenize_prompts(prompts)
-        chains = [
-            Chain(*row) for row in zip(self.tasks, prompts, map(list, prompt_ids_B), strict=True)
-        ]
+        chains = []
+        for row in zip(self.tasks, prompts, map(list, prompt_ids_B), strict=True):
+            chains.append(Chain(*row))
         self.chains = chains
         open_chains = chains
         has_logprobs = False
@@ -87,10 +87,9 @@ class Rollout:
             has_logprobs = logprobs is not None
             number = len(open_chains)
             sampled = logprobs[:number] if logprobs is not None else [None] * number
-            spans = [
-                chain.add_model(*tokens)
-                for chain, *tokens in zip(open_chains, completions[:number], sampled, strict=True)
-            ]
+            spans = []
+            for chain, *tokens in zip(open_chains, completions[:number], sampled, strict=True):
+                spans.append(chain.add_model(*tokens))
             texts = trainer.processing_class.batch_decode(
                 completions[:number], skip_special_tokens=True
             )
@@ -103,13 +102,14 @@ class Rollout:
                 open_chains, last_messages, texts, results, spans, strict=True
             ):
                 chain.turns.append(Turn(before, text, result, *span))
-            messages = [self._next_message(chain, trainer) for chain in open_chains]
-            open_chains = [
-                chain
-                for chain, message in zip(open_chains, messages, strict=True)
-                if message is not None
-            ]
-            last_messages = [message for message in messages if message is not None]
+            continued = []
+            last_messages = []
+            for chain in open_chains:
+                message = self._next_message(chain, trainer)
+                if message is not None:
+                    continued.append(chain)
+                    last_messages.append(message)
+            open_chains = continued
         return {
             "prompt_ids": [chain.prompt_ids for chain in chains],
             "completion_ids": [chain.ids_T for chain in chains],
@@ -197,11 +197,10 @@ def compute_chain_metrics(chains: Sequence[Chain], turns: int) -> dict[str, floa
             # A chain ends when an answer passes, so its last one tells.
             passed = sum(chain.passed and len(chain.turns) <= turn for chain in judged)
             metrics[f"pass_by_{turn}"] = passed / len(judged)
-        lengths = [
-            chain.turns[turn - 1].end - chain.turns[turn - 1].start
-            for chain in chains
-            if len(chain.turns) >= turn
-        ]
+        lengths = []
+        for chain in chains:
+            if len(chain.turns) >= turn:
+                lengths.append(chain.turns[turn - 1].end - chain.turns[turn - 1].start)
         if lengths:
             metrics[f"tokens_{turn}"] = sum(lengths) / len(lengths)
     if judged:

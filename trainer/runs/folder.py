@@ -66,11 +66,10 @@ class RunFolder:
     def set_aside(self) -> Path | None:
         """Move an earlier run into `previous-<n>` beside the new one's files; where to, or None if
         there was none."""
-        old = [
-            entry
-            for entry in self.path.iterdir()
-            if not entry.name.startswith(("previous-", ".lock"))
-        ]
+        old = []
+        for entry in self.path.iterdir():
+            if not entry.name.startswith(("previous-", ".lock")):
+                old.append(entry)
         if not old:
             return None
         aside = find_free_name(self.path / "previous-")
@@ -86,11 +85,10 @@ class RunFolder:
         Logs of a run that begins anew move to `previous-<n>`, which is returned; None: there were
         none.
         """
-        logs = [
-            file
-            for file in (self.metrics, self.completions, self.turns)
-            if file.exists() and file.stat().st_size
-        ]
+        logs = []
+        for file in (self.metrics, self.completions, self.turns):
+            if file.exists() and file.stat().st_size:
+                logs.append(file)
         if step == 0 and logs:
             aside = find_free_name(self.metrics.with_name("previous-"))
             aside.mkdir()
@@ -156,11 +154,10 @@ def find_newest_checkpoint(folder: Path, up_to: int) -> Path | None:
 
 def _list_checkpoints(folder: Path) -> list[Path]:
     """Return those in a folder, whole or not, the newest first."""
-    entries = [
-        entry
-        for entry in folder.glob("checkpoint-*")
-        if re.fullmatch(r"checkpoint-[0-9]+", entry.name)
-    ]
+    entries = []
+    for entry in folder.glob("checkpoint-*"):
+        if re.fullmatch(r"checkpoint-[0-9]+", entry.name):
+            entries.append(entry)
     return sorted((entry for entry in entries if entry.is_dir()), key=_parse_number, reverse=True)
 
 

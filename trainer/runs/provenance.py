@@ -36,9 +36,10 @@ def write_settings(
     config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device
 ) -> None:
     """The resolved config, with the options that TRL is really told, and the environment."""
-    trl_options = {
-        name: value for name, value in options.items() if name not in config.SET_ELSEWHERE
-    }
+    trl_options = {}
+    for name, value in options.items():
+        if name not in config.SET_ELSEWHERE:
+            trl_options[name] = value
     resolved = config.model_copy(update={config.options_name: trl_options})
     folder.resolved_config.write_text(resolved.model_dump_json(indent=1) + "\n", encoding="utf-8")
     environment = {

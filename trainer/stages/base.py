@@ -159,11 +159,10 @@ class Stage(ABC, Generic[C, D]):
         dtype = select_weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
         set_seed(config.seed)  # a new head and new adapters are drawn
         model = load_model(start, config.model, dtype, self.SCORES)
-        peft = (
-            {"peft_config": build_lora_config(config.lora, model, self.SCORES)}
-            if config.lora
-            else {}
-        )
+        if config.lora:
+            peft = {"peft_config": build_lora_config(config.lora, model, self.SCORES)}
+        else:
+            peft = {}
         ours = [
             *callbacks,
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),

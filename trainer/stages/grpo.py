@@ -4,6 +4,7 @@ replaced by other tasks' groups (docs/train/grpo.md)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import filterfalse
 from typing import Any
 
 import torch
@@ -42,8 +43,8 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
         another leaves the rest unused.
         """
         groups = self._split_groups(output)
-        useful = [group for group in groups if _has_spread(group)]
-        useless = [group for group in groups if not _has_spread(group)]
+        useful = list(filter(_has_spread, groups))
+        useless = list(filterfalse(_has_spread, groups))
         prompt_ids = set(gather_object([row["prompt_id"] for row in inputs]))
         metrics = self._metrics["train"]
         metrics_of_first = {name: list(values) for name, values in metrics.items()}
@@ -62,7 +63,7 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
             for index in indices:
                 rows += [dict(self.train_dataset[index]) for _ in range(self.num_generations)]
             fresh_groups = self._split_groups(super()._generate_and_score_completions(rows))
-            useful += [group for group in fresh_groups if _has_spread(group)]
+            useful += list(filter(_has_spread, fresh_groups))
             rounds += 1
             generated += len(drawn)
         selected = (useful + useless)[: len(groups)]
@@ -90,9 +91,10 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
     def _split_groups(self, output: Mapping[str, Any]) -> list[Group]:
         rows = len(output["advantages"])
         size = self.num_generations
-        named = {
-            name: value for name, value in output.items() if torch.is_tensor(value) and value.dim()
-        }
+        named = {}
+        for name, value in output.items():
+            if torch.is_tensor(value) and value.dim():
+                named[name] = value
         named.setdefault("tool_mask", torch.ones_like(output["completion_mask"]))
         named["faulted"] = self._faulted_B[self.accelerator.process_index * rows :][:rows]
         groups = []

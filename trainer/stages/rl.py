@@ -373,15 +373,16 @@ class Rl(Stage[TrainConfig, Tasks]):
         are not. Raises Misuse if none is."""
         limit = self.config.data.max_prompt_tokens or math.inf
         template = self.config.prompt.chat_template_kwargs
-        lengths = {}
+        fitting = {}
+        left_out = []
         for example in examples:
-            lengths[example.id] = len(
-                encode_prompt(tokenizer, self._render(example), None, template)
-            )
-        fitting = {name: length for name, length in lengths.items() if length <= limit}
+            length = len(encode_prompt(tokenizer, self._render(example), None, template))
+            if length <= limit:
+                fitting[example.id] = length
+            else:
+                left_out.append(example.id)
         if not fitting:
             raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
-        left_out = [name for name in lengths if name not in fitting]
         if not left_out:
             return fitting, []
         named = ", ".join([*left_out[:5], "..."] if len(left_out) > 5 else left_out)
