@@ -5,12 +5,14 @@ it is not installed."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from tests.e2e.test_training import (
     tasks,
     url,
 )
+from tests.failing_ranks import ERRORS, PLACES
 from tests.sharded_run import SHARDED
 
 __all__ = ["config", "model", "tasks", "url"]
@@ -126,3 +129,33 @@ def test_what_stops_one_process_stops_all_with_a_checkpoint(config: Path, tmp_pa
     step = len(lines(run / "metrics.jsonl"))
     assert f"resume from checkpoint-{step}" in said
     assert (run / f"checkpoint-{step}" / "rng_state_1.pth").exists()
+
+
+@pytest.mark.slow
+def test_an_error_in_one_process_ends_all_with_its_message_and_a_checkpoint(
+    config: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    program = ["--nproc_per_node", "2", "-m", "tests.failing_ranks", str(config), str(tmp_path)]
+    done = subprocess.run(
+        [*command, *program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        timeout=500,
+    )
+    ends = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for end in ends:
+        runs.setdefault(end.pop("run"), []).append(end)
+    assert len(runs) == len(PLACES) * len(ERRORS) * 2, done.stderr[-3000:]
+    for name, (first, second) in runs.items():
+        assert first == second, name
+        assert first["checkpoints"][-1] in ("checkpoint-2", "checkpoint-3"), name
+        failure = name.split("-")[1]
+        if failure == "stopped":
+            assert first["status"] == 3
+        else:
+            assert type(ERRORS[failure]()).__name__ in first["message"], name

@@ -13,6 +13,7 @@ import pytest
 import torch
 from datasets import Dataset
 
+from gradus.errors import GradusError
 from tests.tiny_models import built, make_model, run_of, trainer_of
 from trainer.config.device import choose_device
 from trainer.config.run import RewardConfig, TrainConfig
@@ -114,13 +115,15 @@ def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(
         await asyncio.sleep(0)
         raise GradingStopped("none of 8 samples could be graded")
 
-    stops: list[str] = []
+    errors: list[GradusError] = []
     judge = Judge(RewardConfig(grader="ocaml"), lambda *given: None, grade)  # type: ignore[arg-type, return-value]
     trainer = trainer_of(
-        model, tmp_path, reward_funcs=[make_reward_function(judge.compute_rewards, "gradus", stops)]
+        model,
+        tmp_path,
+        reward_funcs=[make_reward_function(judge.compute_rewards, "gradus", errors)],
     )
     assert trainer.reward_func_names == ["gradus"]
-    trainer.stops = stops
+    trainer.errors = errors
     trainer.completions_file = CompletionsFile(tmp_path / "completions.jsonl")
     trainer.completions_file.take([{"sample": 0}])
     with pytest.raises(GradingStopped, match="none of 8 samples"):

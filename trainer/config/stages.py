@@ -32,7 +32,14 @@ from trainer.config.run import (
 
 BY_TRANSFORMERS = {
     name: OWN_NAMES[name]
-    for name in ("output_dir", "seed", "resume_from_checkpoint", "use_cpu", "disable_tqdm")
+    for name in (
+        "output_dir",
+        "seed",
+        "resume_from_checkpoint",
+        "use_cpu",
+        "disable_tqdm",
+        "push_to_hub",
+    )
 }
 BY_TRL = BY_TRANSFORMERS | {
     name: OWN_NAMES[name] for name in ("trust_remote_code", "model_init_kwargs")

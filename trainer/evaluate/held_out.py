@@ -11,12 +11,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Any
 
 from transformers import TrainerCallback
 
 from gradus.descriptions import GraderDescription
-from gradus.errors import GradusError, Misuse
+from gradus.errors import Misuse
 from trainer.config.run import TrainConfig
 from trainer.data.prompts import encode_prompt
 from trainer.data.tasks import Tasks
@@ -45,6 +46,7 @@ from trainer.runs.distributed import (
     count_processes,
     is_any_rank_true,
     is_leader,
+    run_on_all_ranks,
     select_share,
 )
 
@@ -125,16 +127,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             )
         elif count_processes() > 1:
             source = SharedModel(local_model, build_requests(self._problems, plan), size)
-        stopped: GradusError | None = None
-        if is_leader():
-            try:
-                self._measure(source, name, plan)
-            except GradusError as error:
-                stopped = error
-        if is_any_rank_true(stopped is not None):
-            raise stopped or GradingStopped(
-                "measuring held-out tasks stopped in the first process; see its log"
-            )
+        run_on_all_ranks(lambda: self._measure(source, name, plan) if is_leader() else None)
 
     def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
         run = self._run
@@ -190,11 +183,12 @@ class SharedModel:
         self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int
     ) -> None:
         """Writes at once. All processes of the run must come here together."""
-        outcomes = []
-        for batch in select_share([*split_batches(asks, batch_size)]):
-            outcomes += model.write_batch(batch)
+        batches = select_share([*split_batches(asks, batch_size)])
+        outcomes = run_on_all_ranks(
+            lambda: list(chain.from_iterable(map(model.write_batch, batches)))
+        )
         shares = collect_from_ranks([(ask.key, outcome) for ask, outcome in outcomes])
-        self._outcomes: dict[Key, Outcome] = dict(pair for share in shares for pair in share)
+        self._outcomes: dict[Key, Outcome] = dict(chain.from_iterable(shares))
 
     async def write(
         self, asks: Sequence[CompletionRequest], keys: AbstractSet[Key]

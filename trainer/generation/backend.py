@@ -159,11 +159,15 @@ class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         model = self.accelerator.unwrap_model(self.model)
-        if not is_peft_model(model) or self._is_sharded:
+        if not is_peft_model(model):
             yield from super()._iter_named_params()
-            return
-        for name, tensor in iter_merged_parameters(model):
-            yield self._fix_param_name_to_vllm(name), tensor
+        elif self._is_sharded:
+            # TRL merges in place and unmerges at the end, before packed tensors are copied
+            for name, tensor in super()._iter_named_params():
+                yield name, tensor.clone()
+        else:
+            for name, tensor in iter_merged_parameters(model):
+                yield self._fix_param_name_to_vllm(name), tensor
 
     @property
     def _is_sharded(self) -> bool:

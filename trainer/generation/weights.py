@@ -75,7 +75,8 @@ def iter_merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
 
     Sums are made in float32 and rounded once, in copies: the model's own weights stay bit for bit.
     PEFT rounds in place (`merge_adapter`, `unmerge_adapter`), so that in bfloat16 the frozen
-    weights drift with each merge. A tensor must be copied or sent before the next one is asked for.
+    weights drift with each merge. Each tensor owns its memory: vLLM's packed transfer collects up
+    to 1 GB of them before it copies, and by then their layer is unmerged.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -99,7 +100,7 @@ def iter_merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
             .replace(".base_layer", "")
             .replace("modules_to_save.default.", "")
         )
-        yield name, parameter.data
+        yield name, parameter.data.clone()
 
 
 @contextmanager

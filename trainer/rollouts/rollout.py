@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from accelerate.utils import gather_object
@@ -24,6 +25,7 @@ from gradus.tasks.base import clean_text
 from trainer.config.run import TurnsConfig
 from trainer.rewards.judge import Judge, Result, add_opening, compute_judge_metrics
 from trainer.rollouts.chain import Chain, StopReason, Turn
+from trainer.runs.distributed import run_on_all_ranks
 
 Watch = Callable[[Sequence[str]], AbstractContextManager[None]]
 """Takes the prompts' ids of what is generated inside the block; an empty id marks a row that is not
@@ -93,11 +95,9 @@ class Rollout:
             texts = trainer.processing_class.batch_decode(
                 completions[:number], skip_special_tokens=True
             )
-            results = self._grade(
-                trainer,
-                [(chain.task, text) for chain, text in zip(open_chains, texts, strict=True)],
-                turn,
-            )
+            samples = [(chain.task, text) for chain, text in zip(open_chains, texts, strict=True)]
+            grade = partial(self._grade, trainer, samples, turn)
+            results = run_on_all_ranks(grade)
             for chain, before, text, result, span in zip(
                 open_chains, last_messages, texts, results, spans, strict=True
             ):

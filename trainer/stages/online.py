@@ -25,10 +25,12 @@ from accelerate.utils import gather_object
 from transformers import StoppingCriteria, StoppingCriteriaList, Trainer
 from trl import RLOOTrainer
 
+from gradus.errors import GradusError
 from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
-from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
+from trainer.rewards.judge import CompletionsFile, Judge
 from trainer.runs.checkpoints import Resumable
+from trainer.runs.distributed import describe_failure, raise_on_all_ranks, run_on_all_ranks
 from trainer.runs.folder import read_epochs, read_step
 
 BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
@@ -51,8 +53,8 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
     completions_file: CompletionsFile | None = None
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
-    stops: Sequence[str] = ()
-    """Messages of judges that this run cannot go on, see `make_reward_function`."""
+    errors: Sequence[GradusError] = ()
+    """What judges raised in this process, see `make_reward_function`."""
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by
     itself."""
@@ -76,16 +78,33 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         return sampler
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        advantages: Sequence[float] = ()  # none where the round ends before it has them
         try:
             with self._watch_generation([row["prompt_id"] for row in inputs]):
                 output = super()._generate_and_score_completions(inputs)
-            advantages = output["advantages"].tolist()
-        finally:
-            if self.completions_file is not None:
-                self.completions_file.write_round(advantages)
+        except BaseException:
+            self._write_round(())
+            raise
+        advantages = output["advantages"].tolist()
+        run_on_all_ranks(lambda: self._write_round(advantages))
         self._log_generation()
         return self._mask_faulted(output)
+
+    def _write_round(self, advantages: Sequence[float]) -> None:
+        """Write the round's completions; `advantages` is empty where the round ended before it had
+        them."""
+        if self.completions_file is not None:
+            self.completions_file.write_round(advantages)
+
+    def _generate_single_turn(self, *arguments: Any, **options: Any) -> Any:
+        """Return TRL's completions of one turn; what breaks in one process is raised in all.
+
+        A server or sharded weights make generation itself a collective operation.
+        """
+        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        if self.use_vllm or sharded:
+            return super()._generate_single_turn(*arguments, **options)
+        generate = super()._generate_single_turn
+        return run_on_all_ranks(lambda: generate(*arguments, **options))
 
     @contextmanager
     def _watch_generation(self, tasks: Sequence[str]) -> Iterator[None]:
@@ -129,13 +148,12 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         partial score.
 
         Judges read what was written, as it was sent early: a tokenizer's `response_template` would
-        leave thoughts out. Raises GradingStopped in all processes where it ends one, after the last
-        thing that they do together.
+        leave thoughts out. Raises in all processes what a judge raised in one, after the last thing
+        that they do together.
         """
         texts = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
         rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)
-        if stops := gather_object([*self.stops]):
-            raise GradingStopped(stops[0])
+        raise_on_all_ranks(next(iter(self.errors), None))
         self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
         rewards_BF[self._faulted_B] = torch.nan
         return rewards_BF
@@ -184,10 +202,10 @@ class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
 
 
 def make_reward_function(
-    rewards: Callable[..., Awaitable[list[float | None]]], name: str, stops: list[str]
+    rewards: Callable[..., Awaitable[list[float | None]]], name: str, errors: list[GradusError]
 ) -> Callable[..., Any]:
-    """Return the reward function for TRL, which names its metrics after it, with GradingStopped as
-    a message in `stops` and no rewards.
+    """Return the reward function for TRL, which names its metrics after it; what `rewards` raises
+    goes into `errors`, and there are no rewards.
 
     Raised in one process, it would leave the others waiting for that one's rewards.
     """
@@ -195,9 +213,11 @@ def make_reward_function(
     async def collect_rewards(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         try:
             return await rewards(completions=completions, **columns)
-        except GradingStopped as stopped:
-            stops.append(str(stopped))
-            return [None] * len(completions)
+        except GradusError as error:
+            errors.append(error)
+        except Exception as error:  # noqa: BLE001 - raised again once all processes know of it
+            errors.append(describe_failure(f"the judge {name}", error))
+        return [None] * len(completions)
 
     collect_rewards.__name__ = name
     return collect_rewards

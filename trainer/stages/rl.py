@@ -17,7 +17,7 @@ from typing import Any
 
 from trl import GRPOConfig, RLOOConfig
 
-from gradus.errors import Misuse, QueueFault
+from gradus.errors import GradusError, Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, apply_device_defaults, select_weights_dtype
 from trainer.config.run import RewardConfig, SplitSource, StopWhen, TrainConfig
@@ -301,21 +301,23 @@ class Rl(Stage[TrainConfig, Tasks]):
             file=file,
             grading=clock.measure_grading,
         ).build_judges(self._models)
-        stops: list[str] = []
+        errors: list[GradusError] = []
         rollout = None
         build: Callable[..., Any]
         if config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build = partial(
                 TurnsTrainer,
-                reward_funcs=[make_reward_function(rollout.compute_rewards, judges[0].name, stops)],
+                reward_funcs=[
+                    make_reward_function(rollout.compute_rewards, judges[0].name, errors)
+                ],
                 rollout_func=rollout,
             )
         else:
             build = partial(
                 TRAINERS[config.stage],
                 reward_funcs=[
-                    make_reward_function(item.compute_rewards, item.name, stops) for item in judges
+                    make_reward_function(item.compute_rewards, item.name, errors) for item in judges
                 ],
             )
         trainer = self.build_trainer(
@@ -333,7 +335,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.stops = stops
+        trainer.errors = errors
         trainer.completions_file = file
         trainer.served = self._served
         trainer.refill_rounds = config.task_sampling.refill

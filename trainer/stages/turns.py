@@ -18,6 +18,7 @@ from trainer.rollouts.chain import (
     compute_turn_advantages,
 )
 from trainer.rollouts.rollout import Rollout
+from trainer.runs.distributed import run_on_all_ranks
 from trainer.runs.folder import append_lines
 from trainer.stages.grpo import GradusTrainer
 
@@ -48,10 +49,14 @@ class TurnsTrainer(GradusTrainer):
             output["advantages"] = compute_token_advantages(rollout.chains, advantages_BK, width)
         step = self.state.global_step + 1
         advantages = advantages_BK.tolist()
-        append_lines(self.files[0], build_chain_records(step, rollout.chains, advantages))
-        append_lines(self.files[1], build_turn_records(step, rollout.chains, advantages))
+        run_on_all_ranks(lambda: self._write_chains(step, advantages))
         self._log_generation()
         return output
+
+    def _write_chains(self, step: int, advantages: list[list[float]]) -> None:
+        chains = self.rollout_func.chains
+        append_lines(self.files[0], build_chain_records(step, chains, advantages))
+        append_lines(self.files[1], build_turn_records(step, chains, advantages))
 
     def _compute_advantages(self, advantages_B: Any) -> Any:
         """Return advantages of this process's chains by turn, of shape (B, turns); `advantages_B`
