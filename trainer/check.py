@@ -16,6 +16,8 @@ from trainer.generation.server import VllmServer
 from trainer.models.adapters import validate_lora_targets
 from trainer.models.loading import load_architecture, load_tokenizer
 from trainer.rewards.judges import refuse_headless
+from trainer.runs.folder import RunFolder, find_resume_checkpoint, read_step
+from trainer.runs.provenance import find_changes, resolve_settings
 from trainer.stages.base import Stage, build_stage
 from trainer.stages.rl import Rl, check_grader
 
@@ -36,6 +38,7 @@ def collect_findings(config: RunConfig) -> Iterator[Finding]:
     yield _run_check("packages", lambda: _check_packages(config))
     yield _run_check("model", lambda: _check_model(config, stage))
     yield _run_check(f"{config.options_name} options", lambda: _check_options(config, stage))
+    yield _run_check("run folder", lambda: _check_folder(config, stage))
     if isinstance(config, TrainConfig):
         yield from _check_judges(config)
 
@@ -85,6 +88,22 @@ def _check_options(config: RunConfig, stage: Stage[Any, Any]) -> str:
     device = choose_device(config.model)
     options = stage.options(device, notes.append)
     return "; ".join([stage.check(stage.read(), options, device), *notes])
+
+
+def _check_folder(config: RunConfig, stage: Stage[Any, Any]) -> str:
+    folder = RunFolder(config.output_dir)
+    done = read_step(find_resume_checkpoint(folder.path, "auto", lambda text: None))
+    if done == 0:
+        return f"{folder.path}, no step is done"
+    options = stage.options(choose_device(config.model), lambda text: None)
+    changes = find_changes(resolve_settings(config, options), folder)
+    changes.pop("data.dataset", None)
+    if changes:
+        raise Misuse(
+            f"{folder.path}: {done} steps are done with other settings ({', '.join(changes)}):"
+            " resume with --accept-changes, or start anew with --resume never"
+        )
+    return f"{folder.path}, resumes after step {done}"
 
 
 def _check_vllm(config: TrainConfig) -> str:

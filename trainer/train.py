@@ -28,13 +28,16 @@ def main(
     dry_run: bool = False,
     resume: str = "auto",
     stage: str | None = None,
+    accept_changes: bool = False,
 ) -> int:
     """Train as the YAML file says, with overrides such as `--learning_rate 1e-6` on top; returns
     the exit status.
 
     `stage`: which one the file has to be for; None: whichever it says, GRPO if it says none.
     `resume`: `auto` resumes from the newest whole checkpoint in the run folder, `never` starts anew
-    and sets an earlier run aside, a path resumes from that checkpoint. Raises Misuse.
+    and sets an earlier run aside, a path resumes from that checkpoint.
+    `accept_changes`: resume although settings differ from those recorded in the folder. Raises
+    Misuse.
     """
     # No telemetry of libraries, none of their bars beside ours, unless a variable asks for them.
     quiet = {
@@ -52,7 +55,7 @@ def main(
             if not dry_run:
                 folder = RunFolder(settings.output_dir)
                 with folder.locked() if is_leader() else nullcontext():
-                    return _run(settings, folder, resume, wish)
+                    return _run(settings, folder, resume, wish, accept_changes)
         except StopRequested as stopped:  # before there was a training.log
             wish.log(f"{stopped}. No step was done.")
             return stopped.exit_status
@@ -74,7 +77,9 @@ def check(settings: RunConfig) -> int:
     return EXIT_FAULTED if "fault" in failure_summary else EXIT_DONE
 
 
-def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) -> int:
+def _run(
+    settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish, accept_changes: bool
+) -> int:
     with defer_signals():
         from trainer.generation.responses import GenerationStopped
         from trainer.rewards.judge import GradingStopped
@@ -88,7 +93,7 @@ def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) ->
         try:
             with defer_signals():
                 from trainer.stages.base import train_stage
-            train_stage(settings, folder, resume, wish, log)
+            train_stage(settings, folder, resume, wish, log, accept_changes=accept_changes)
         except (GradingStopped, GenerationStopped) as stopped:
             if isinstance(stopped, GradingStopped):
                 note = "Nothing ungraded was trained on. "

@@ -320,6 +320,65 @@ def test_a_run_that_is_done_is_not_trained_further(
     assert same_weights(whole("sft") / "final", tmp_path / "run" / "final")
 
 
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        (["--learning_rate", "0.5"], "sft.learning_rate: 0.003 -> 0.5"),
+        (["--seed", "7"], "seed: 42 -> 7"),
+        (["--data.held_out", "0.5"], "data.held_out: "),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_settings_unless_they_are_accepted(
+    whole: Callable[[str], Path],
+    stage: Callable[..., Path],
+    tmp_path: Path,
+    options: list[str],
+    difference: str,
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole("sft"), run)
+    before = {path: path.read_bytes() for path in run.rglob("*.json*")}
+    longer = ["--max_steps", str(STEPS + 1)]
+    with pytest.raises(Misuse, match=re.escape(difference)) as raised:
+        main(stage("sft"), [*options, *longer])
+    assert "--accept-changes" in str(raised.value)
+    assert main(stage("sft"), [*options, *longer], dry_run=True) == 2
+    assert {path: path.read_bytes() for path in run.rglob("*.json*")} == before
+
+    assert main(stage("sft"), longer) == 0  # to go further is no change
+    assert not (run / "changes.jsonl").exists()
+    assert main(stage("sft"), [*options, "--max_steps", str(STEPS + 2)], accept_changes=True) == 0
+    (line,) = read_lines(run / "changes.jsonl")
+    assert line["step"] == STEPS + 1
+    assert difference.partition(":")[0] in line["changes"]
+
+
+def test_other_rows_under_the_same_name_are_other_data(
+    whole: Callable[[str], Path], stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole("sft"), run)
+    config = stage("sft")
+    rows = config.with_name("answers.jsonl")
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(Misuse, match="data.json: other data than at the start"):
+        main(config, ["--max_steps", str(STEPS + 1)])
+
+
+def test_a_fresh_model_of_other_settings_is_set_aside(
+    stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    fresh = ["--model.name", "fresh:qwen3", "--max_steps", "1", "--save_strategy", "no"]
+    assert main(stage("sft"), [*fresh, "--model.fresh.layers", "1"]) == 0
+    assert main(stage("sft"), [*fresh, "--model.fresh.layers", "2"]) == 0
+    layers = [
+        json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+        for folder in (run / "model", next(run.glob("previous-*/model")))
+    ]
+    assert layers == [2, 1]
+
+
 def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
     stage: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,7 +557,7 @@ def test_the_samples_of_an_update_are_kept_for_any_batch(
 def test_the_log_says_how_a_run_ended(
     error: Exception, end: str, stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **options: Any) -> None:
         raise error
 
     config = stage("sft")
@@ -561,6 +620,7 @@ def test_a_dry_run_checks_data_model_and_options_and_writes_nothing(
         "ok     packages",
         "ok     model",
         f"ok     {SECTIONS[name]} options",
+        "ok     run folder",
     ]
     assert not (tmp_path / "run").exists()
 

@@ -28,6 +28,13 @@ def train(
     resume: Annotated[
         str, typer.Option(help="Checkpoint to resume from: auto, never, or a path")
     ] = "auto",
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help="Resume although settings or data differ from those recorded in the run folder",
+        ),
+    ] = False,
     env_file: Annotated[
         Path | None,
         typer.Option(help="File with variables of ocamler-grpo (.envrc); they override the config"),
@@ -83,7 +90,15 @@ def train(
         overrides, messages = merge_env_file(overrides, env_file, str(stage_name))
         for line in messages:
             log_line(f"gradus: {env_file}: {line}")
-    raise typer.Exit(train_main(path, overrides, dry_run=dry_run, resume=resume, stage=stage))
+    status = train_main(
+        path,
+        overrides,
+        dry_run=dry_run,
+        resume=resume,
+        stage=stage,
+        accept_changes=accept_changes,
+    )
+    raise typer.Exit(status)
 
 
 def merge(

@@ -31,6 +31,8 @@ class RunFolder:
         self.path = path
         self.resolved_config = path / "config.resolved.json"
         self.environment = path / "environment.json"
+        self.changes = path / "changes.jsonl"
+        """What was changed in the settings when the run was resumed."""
         self.log = path / "training.log"
         self.metrics = path / "metrics.jsonl"
         """One line per logged step, and one per evaluation of the loss."""
@@ -69,6 +71,21 @@ class RunFolder:
         old = []
         for entry in self.path.iterdir():
             if not entry.name.startswith(("previous-", ".lock")):
+                old.append(entry)
+        if not old:
+            return None
+        aside = find_free_name(self.path / "previous-")
+        aside.mkdir()
+        for entry in old:
+            entry.rename(aside / entry.name)
+        return aside
+
+    def set_start_aside(self) -> Path | None:
+        """Move the models that an earlier attempt began with into `previous-<n>`, which is
+        returned; None if there were none."""
+        old = []
+        for entry in (self.fresh_model, self.warm_start, self.path / "warm_start.checkpoints"):
+            if entry.exists():
                 old.append(entry)
         if not old:
             return None

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from gradus.errors import GradusError, Misuse
+from gradus.whole_file import write_text
 from trainer.config.device import Device, apply_device_defaults, choose_device, select_weights_dtype
 from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RunConfig
@@ -31,7 +32,12 @@ from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import Log, RunFolder, find_resume_checkpoint, read_step
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
 from trainer.runs.progress import MetricsFile, ProgressBar
-from trainer.runs.provenance import write_settings
+from trainer.runs.provenance import (
+    find_changes,
+    record_changes,
+    resolve_settings,
+    write_settings,
+)
 from trainer.runs.signals import StopWish
 
 MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
@@ -89,11 +95,9 @@ class Stage(ABC, Generic[C, D]):
         """Return the data, with what only the model in `start` can make of it."""
         return run.data
 
-    def record(self, run: RunContext[C, D]) -> None:
-        """Write into the run folder what was used for what."""
-        run.folder.data.write_text(
-            json.dumps(self.build_data_record(run.data), indent=1) + "\n", encoding="utf-8"
-        )
+    def build_records(self, folder: RunFolder, data: D) -> dict[Path, str]:
+        """Return the files that say which data was used for what, with their contents."""
+        return {folder.data: json.dumps(self.build_data_record(data), indent=1) + "\n"}
 
     def build_data_record(self, data: D) -> dict[str, Any]:
         """Return lines of data.json."""
@@ -236,11 +240,18 @@ def build_stage(config: RunConfig) -> Stage[Any, Any]:
 
 
 def train_stage(
-    config: RunConfig, folder: RunFolder, resume: str, wish: StopWish, log: Log
+    config: RunConfig,
+    folder: RunFolder,
+    resume: str,
+    wish: StopWish,
+    log: Log,
+    *,
+    accept_changes: bool = False,
 ) -> None:
     """Train as the config says, or resume from the run's checkpoint, and save the final model.
 
-    Raises Misuse naming file and line, GradingStopped and GenerationStopped where the run cannot go
+    Raises Misuse naming file and line, or the settings that differ from the recorded ones unless
+    `accept_changes`, GradingStopped and GenerationStopped where the run cannot go
     on, and StopRequested after a signal; each with a checkpoint saved.
     """
     stage = build_stage(config)
@@ -252,13 +263,20 @@ def train_stage(
     options = stage.options(device, log)
     stage.check(data, options, device)
     done = read_step(checkpoint)
+    resolved = resolve_settings(config, options)
     if is_leader():
+        changes = find_changes(resolved, folder)
+        if checkpoint is not None and data is not None:
+            changes.pop("data.dataset", None)  # a file may move; what is in it counts
+            changes |= _find_changed_records(stage.build_records(folder, data))
+        if changes:
+            _handle_changes(changes, folder, done, log, accepted=accept_changes)
         if (aside := folder.drop_after(done)) is not None:
             log(
                 "no checkpoint to resume from: the run begins anew, and logs of the earlier one"
                 f" lie in {aside}"
             )
-        write_settings(config, options, folder, device)
+        write_settings(resolved, folder, device)
     texts = stage.iter_texts(data) if config.model.is_fresh else ()
     start = prepare_start_model(config.model, folder.fresh_model, texts, config.seed)
     if config.lora is not None:
@@ -266,7 +284,8 @@ def train_stage(
     run = RunContext(config, options, data, device, folder, wish, log, checkpoint)
     run = replace(run, data=stage.prepare_data(run, start))
     if is_leader():
-        stage.record(run)
+        for file, text in stage.build_records(folder, run.data).items():
+            write_text(file, text)
     wait_for_all()
     log(f"{stage.describe_data(run.data)}, on {device.kind}, in {folder.path}")
     if checkpoint is not None:
@@ -275,3 +294,42 @@ def train_stage(
     wish.raise_if_made()
     stage.train_with_retries(run, start)
     log(f"done: the model is in {folder.final}")
+
+
+def _find_changed_records(records: Mapping[Path, str]) -> dict[str, str]:
+    changes = {}
+    for file, text in records.items():
+        if file.exists() and _read_record(file) != _parse_record(file, text):
+            changes[file.name] = "other data than at the start"
+    return changes
+
+
+def _read_record(file: Path) -> Any:
+    return _parse_record(file, file.read_text(encoding="utf-8"))
+
+
+def _parse_record(file: Path, text: str) -> Any:
+    """Return what a record says of the data itself: not in which file each row stands."""
+    if file.suffix == ".json":
+        return {**json.loads(text), "held_out": None}
+    return text.encode(errors="backslashreplace")
+
+
+def _handle_changes(
+    changes: Mapping[str, str], folder: RunFolder, done: int, log: Log, *, accepted: bool
+) -> None:
+    """Refuse, or record, that settings differ from those of the steps that are done. With no step
+    done, set aside the models that the earlier settings began with."""
+    if done == 0:
+        aside = folder.set_start_aside()
+        if aside is not None:
+            log(f"the settings changed ({', '.join(changes)}): earlier models lie in {aside}")
+        return
+    lines = "\n".join(f"  {name}: {change}" for name, change in changes.items())
+    if not accepted:
+        raise Misuse(
+            f"{folder.path}: {done} steps are done with other settings:\n{lines}\n"
+            "Start anew with --resume never or another output_dir, or resume with --accept-changes"
+        )
+    record_changes(folder, done, changes)
+    log(f"resuming with other settings than those of the first {done} steps:\n{lines}")

@@ -7,6 +7,7 @@ Generation is in this process or on a vLLM server, as `generation` says (`traine
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import shutil
@@ -45,9 +46,9 @@ from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import (
     Log,
     RunFolder,
-    append_lines,
     find_resume_checkpoint,
     read_step,
+    replace_nonfinite,
     write_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
@@ -109,10 +110,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         stage = self.build_warm_start(self.config.output_dir)
         return stage.iter_texts(stage.read()) if stage is not None else ()
 
-    def record(self, run: RlRun) -> None:
+    def build_records(self, folder: RunFolder, data: Tasks) -> dict[Path, str]:
+        records = {}
         for file, examples in (
-            (run.folder.train_tasks, run.data.train),
-            (run.folder.held_out_tasks, run.data.held_out),
+            (folder.train_tasks, data.train),
+            (folder.held_out_tasks, data.held_out),
         ):
             rows = []
             for example in examples:
@@ -120,9 +122,9 @@ class Rl(Stage[TrainConfig, Tasks]):
                 row |= {"prompt": example.prompt, "solution": example.solution}
                 if example.task is not None:
                     row["task"] = example.task.model_dump(mode="json", exclude_defaults=True)
-                rows.append(row)
-            file.unlink(missing_ok=True)
-            append_lines(file, rows)
+                rows.append(json.dumps(replace_nonfinite(row), ensure_ascii=False) + "\n")
+            records[file] = "".join(rows)
+        return records
 
     # ------------------------------------------------------------------------------------- options
 
