@@ -10,17 +10,17 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI, Request
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
 from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
+from services.api.answer import render_json
+from services.api.authenticate import KeyedRoute, LeanRoute
 from services.api.grader_registry import GraderRegistry
-from services.api.grading import GraderPath, enqueue_request
+from services.api.grading import GraderPath, dispatch_request
 from services.api.metrics import Waiting
-from services.api.routing import KeyedRoute, LeanRoute
 from services.api.settings import ApiSettings
 from services.api.state import Api
 from services.broker import Broker
@@ -56,12 +56,6 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
     return app
 
 
-def _render_json(
-    model: BaseModel, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
-
-
 @keyed.post(
     "/jobs/{name}",
     status_code=202,
@@ -72,15 +66,15 @@ async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in
     `Location`."""
     api: Api = request.app.state.api
-    job_id = await api.jobs.start(await enqueue_request(name, request))
-    return _render_json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
+    job_id = await api.jobs.start(await dispatch_request(name, request))
+    return render_json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
 @keyed.get("/jobs/{name}", responses={200: schema.STATUS})
 async def job_status(name: str, request: Request) -> Response:
     """How far it is; `name` is the job's id. With the results, in order, once all are there."""
     api: Api = request.app.state.api
-    return _render_json(await api.jobs.get_status(name, request.state.key.can_use))
+    return render_json(await api.jobs.get_status(name, request.state.key.can_use))
 
 
 @keyed.delete("/jobs/{name}", responses={200: schema.CANCELLED})
@@ -88,14 +82,14 @@ async def cancel_job(name: str, request: Request) -> Response:
     """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again
     changes nothing."""
     api: Api = request.app.state.api
-    return _render_json(await api.jobs.cancel(name, request.state.key.can_use))
+    return render_json(await api.jobs.cancel(name, request.state.key.can_use))
 
 
 @keyed.get("/graders", responses={200: schema.GRADERS})
 async def graders(request: Request) -> Response:
     """The graders that have a live worker."""
     api: Api = request.app.state.api
-    return _render_json(GraderList(graders=tuple(await api.registry.list_live())))
+    return render_json(GraderList(graders=tuple(await api.registry.list_live())))
 
 
 @keyed.get("/graders/{grader}", responses={200: schema.DESCRIPTION})
@@ -108,7 +102,7 @@ async def described(grader: GraderPath, request: Request) -> Response:
             f"no live worker describes the grader {grader!r}: start one with `gradus worker"
             f" {grader}`"
         )
-    return _render_json(known_grader.description)
+    return render_json(known_grader.description)
 
 
 @keyless.get("/healthz")

@@ -1,17 +1,18 @@
-"""Dispatches the submissions of a request: submissions become jobs, and results of jobs go to their
-submissions.
+"""Fourth step of a request: its submissions become jobs of the queue, and results of jobs become
+results of submissions.
 
-Work is known by its content: identical submissions, of one request or of many, are one job, and a
-verdict that is cached already is not queued again.
+Jobs are addressed by content: identical submissions, of one request or of many, are one job, and a
+submission with a cached verdict is not queued again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -31,8 +32,8 @@ from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics
+from services.api.parse import Reservation, run_outside_loop
 from services.api.problems import Refused
-from services.api.request_body import Body, run_outside_loop
 from services.broker import Broker, FairShare, Job, QueueFull
 from services.broker.jobs import JobPayload
 from services.broker.signing import Secrets, verify_result
@@ -40,69 +41,66 @@ from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
 
-ASK_FIRST = 16
-"""A batch of more jobs asks which have a verdict before it sends their texts; for fewer the
-question costs more."""
-LOOK_S = 1.0
-"""Seconds between looks whether the grader of a waiting batch is still alive."""
-LAST_WORD_S = 1.0
-"""Seconds after the deadline in which the broker must say why there is no verdict."""
+MAX_JOBS_WITHOUT_LOOKUP = 16
+"""A larger batch reads cached verdicts before it sends its payloads; for fewer jobs that costs
+more than it saves."""
+LIVENESS_CHECK_S = 1.0
+"""Seconds between checks that the grader of a waiting batch has a live worker."""
+AFTER_DEADLINE_S = 1.0
+"""Seconds after the deadline in which jobs are withdrawn, and as many again to find out why there
+is no verdict."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Batch:
-    """The submissions of one request on their way."""
+    """The submissions of one request, their jobs, and their cached verdicts."""
 
     grader: str
     deadline_s: float
     fair_share: FairShare
     submission_ids: list[str]
     """In the order of the request."""
-    body: Body
-    """Counts as in flight as long as this batch exists."""
+    reservation: Reservation
+    """The request's bytes, which count as in flight as long as this batch exists."""
     began_at: float = field(default_factory=time.monotonic)
-    asking: dict[str, list[str]] = field(default_factory=dict)
-    """Job id -> ids of its submissions."""
+    submission_ids_by_job: dict[str, list[str]] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     """Jobs without a result yet, by id."""
     cached: dict[str, Graded] = field(default_factory=dict)
-    """Verdicts that were there before the request, by job id."""
+    """Verdicts that existed before the request, by job id."""
     renewed: set[str] = field(default_factory=set)
     """Jobs that were submitted again because another request's deadline had ended them."""
     unqueued: list[str] = field(default_factory=list)
-    """Submissions that became no jobs, because no live grader gave its revision."""
+    """Submissions that became no jobs, because their grader has no live worker."""
 
     def get_remaining_s(self) -> float:
         return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
 
-    def add(
-        self,
-        submissions: Iterable[RawSubmission],
-        revision: str,
-        rubric: str,
-        reads_prompt: bool,
-        payload_fields: Mapping[str, Any],
+    def add_jobs(
+        self, submissions: Iterable[RawSubmission], payload: dict[str, Any], *, reads_prompt: bool
     ) -> None:
-        """Make the jobs. `payload_fields`: the other fields of their payloads. Raises Refused (422)
-        for numbers out of range."""
+        """Make the jobs. `payload`: the fields that all payloads share. Raises Refused (422) for
+        numbers out of range."""
         for submission in submissions:
             try:
-                job_id = compute_job_id(revision, rubric, submission, reads_prompt=reads_prompt)
+                job_id = compute_job_id(
+                    payload["grader"], payload["rubric"], submission, reads_prompt=reads_prompt
+                )
             except ValueError:
                 raise Refused(
                     422, f"submission {submission.id!r}: a number is out of range"
                 ) from None
-            self.asking.setdefault(job_id, []).append(submission.id)
+            self.submission_ids_by_job.setdefault(job_id, []).append(submission.id)
             if job_id not in self.jobs:
-                payload = JobPayload(
-                    submission=submission, rubric=rubric, grader=revision, **payload_fields
-                )
-                self.jobs[job_id] = Job(job_id, self.grader, payload.model_dump_json())
+                text = JobPayload(submission=submission, **payload).model_dump_json()
+                self.jobs[job_id] = Job(job_id, self.grader, text)
 
     def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
+        """Move jobs with a stored verdict from `jobs` to `cached`. `texts`: results by job id."""
         for job_id, text in texts.items():
-            # A stored fault is no verdict: submitting the job again asks for a better result.
-            if isinstance(result := parse_result(text, job_id, secrets), Graded):
+            result = parse_result(text, job_id, secrets)
+            # A stored fault is no verdict: submitting the job again may bring one.
+            if isinstance(result, Graded):
                 self.cached[job_id] = result.model_copy(update={"cached": True})
                 del self.jobs[job_id]
 
@@ -122,58 +120,56 @@ class GradingDispatcher:
         """Time of the last result by grader, of `time.monotonic`."""
 
     async def start_batch(
-        self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare, body: Body
+        self,
+        grader: GraderDescription,
+        request: GradeRequest,
+        fair_share: FairShare,
+        reservation: Reservation,
     ) -> Batch:
-        """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault:
-        then nothing is.
+        """Queue submissions without a cached verdict. Raises Misuse for the rubric, QueueFull and
+        QueueFault; then nothing is queued.
 
-        Without a live grader, after a grace period, nothing is queued either and `settle` gives
+        Without a live grader, after a grace period, nothing is queued either, and `settle` delivers
         faults.
         """
-        name = grader.name
         ids = [submission.id for submission in request.submissions]
-        batch = Batch(name, request.deadline_s, fair_share, ids, body)
-        info = await self._registry.find(name, request.rubric, request.deadline_s) if ids else None
+        batch = Batch(grader.name, request.deadline_s, fair_share, ids, reservation)
+        if not ids:
+            return batch
+        info = await self._registry.find(grader.name, request.rubric, request.deadline_s)
         if info is None:
             batch.unqueued = ids
             return batch
-        rubric = request.rubric or info.rubrics[0]
-        payload_fields = {
+        payload = {
+            "rubric": request.rubric or info.rubrics[0],
+            "grader": info.grader,
             "deadline": time.time() + request.deadline_s,
             "traceparent": TRACEPARENT.get(),
         }
-        await run_outside_loop(
-            body.n_bytes,
-            batch.add,
-            request.submissions,
-            info.grader,
-            rubric,
-            grader.reads_prompt,
-            payload_fields,
-        )
-        if len(batch.jobs) > ASK_FIRST:
+        add_jobs = partial(batch.add_jobs, reads_prompt=grader.reads_prompt)
+        await run_outside_loop(reservation.n_bytes, add_jobs, request.submissions, payload)
+        if len(batch.jobs) > MAX_JOBS_WITHOUT_LOOKUP:
             batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
         self.batches.add(batch)
-        batch.take_cached(
-            await self._broker.submit(list(batch.jobs.values()), fair_share), self.secrets
-        )
+        texts = await self._broker.submit(list(batch.jobs.values()), fair_share)
+        batch.take_cached(texts, self.secrets)
         return batch
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
-        """`deliver` one result for every submission, in order of completion; the deadline's faults
-        last.
+        """Call `deliver` with one result per submission, in order of completion; faults of the
+        deadline come last.
 
-        While the broker is away, it is waited for. Raises QueueFault when it is closed: what was
-        delivered stands, the rest is waiting still.
+        Retries while the broker does not answer. Raises QueueFault when it is closed: some
+        submissions then have no result.
         """
         for job_id, verdict in batch.cached.items():
             self._deliver_result(batch, job_id, verdict, deliver)
-        lost = bool(batch.unqueued)
-        while batch.jobs and batch.get_remaining_s() and not lost:
+        is_absent = bool(batch.unqueued)
+        while batch.jobs and batch.get_remaining_s() and not is_absent:
             try:
                 async with asyncio.timeout(batch.get_remaining_s()):
                     await self._collect(batch, deliver)
-                    lost = bool(batch.jobs) and await self._registry.is_absent(
+                    is_absent = bool(batch.jobs) and await self._registry.is_absent(
                         batch.grader, self._registry.grace_s
                     )
             except TimeoutError:
@@ -181,7 +177,7 @@ class GradingDispatcher:
             except QueueFault as fault:
                 if not fault.retryable:
                     raise
-                await asyncio.sleep(min(LOOK_S, batch.get_remaining_s()))
+                await asyncio.sleep(min(LIVENESS_CHECK_S, batch.get_remaining_s()))
         if not batch.jobs and not batch.unqueued:
             return
         await self.cancel(batch)
@@ -189,11 +185,11 @@ class GradingDispatcher:
         await self._fail(batch, kind, message, deliver)
 
     async def _collect(self, batch: Batch, deliver: Deliver) -> None:
-        """`deliver` the results of the next `LOOK_S` seconds; ends with the last one."""
-        # `deliver` does not await: this generator is run to its end or cancelled inside, never
-        # left.
+        """Deliver the results of the next `LIVENESS_CHECK_S` seconds; return with the last one."""
+        # `deliver` does not await, so this generator ends or is cancelled inside; it is never
+        # abandoned.
         async for job_id, text in self._broker.wait(
-            list(batch.jobs), min(LOOK_S, batch.get_remaining_s())
+            list(batch.jobs), min(LIVENESS_CHECK_S, batch.get_remaining_s())
         ):
             result = parse_result(text, job_id, self.secrets)
             is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
@@ -208,33 +204,32 @@ class GradingDispatcher:
             self._deliver_result(batch, job_id, result, deliver)
 
     async def settle_or_fail(self, batch: Batch, deliver: Deliver) -> None:
-        """`settle`; when the broker goes away, `deliver` its fault for every submission that
-        waits."""
+        """Settle; when the broker is closed, deliver its fault for every submission without a
+        result."""
         try:
             await self.settle(batch, deliver)
         except QueueFault as fault:
             await self._fail(batch, fault.kind, fault.message, deliver)
 
     async def cancel(self, batch: Batch) -> None:
-        """Withdraw the jobs without a result; returns after `LAST_WORD_S` at the latest, and the
-        withdrawal ends in its own time."""
+        """Withdraw the jobs without a result. Returns within `AFTER_DEADLINE_S` seconds; a slower
+        withdrawal continues in the background."""
         if batch.jobs:
             withdrawing = asyncio.create_task(self._withdraw(batch.grader, list(batch.jobs)))
             self._withdrawing.add(withdrawing)
             withdrawing.add_done_callback(self._withdrawing.discard)
-            await asyncio.wait([withdrawing], timeout=LAST_WORD_S)
+            await asyncio.wait([withdrawing], timeout=AFTER_DEADLINE_S)
 
     async def _withdraw(self, grader: str, job_ids: list[str]) -> None:
         with suppress(QueueFault):
             await self._broker.cancel(grader, job_ids)
 
     async def _explain(self, batch: Batch) -> tuple[FaultKind, str]:
-        """Return kind and message of the faults of a batch without verdicts, within
-        `LAST_WORD_S`."""
+        """Return kind and message of the faults for missing verdicts, within `AFTER_DEADLINE_S`."""
         grader = batch.grader
         limit = f"{batch.deadline_s:g} s"
         try:
-            async with asyncio.timeout(LAST_WORD_S):
+            async with asyncio.timeout(AFTER_DEADLINE_S):
                 if await self._registry.is_absent(grader):
                     command = f"gradus worker {grader} --redis redis://..."
                     message = f"no {grader} grader is running: start one with `{command}`"
@@ -249,20 +244,17 @@ class GradingDispatcher:
         self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver
     ) -> None:
         self.last_result_at[batch.grader] = time.monotonic()
-        for submission_id in batch.asking[job_id]:
+        for submission_id in batch.submission_ids_by_job[job_id]:
             self._metrics.record_result(batch.grader, result)
-            deliver(
-                result if result.id == submission_id else replace_id(result, submission_id)
-            )  # copying is what costs here
+            deliver(replace_id(result, submission_id))
 
     async def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
-        """`deliver` a fault for every submission without a result; afterwards none waits."""
+        """Deliver a fault for every submission without a result; afterwards none is left."""
         self.last_result_at[batch.grader] = time.monotonic()
-        for n, submission_id in enumerate(
-            batch.unqueued
-            + [submission_id for job_id in batch.jobs for submission_id in batch.asking[job_id]],
-            1,
-        ):
+        unfinished = list(batch.unqueued)
+        for job_id in batch.jobs:
+            unfinished += batch.submission_ids_by_job[job_id]
+        for n, submission_id in enumerate(unfinished, 1):
             if n % 256 == 0:
                 await asyncio.sleep(0)  # many large batches may end at one moment
             fault = build_faulted(
@@ -278,8 +270,8 @@ class GradingDispatcher:
 
 
 def parse_result(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:
-    """Return the result that a worker sent, or a fault for a malformed text and for one that the
-    job's grader did not sign."""
+    """Return the result that a worker sent; a fault for a malformed text and for one that the job's
+    grader did not sign."""
     try:
         return RESULT.validate_json(verify_result(text, job_id, secrets) or "")
     except ValidationError:

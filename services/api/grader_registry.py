@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from gradus.descriptions import GraderInfo, describe_offline
 from gradus.errors import Misuse, UnknownGrader
 from gradus.tasks import TASKS
-from services.api.known_grader import KnownGrader
 from services.api.problems import MAX_NAME_CHARS
+from services.api.validate import KnownGrader
 from services.broker import Broker
 from services.broker.workers import find_description
 
@@ -32,19 +32,19 @@ class GraderRegistry:
         self.known = {name: KnownGrader(describe_offline(name)) for name in TASKS}
         """All known graders, by name."""
         self._live: list[GraderInfo] = []
-        self._asked_at = float("-inf")
+        self._fetched_at = float("-inf")
         self._absent_since: dict[str, float] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._refresh: asyncio.Task[None] | None = None
 
     async def list_live(self) -> list[GraderInfo]:
         """Return what live workers announced. Raises QueueFault when the broker is away."""
-        if time.monotonic() - self._asked_at >= self._fresh_s:
+        if time.monotonic() - self._fetched_at >= self._fresh_s:
             # One query for all requests of this moment: while the broker is away each would else
             # wait in turn.
-            if self._asking is None or self._asking.done():
-                self._asking = asyncio.create_task(self._fetch_live())
-                self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
-            await asyncio.shield(self._asking)
+            if self._refresh is None or self._refresh.done():
+                self._refresh = asyncio.create_task(self._fetch_live())
+                self._refresh.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(self._refresh)
         return self._live
 
     async def _fetch_live(self) -> None:
@@ -58,9 +58,11 @@ class GraderRegistry:
             ):
                 self.known[name] = KnownGrader(description)
         self._live = live
-        self._asked_at = time.monotonic()
+        self._fetched_at = time.monotonic()
         absent = self.known.keys() - names
-        self._absent_since = {name: self._absent_since.get(name, self._asked_at) for name in absent}
+        self._absent_since = {
+            name: self._absent_since.get(name, self._fetched_at) for name in absent
+        }
 
     async def find_known(self, name: str) -> KnownGrader:
         """Return what is known of the grader. Raises UnknownGrader, QueueFault."""

@@ -1,156 +1,34 @@
-"""The routes that grade: all results in one response, or each as an NDJSON line as soon as it is
-there."""
+"""The routes that grade, and the steps of their requests, one module per step: `authenticate`,
+`parse`, `validate`, `dispatch`, `answer`."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from starlette.requests import ClientDisconnect
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from gradus.contract import GRADER_NAME, Faulted, Graded
+from gradus.contract import GRADER_NAME, GradeRequest
 from gradus.rest import GradeResponse
 from services.api import schema
-from services.api.api_keys import ApiKey
-from services.api.dispatch import Batch, GradingDispatcher
-from services.api.grade_request import parse_fair_share, parse_request
-from services.api.request_body import read_body, run_outside_loop
-from services.api.routing import KeyedRoute, check_limits, check_scope
+from services.api.answer import NdjsonStream, collect_results, render_json
+from services.api.authenticate import KeyedRoute, authorize_grader, check_limits
+from services.api.dispatch import Batch
+from services.api.parse import Reservation, parse_body, parse_fair_share
 from services.api.state import Api
+from services.api.validate import KnownGrader
 
-GATHER_S = 0.015
-"""Seconds for which the first line of a stream waits for others: each write costs a client 0.4 ms
-of CPU."""
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
-
-
-async def enqueue_request(grader: str, request: Request) -> Batch:
-    """Read the request and queue its submissions. Raises Misuse, QueueFull, QueueFault."""
-    api: Api = request.app.state.api
-    key: ApiKey = request.state.key
-    known_grader = await api.registry.find_known(grader)
-    check_scope(key, grader)
-    body = await read_body(request, api.settings, api.in_flight)
-    grade_request = await run_outside_loop(body.n_bytes, parse_request, body.data, known_grader)
-    body.data = b""
-    request.state.log_fields |= {"grader": grader, "n_submissions": len(grade_request.submissions)}
-    fair_share = parse_fair_share(request.headers, key.name)
-    check_limits(api, key, fair_share, len(grade_request.submissions))
-    return await api.dispatcher.start_batch(
-        known_grader.description, grade_request, fair_share, body
-    )
-
-
-async def run_while_connected(
-    receive: Receive,
-    dispatcher: GradingDispatcher,
-    batch: Batch,
-    work: Coroutine[Any, Any, None],
-) -> None:
-    """Run `work`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that
-    have no result then.
-
-    The body must have been read: what `receive` brings after it is the disconnect.
-    """
-
-    async def wait_for_disconnect() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        connected.reschedule(0)
-
-    try:
-        async with asyncio.timeout(None) as connected:
-            watching = asyncio.create_task(wait_for_disconnect())
-            try:
-                await work
-            finally:
-                watching.cancel()
-    except TimeoutError:
-        if not connected.expired():
-            raise
-    finally:
-        await dispatcher.cancel(batch)
-
-
-async def collect_results(batch: Batch, request: Request) -> list[Graded | Faulted]:
-    """Return one result per submission, in order. Raises QueueFault, and ClientDisconnect."""
-    api: Api = request.app.state.api
-    results: dict[str, Graded | Faulted] = {}
-    work = api.dispatcher.settle(batch, lambda result: results.update({result.id: result}))
-    await run_while_connected(request.receive, api.dispatcher, batch, work)
-    if len(results) < len(batch.submission_ids):
-        raise ClientDisconnect
-    return [results[submission_id] for submission_id in batch.submission_ids]
-
-
-class NdjsonStream(Response):
-    """One result per line, sent when it is there. Starlette's own stream notices a leaving client
-    late.
-
-    While there is none an empty line is sent now and then, so that the client can tell slow from
-    dead.
-    """
-
-    media_type = "application/x-ndjson"
-
-    def __init__(self, dispatcher: GradingDispatcher, batch: Batch, heartbeat_s: float) -> None:
-        super().__init__(
-            headers={"x-accel-buffering": "no"}
-        )  # a proxy that gathers lines would hide both
-        del self.headers["content-length"]
-        self._dispatcher = dispatcher
-        self._batch = batch
-        self._heartbeat_s = heartbeat_s
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await run_while_connected(receive, self._dispatcher, self._batch, self._send(send))
-
-    async def _send(self, send: Send) -> None:
-        await send(
-            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        )
-        lines = bytearray()
-        lines_ready = asyncio.Event()
-
-        def deliver(result: Graded | Faulted) -> None:
-            lines.extend(result.model_dump_json().encode() + b"\n")
-            lines_ready.set()
-
-        # The status has been sent: a fault of the broker goes to every item.
-        settling = asyncio.create_task(self._dispatcher.settle_or_fail(self._batch, deliver))
-        settling.add_done_callback(lambda _: lines_ready.set())
-        try:
-            while lines or not settling.done():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._heartbeat_s):
-                        await lines_ready.wait()
-                if lines:
-                    await asyncio.wait([settling], timeout=GATHER_S)
-                lines_ready.clear()
-                chunk = bytes(lines) or b"\n" * (not settling.done())
-                lines.clear()
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await settling
-        finally:
-            settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)
-        await send({"type": "http.response.body", "body": b""})
-
-
 router = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
 
 
 @router.post("/grade/{grader}", responses={200: schema.RESULTS}, openapi_extra=schema.GRADE_BODY)
 async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
-    results = await collect_results(await enqueue_request(grader, request), request)
-    response = GradeResponse(results=tuple(results))
-    return Response(response.model_dump_json(), media_type="application/json")
+    batch = await dispatch_request(grader, request)
+    results = await collect_results(batch, request)
+    return render_json(GradeResponse(results=tuple(results)))
 
 
 @router.post(
@@ -164,6 +42,32 @@ async def stream(grader: GraderPath, request: Request) -> Response:
     """Stream the results as NDJSON: one line per submission as soon as it is finished, in order of
     completion."""
     api: Api = request.app.state.api
-    return NdjsonStream(
-        api.dispatcher, await enqueue_request(grader, request), api.settings.heartbeat_s
+    batch = await dispatch_request(grader, request)
+    return NdjsonStream(api.dispatcher, batch, api.settings.heartbeat_s)
+
+
+async def dispatch_request(name: str, request: Request) -> Batch:
+    """Read a request to the grader `name` and queue it. Raises Misuse, QueueFull, QueueFault."""
+    api: Api = request.app.state.api
+    grader = await authorize_grader(request, name)
+    grade_request, reservation = await parse_body(
+        request, api.settings, api.in_flight, grader.parse_request
+    )
+    return await dispatch_valid(request, grader, grade_request, reservation)
+
+
+async def dispatch_valid(
+    connection: HTTPConnection,
+    grader: KnownGrader,
+    grade_request: GradeRequest,
+    reservation: Reservation,
+) -> Batch:
+    """Queue a valid request within the limits of its key. Raises Misuse, QueueFull, QueueFault."""
+    api: Api = connection.app.state.api
+    n_submissions = len(grade_request.submissions)
+    connection.state.log_fields |= {"n_submissions": n_submissions}
+    fair_share = parse_fair_share(connection.headers, connection.state.key.name)
+    check_limits(connection, fair_share, n_submissions)
+    return await api.dispatcher.start_batch(
+        grader.description, grade_request, fair_share, reservation
     )

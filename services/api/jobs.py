@@ -19,12 +19,14 @@ from pydantic import BaseModel, ConfigDict
 from gradus.contract import Faulted, Graded, GraderName, build_faulted, replace_id
 from gradus.errors import FaultKind, QueueFault
 from gradus.rest import GradeResponse, JobState, JobStatus
-from services.api.dispatch import LOOK_S, Batch, GradingDispatcher, parse_result
+from services.api.dispatch import Batch, GradingDispatcher, parse_result
 from services.api.problems import Refused
 from services.broker import Broker
 
 TTL_S = 3600.0
 """Seconds after its deadline for which a job can be asked about."""
+SWEEP_S = 1.0
+"""Seconds between checks for jobs that other processes cancelled."""
 WATCH_SLACK_S = 10.0
 """Seconds after the deadline at which a process that watches without storing results counts as
 dead."""
@@ -56,16 +58,13 @@ class Jobs:
 
     async def start(self, batch: Batch) -> str:
         """Wait for the results of `batch` in the background. Returns the job's id."""
-        job_of = {
-            submission_id: job_id
-            for job_id, asking in batch.asking.items()
-            for submission_id in asking
-        }
-        items = tuple(
-            (submission_id, job_of.get(submission_id, "")) for submission_id in batch.submission_ids
-        )
+        job_ids = dict.fromkeys(batch.submission_ids, "")
+        for job_id, submission_ids in batch.submission_ids_by_job.items():
+            job_ids.update(dict.fromkeys(submission_ids, job_id))
         group = _Group(
-            grader=batch.grader, deadline=time.time() + batch.get_remaining_s(), items=items
+            grader=batch.grader,
+            deadline=time.time() + batch.get_remaining_s(),
+            items=tuple(job_ids.items()),
         )
         group_id = secrets.token_urlsafe(24)
         await self._broker.save_note(
@@ -104,7 +103,7 @@ class Jobs:
     async def _sweep_cancelled(self) -> None:
         """Withdraw what other processes cancelled, while this one watches something."""
         while self._watchers:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(SWEEP_S)
             try:
                 settled = await self._broker.get_notes(
                     [f"done:{group_id}" for group_id in self._watchers]

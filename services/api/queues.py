@@ -8,16 +8,17 @@ docs/operate/queue.md lists them.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from services.api.api_keys import ApiKey
-from services.api.problems import Refused, make_model_refusal
-from services.api.request_body import read_body
-from services.api.routing import KeyedRoute, check_scope
+from services.api.authenticate import KeyedRoute, authorize_grader
+from services.api.parse import parse_body, parse_model
+from services.api.problems import Refused
 from services.api.state import Api
 from services.broker import Broker, QueueState, queue_commands
 
@@ -47,19 +48,15 @@ async def _get_broker(request: Request, grader: str | None = None) -> Broker:
     if not key.is_operator:
         raise Refused(403, "only an API key with `role=operator` may do this")
     if grader is not None:
-        check_scope(key, grader)
-        await api.registry.find_known(grader)
-        request.state.log_fields |= {"grader": grader}
+        await authorize_grader(request, grader)
     return api.broker
 
 
 async def _read_body(request: Request, model: type[Body]) -> Body:
     api: Api = request.app.state.api
-    body = await read_body(request, api.settings, api.in_flight)
-    try:
-        return model.model_validate_json(body.data)
-    except ValidationError as error:
-        raise make_model_refusal(error) from None
+    parse = partial(parse_model, model)
+    body, _ = await parse_body(request, api.settings, api.in_flight, parse)
+    return body
 
 
 @router.get("")

@@ -20,8 +20,8 @@ from pydantic.json_schema import models_json_schema
 from gradus.contract import Faulted, Graded, GradeRequest, RawSubmission
 from gradus.descriptions import GraderDescription, GraderList
 from gradus.rest import GradeResponse, JobStatus, Problem
-from services.api.grade_request import PRIORITIES, RUN_NAME
 from services.api.grader_registry import GraderRegistry
+from services.api.parse import PRIORITIES, RUN_NAME
 
 VERSION = "1"
 ABOUT = "Grades what language models write. Every 4xx and 5xx answer is `application/problem+json`."

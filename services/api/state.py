@@ -9,7 +9,7 @@ from services.api.dispatch import GradingDispatcher
 from services.api.grader_registry import GraderRegistry
 from services.api.jobs import Jobs
 from services.api.metrics import Metrics
-from services.api.request_body import BytesInFlight
+from services.api.parse import BytesInFlight
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.signing import read_secrets

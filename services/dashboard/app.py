@@ -1,5 +1,4 @@
-"""`serve` and `create_app`: the routes of the dashboard. They read files; `queues` passes requests
-of operators on."""
+"""Routes of the dashboard. They read files; `queues` forwards requests of operators."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ def create_app(
     *,
     only_this_machine: bool = True,
 ) -> Starlette:
-    """Yield the page over what `watch` sees. `only_this_machine`: it listens on the loopback
+    """Return the dashboard of the runs of `watch`. `only_this_machine`: it listens on the loopback
     address."""
     verifier = TokenVerifier(token)
     dashboard = _Dashboard(watch, verifier, compare, has_queues=queues is not None)
@@ -157,7 +156,7 @@ class _Dashboard:
         trouble = ""
         status = 200
         if self.verifier.is_open:
-            trouble = "No token is asked for here."
+            trouble = "This dashboard needs no token."
         elif request.method == "POST":
             if self.verifier.is_valid_token(await _read_token(request)):
                 response = RedirectResponse("/", 303)
@@ -237,7 +236,8 @@ class _Dashboard:
 
 
 def _parse_whole_number(request: Request, name: str) -> int | None:
-    """Return a parameter of the address. Raises HTTPException (422) for what is no number."""
+    """Return a query parameter, or None. Raises HTTPException (422) for a text that is no
+    number."""
     text = request.query_params.get(name)
     if text is None:
         return None

@@ -1,8 +1,7 @@
-"""Access to the dashboard: open on the loopback address, a token everywhere else; and security
-headers.
+"""Access to the dashboard: without a token on the loopback address, with one everywhere else; and
+security headers.
 
-There is one token and there are no users. The token gives access to everything, also to queues
-where they are shown.
+The one token gives access to everything, also to queues where they are shown.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ class AuthMiddleware:
     every response."""
 
     def __init__(self, app: ASGIApp, verifier: TokenVerifier, *, only_this_machine: bool) -> None:
-        """`only_this_machine`: without a token, refuse names other than this machine's in `Host`,
-        which a page elsewhere could have made to lead here."""
+        """`only_this_machine`: without a token, refuse names other than this machine's in `Host`:
+        another site's page could resolve its own name to this address (DNS rebinding)."""
         self._app = app
         self._verifier = verifier
         self._checks_host = only_this_machine and verifier.is_open
@@ -142,7 +141,7 @@ class AuthMiddleware:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self._checks_host and not is_loopback(name):
             return render_problem(
-                403, "this address is only for this machine; ask for 127.0.0.1 or localhost"
+                403, "this address is only for this machine; use 127.0.0.1 or localhost"
             )
         if path in OPEN_PATHS or self._verifier.is_authorized(headers):
             return None

@@ -1,6 +1,8 @@
-"""The page as documents: what the server sends, and one file with styles, script and data in it.
+"""HTML documents of the page: the one that the server sends, and a file with styles, script and
+data in it.
 
-Its scripts share one scope and are sent as one, in their order, after the library for charts.
+The page's scripts share one scope and are sent as one, in their order, after the library for
+charts.
 """
 
 from __future__ import annotations
@@ -22,18 +24,16 @@ SCRIPTS = (
 
 
 def read_page_file(name: str) -> str:
-    """Read one of the page's files."""
     return FILES.joinpath(name).read_text(encoding="utf-8")
 
 
 def build_script() -> str:
-    """Return the library and all scripts as one."""
+    """Return the charting library and all scripts as one."""
     page_scripts = "".join(read_page_file(f"{name}.js") for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{read_page_file("uPlot.iife.min.js")}{page_scripts}}})();\n'
 
 
 def build_style() -> str:
-    """Return the library's styles and the page's."""
     return read_page_file("uPlot.min.css") + read_page_file("page.css")
 
 
@@ -44,10 +44,10 @@ def render_live_page() -> str:
 
 
 def render_standalone_page(title: str, data: Mapping[str, Any]) -> str:
-    """Return a file that needs nothing else: `data` are answers by path, and `start` and `made`.
+    """Return a self-contained file. `data`: answers by path, `start` and `made`.
 
-    A content security policy lets no other script run and nothing load. Data is JSON that no HTML
-    parser ends.
+    A content security policy lets no other script run and nothing load. The data is JSON without
+    characters that could end its element.
     """
     own_style = build_style()
     own_script = build_script()
@@ -67,8 +67,7 @@ def render_standalone_page(title: str, data: Mapping[str, Any]) -> str:
 
 
 def encode_json(content: Any) -> str:
-    """Return JSON in which half a surrogate pair, which a torn log can hold, is an escape and no
-    error."""
+    """Return JSON. Half a surrogate pair, which a torn log can hold, is an escape and no error."""
     return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 

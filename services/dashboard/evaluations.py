@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Stage
 from services.dashboard.files import ConfinedDirectory, Identity, Json, parse_object, read_identity
 from services.dashboard.groups import read_texts
-from services.dashboard.series import to_finite
+from services.dashboard.series import to_finite, to_list, to_mapping
 
 MAX_FILE_BYTES = 32 << 20
 MAX_FILES = 1000
 MODES = ("sampled", "greedy")
-BEFORE, AFTER = "before", "after"
-MAX_ITEMS, MAX_CHARS = 500, 500
+BEFORE = "before"
+AFTER = "after"
+MAX_ITEMS = MAX_CHARS = 500
 """Limits of every list, object and text of a file that is shown."""
 OBJECTS = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns")
 NUMBERS = ("graded", "faulted", "passed", "samples", "temperature")
@@ -31,19 +33,19 @@ class Evaluation:
     name: str
     created: str
     step: int | None
-    """None: after the last step, whichever that is, or not of a training run."""
+    """None: measured after the last step, or outside a training run."""
     figures: tuple[Json, ...]
-    """pass@1 with its interval, reward and counts by `mode`, the way of sampling; None is
-    unknown."""
+    """pass@1 with its interval, reward and counts, for each `mode` of sampling; None is unknown."""
     content: Json
     """The whole file, bounded, with counts in place of its tasks."""
     file: Path
 
     @property
     def completions(self) -> Path:
-        """Where its completions lie: beside results.json, or beside the file of its name."""
-        prefix = "" if self.file.name == "results.json" else f"{self.file.stem}."
-        return self.file.with_name(f"{prefix}completions.jsonl")
+        """The file of its completions, beside its file of figures."""
+        if self.file.name == "results.json":
+            return self.file.with_name("completions.jsonl")
+        return self.file.with_name(f"{self.file.stem}.completions.jsonl")
 
 
 class Evaluations:
@@ -54,10 +56,10 @@ class Evaluations:
         self._folder = folder
         self._identities: dict[Path, Identity | None] = {}
         self._evaluations: dict[Path, Evaluation | None] = {}
-        """None for those that cannot be read."""
+        """None for a file that cannot be read."""
 
     def read_changes(self) -> bool:
-        """Read all files if one is new, changed or gone; whether that is so."""
+        """Read all files if one is new, changed or gone. Returns whether one is."""
         identities = {path: read_identity(path) for path in list_figure_files(self._folder)}
         if identities == self._identities:
             return False
@@ -67,14 +69,14 @@ class Evaluations:
 
     @property
     def unreadable(self) -> list[str]:
-        """Paths below the folder."""
+        """Paths of files that cannot be read, below the folder."""
         broken = [path for path, evaluation in self._evaluations.items() if evaluation is None]
         return sorted(path.relative_to(self._folder).as_posix() for path in broken)
 
     def list_by_step(self) -> list[Evaluation]:
-        """Return them by step, the one without a step last."""
+        """Return the evaluations by step, those without a step last."""
         return sorted(
-            (evaluation for evaluation in self._evaluations.values() if evaluation is not None),
+            filter(None, self._evaluations.values()),
             key=lambda evaluation: (
                 evaluation.step is None,
                 evaluation.step or 0,
@@ -84,65 +86,50 @@ class Evaluations:
         )
 
     def select_before_and_after(self) -> list[Evaluation]:
-        """Return the first and the last, or the only one: those of these names where there are
-        any."""
+        """Return the evaluations named so; without such names the first and the last, or the only
+        one."""
+        ranks = {BEFORE: 0, AFTER: 2}
         evaluations = self.list_by_step()
-        named = {evaluation.name: evaluation for evaluation in evaluations}
-        first = named.get(BEFORE) or next(
-            (evaluation for evaluation in evaluations if evaluation.name != AFTER), None
-        )
-        last = named.get(AFTER) or next(
-            (evaluation for evaluation in evaluations[::-1] if evaluation is not first), None
-        )
-        return [evaluation for evaluation in (first, last) if evaluation is not None]
+        evaluations.sort(key=lambda evaluation: ranks.get(evaluation.name, 1))
+        return evaluations[:1] + evaluations[1:][-1:]
 
 
 def list_figure_files(folder: Path) -> list[Path]:
     """List files of figures: `results.json` of `gradus eval`, a run's `eval/*.json`, `gradus eval`
     into a run's `eval/`."""
-    try:
-        inside = sorted((folder / "eval").iterdir())[:MAX_FILES]
-    except OSError:
-        inside = []
-    candidates = [path if path.suffix == ".json" else path / "results.json" for path in inside]
-    return [path for path in (folder / "results.json", *candidates) if path.is_file()]
+    inside = folder / "eval"
+    candidates = sorted([*inside.glob("*.json"), *inside.glob("*/results.json")])[:MAX_FILES]
+    return list(filter(Path.is_file, [folder / "results.json", *candidates]))
 
 
 def read_evaluation(confined: ConfinedDirectory, path: Path) -> Evaluation | None:
     """Read a file of figures, bounded; None for one that cannot be read or is no evaluation."""
     name = path.parent.name if path.name == "results.json" else path.stem
-    raw = parse_object(confined.read(path, MAX_FILE_BYTES) or b"")
-    measured = raw.get("measurements") if raw else None
-    if raw is None or not isinstance(measured, list):
+    raw = parse_object(confined.read(path, MAX_FILE_BYTES) or b"") or {}
+    measurements = []
+    for measurement in to_list(raw.pop("measurements", None)):
+        if to_mapping(measurement).get("mode") in MODES:
+            measurements.append(_read_measurement(measurement))
+    if not measurements:
         return None
-    measured = [
-        measurement
-        for measurement in measured
-        if isinstance(measurement, Mapping) and measurement.get("mode") in MODES
-    ]
-    if not measured:
-        return None
-    description = _to_mapping(raw.get("grader_description"))
+    description = to_mapping(raw.pop("grader_description", None))
     own_stages = read_texts(description.get("stages"))
-    left_out = ("measurements", "grader_description")
     content = {
-        **bound_value({key: value for key, value in raw.items() if key not in left_out}),
-        **{key: read_texts(raw.get(key)) for key in ("graders", "rubrics", "toolchains")},
-        "machine": bound_value(_to_mapping(raw.get("machine"))),
+        **bound_value(raw),
+        "graders": read_texts(raw.get("graders")),
+        "rubrics": read_texts(raw.get("rubrics")),
+        "toolchains": read_texts(raw.get("toolchains")),
+        "machine": bound_value(to_mapping(raw.get("machine"))),
         "name": name,
         "grader_stages": own_stages,
         "stages": list(dict.fromkeys((*own_stages, *map(str, Stage)))),
         "components": read_texts(description.get("components")),
-        "rules": bound_value(_to_mapping(description.get("rates"))),
-        "measurements": [_read_measurement(measurement) for measurement in measured],
+        "rules": bound_value(to_mapping(description.get("rates"))),
+        "measurements": measurements,
     }
     created = str(raw.get("created") or "")[:40]
-    figures = tuple(_extract_figures(measurement) for measurement in content["measurements"])
+    figures = tuple(map(_extract_figures, measurements))
     return Evaluation(name, created, parse_step(name), figures, content, path)
-
-
-def _to_mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def bound_value(value: Any, depth: int = 8) -> Any:
@@ -150,19 +137,21 @@ def bound_value(value: Any, depth: int = 8) -> Any:
     finite."""
     if isinstance(value, str):
         return value[:MAX_CHARS]
+    limit = MAX_ITEMS if depth else 0
     if isinstance(value, Mapping):
-        items = list(value.items())[:MAX_ITEMS] if depth else []
+        items = islice(value.items(), limit)
         return {str(key)[:MAX_CHARS]: bound_value(part, depth - 1) for key, part in items}
     if isinstance(value, (list, tuple)):
-        return [bound_value(part, depth - 1) for part in value[:MAX_ITEMS]] if depth else []
-    return value if isinstance(value, bool) or to_finite(value) is not None else None
+        return [bound_value(part, depth - 1) for part in value[:limit]]
+    if isinstance(value, bool) or to_finite(value) is not None:
+        return value
+    return None
 
 
-def _read_measurement(raw: Mapping[str, Any]) -> Json:
-    """Bound one way of sampling, with counts in place of its tasks."""
-    tasks = raw.get("problems")
-    tasks = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
-    measurement: Json = bound_value({key: value for key, value in raw.items() if key != "problems"})
+def _read_measurement(raw: Json) -> Json:
+    """Return the measurement of one way of sampling, bounded, with counts in place of its tasks."""
+    tasks = [task for task in to_list(raw.pop("problems", None)) if isinstance(task, Mapping)]
+    measurement: Json = bound_value(raw)
     for name in (*OBJECTS, "mean_reward"):
         if not isinstance(measurement.get(name), Mapping):
             measurement[name] = None
@@ -182,13 +171,13 @@ def parse_step(name: str) -> int | None:
 
 
 def _extract_figures(measurement: Json) -> Json:
-    rate = _to_mapping(_to_mapping(measurement["pass_at"]).get("1"))
+    rate = to_mapping(to_mapping(measurement["pass_at"]).get("1"))
     return {
         "mode": measurement["mode"],
         "pass_rate": to_finite(rate.get("value")),
         "low": to_finite(rate.get("low")),
         "high": to_finite(rate.get("high")),
-        "reward": to_finite(_to_mapping(measurement["mean_reward"]).get("value")),
+        "reward": to_finite(to_mapping(measurement["mean_reward"]).get("value")),
         "graded": int(measurement["graded"]),
         "faulted": int(measurement["faulted"]),
     }

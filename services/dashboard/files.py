@@ -1,8 +1,8 @@
-"""Files below one folder, out of which no link leads; JSONL files are followed by offset, as `tail
--f` does.
+"""Access to files below one folder, without links that lead out of it; JSONL files are followed by
+offset, as `tail -f` does.
 
-A file that was cut, replaced or deleted is read from its beginning. A last line that
-is still being written waits for its end; lines that are no JSON objects are counted and left out.
+A file that was cut, replaced or deleted is read again from its start. A last line without its end
+is read later; lines that are no JSON objects are counted and left out.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from typing import Any, BinaryIO, NamedTuple
 
 Json = dict[str, Any]
 Identity = tuple[int, int, int]
-"""Inode, size and date in nanoseconds."""
+"""Inode, size in bytes and time of the last write in nanoseconds."""
 
 CHUNK_BYTES = 1 << 20
-"""Read at a time: some 30 ms of parsing, which others who are served in this process wait for."""
+"""Bytes read at a time: some 30 ms of parsing, during which other requests of this process wait."""
 MAX_LINE_BYTES = 16 << 20
-"""A longer line is left out, in pieces of this size that are no JSON. The longest completion that
-graders take has a million characters."""
+"""A longer line is left out, because its pieces of this size are no JSON. The longest completion
+that graders accept has a million characters."""
 
 
 class ConfinedDirectory:
-    """The files below `root`, a folder that may be created later."""
+    """The files below `root`, a folder that may not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))
 
     def open(self, path: Path) -> BinaryIO | None:
-        """Return the regular file at `path`; None where there is none and where a link leads
-        out."""
+        """Return the regular file at `path`; None without one and for a link that leads out."""
         try:
             target = path.resolve(strict=True)
             # Without O_NONBLOCK opening a pipe without a writer would block.
@@ -55,8 +54,7 @@ class ConfinedDirectory:
         return os.fdopen(descriptor, "rb")
 
     def read(self, path: Path, max_bytes: int) -> bytes | None:
-        """Return the whole file; None where `open` has none, and for more than `max_bytes`
-        bytes."""
+        """Return the whole file; None where `open` returns None, and for more than `max_bytes`."""
         file = self.open(path)
         if file is None:
             return None
@@ -65,7 +63,7 @@ class ConfinedDirectory:
         return data if len(data) <= max_bytes else None
 
     def read_end(self, path: Path, max_bytes: int) -> bytes:
-        """Return the last `max_bytes` bytes of the file; empty where `open` has none."""
+        """Return the last `max_bytes` bytes of the file; empty where `open` returns None."""
         file = self.open(path)
         if file is None:
             return b""
@@ -75,7 +73,7 @@ class ConfinedDirectory:
 
 
 def read_identity(path: Path) -> Identity | None:
-    """Return what changes when a file is written to or replaced; None where there is none."""
+    """Return the values that change when a file is written to or replaced; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -84,28 +82,28 @@ def read_identity(path: Path) -> Identity | None:
 
 
 class Line(NamedTuple):
+    """A record of a file, and the byte offsets of its line."""
+
     start: int
-    """Byte offset in the file."""
     end: int
     record: Json
 
 
 @dataclass(frozen=True, slots=True)
 class TailUpdate:
-    """What one call of `JsonlTail.read_changes` found."""
+    """Result of one call of `JsonlTail.read_changes`."""
 
     from_start: bool = False
-    """What earlier looks brought is no longer in the file."""
+    """The file was replaced: drop the lines of earlier calls."""
     lines: list[Line] = field(default_factory=list)
     has_more: bool = False
-    """There is more to read at once."""
 
     def __bool__(self) -> bool:
         return self.from_start or bool(self.lines)
 
 
 class JsonlTail:
-    """Follows one JSONL file."""
+    """Reader of one JSONL file that grows."""
 
     def __init__(self, confined: ConfinedDirectory, path: Path) -> None:
         self.path = path
@@ -115,24 +113,24 @@ class JsonlTail:
     def _reset(self) -> None:
         self.unreadable = 0
         self.changed_at = 0.0
-        """When it was last written to, by its own date; 0 while it is not there."""
+        """Unix time of the last write; 0 without a file."""
         self._offset = 0
         self._inode: int | None = None
         self._identity: Identity | None = None
 
     def read_changes(self) -> TailUpdate:
-        """Return what is new since the last look, at most a chunk of it."""
+        """Return the lines since the last call, at most a chunk of them."""
         identity = read_identity(self.path)
         if identity == self._identity:
             return TailUpdate()
         file = None if identity is None else self._confined.open(self.path)
         if identity is None or file is None:
-            was_there = self._inode is not None
+            existed = self._inode is not None
             self._reset()
-            return TailUpdate(from_start=was_there)
+            return TailUpdate(from_start=existed)
         inode, size, written_ns = identity
-        is_another = self._inode not in (None, inode) or size < self._offset
-        if is_another:
+        is_replaced = self._inode not in (None, inode) or size < self._offset
+        if is_replaced:
             self._reset()
         self._inode = inode
         self.changed_at = written_ns / 1e9
@@ -152,11 +150,11 @@ class JsonlTail:
                 self._offset += len(line)
         has_more = before < self._offset < size
         self._identity = None if has_more else identity
-        return TailUpdate(is_another, lines, has_more)
+        return TailUpdate(is_replaced, lines, has_more)
 
 
 def parse_object(text: bytes) -> Json | None:
-    """Return the JSON object in `text`; None for anything else, however deep, long or broken."""
+    """Return the JSON object in `text`; None for any other text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,23 +1,23 @@
-"""Where each group of completions lies in `completions.jsonl`, so that one can be shown without
-reading the file again.
+"""Index of the groups of completions in `completions.jsonl`, by offset: it holds no texts.
 
-It keeps offsets and no texts. Counted are outcomes by step, and over all steps flags and faults.
+Outcomes are counted by step; flags and faults over all steps.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from services.dashboard.files import ConfinedDirectory, Json, Line, parse_object
-from services.dashboard.series import Binned, read_step, to_finite
+from services.dashboard.series import Binned, read_step, to_finite, to_list, to_mapping
 
 MAX_GROUPS = 20_000
-"""Older ones are forgotten; they stay in the file."""
+"""Newest groups that are indexed; older ones stay in the file."""
 MAX_SAMPLES = 128
 """Completions of one group that are shown."""
 MAX_ID_CHARS = 200
@@ -37,7 +37,7 @@ class Group:
     step: int
     prompt_id: str
     places: list[tuple[int, int]] = field(default_factory=list)
-    """Where each line begins and ends."""
+    """Offsets of each line's start and end, in bytes."""
 
 
 class Faults:
@@ -49,8 +49,7 @@ class Faults:
 
     def add(self, record: Json, place: str, step: int | None = None) -> None:
         """Count a record that has no verdict."""
-        fault = record.get("fault") or record.get("error")
-        fault = fault if isinstance(fault, Mapping) else {}
+        fault = to_mapping(record.get("fault") or record.get("error"))
         message = str(fault.get("message") or "it has neither a reward nor a fault")[:2000]
         kind = str(fault.get("kind") or "unknown")[:100]
         key = place, kind, re.sub(r"'[^']*'|[0-9]+", "…", message)
@@ -66,13 +65,13 @@ class Faults:
 
 
 def is_verdict(record: Json) -> bool:
-    """Return whether it has a reward and no fault."""
+    """Return whether a record has a reward and no fault."""
     return record.get("fault") is None and to_finite(record.get("reward")) is not None
 
 
 def read_texts(value: Any, limit: int = 24) -> list[str]:
-    """Return the items of what should be a list, as texts: flags."""
-    return [str(item)[:100] for item in value[:limit]] if isinstance(value, list) else []
+    """Return the items of what should be a list, such as flags, as texts."""
+    return [str(item)[:100] for item in to_list(value)[:limit]]
 
 
 def describe_outcome(record: Json) -> str:
@@ -86,8 +85,7 @@ class Groups:
     """The groups of one `completions.jsonl`, in the order in which they stand there."""
 
     def __init__(self, group_size: int | None = None) -> None:
-        """`group_size`: how many completions of a prompt are one group, so that a prompt drawn
-        twice is two."""
+        """`group_size`: completions per group, so that a prompt drawn twice is two groups."""
         self.group_size = group_size
         self.clear()
 
@@ -101,11 +99,11 @@ class Groups:
         self.faults = Faults()
         self._groups: deque[Group] = deque(maxlen=MAX_GROUPS)
         self._open: dict[Key, Group] = {}
-        """Those of the step that is being written."""
+        """Groups of the step that is being written."""
         self._next = 0
 
     def add(self, line: Line) -> None:
-        """Take a line in; one without a step is passed over."""
+        """Add a line; skip one without a step."""
         record = line.record
         step = read_step(record)
         if step is None:
@@ -119,14 +117,15 @@ class Groups:
             return
         self.passed += record.get("passed") is True
         _count(self.flags, read_texts(record.get("flags")))
-        _count(self.graders, read_texts([record["grader"]] if record.get("grader") else []))
+        if record.get("grader"):
+            _count(self.graders, [str(record["grader"])[:100]])
 
     def _ensure_group(self, step: int, record: Json) -> Group:
         prompt_id = str(record.get("prompt_id"))[:MAX_ID_CHARS]
         sample = to_finite(record.get("sample")) or 0.0
-        key = (step, prompt_id, int(sample // self.group_size) if self.group_size else 0)
+        key = (step, prompt_id, int(sample // (self.group_size or math.inf)))
         if key not in self._open:
-            if any(other[0] != step for other in self._open):
+            if any(open_step != step for open_step, _, _ in self._open):
                 self._open.clear()
             self._open[key] = Group(self._next, step, prompt_id)
             self._groups.append(self._open[key])
@@ -139,7 +138,10 @@ class Groups:
         return (self._groups[0].number, self._next - 1) if self._groups else None
 
     def get(self, number: int) -> Group | None:
-        return next((group for group in self._groups if group.number == number), None)
+        index = number - (self._next - len(self._groups))
+        if 0 <= index < len(self._groups):
+            return self._groups[index]
+        return None
 
     def get_newest(self) -> Group | None:
         return self.get(self._next - 1)
@@ -156,8 +158,7 @@ def _count(counts: Counter[str], names: Iterable[str]) -> None:
 
 
 def read_records(confined: ConfinedDirectory, path: Path, group: Group) -> list[Json]:
-    """Read the lines of a group as they stand in the file now; lines that are no longer there are
-    left out."""
+    """Read the lines of a group from the file; leave out lines that are no longer there."""
     file = confined.open(path)
     if file is None:
         return []

@@ -37,7 +37,6 @@ MEANINGS = {
 
 
 def render_metrics(runs: Iterable[FollowedRun], now: float) -> bytes:
-    """Return the text for Prometheus."""
     registry = CollectorRegistry()
     registry.register(_Values(list(runs), now))
     return generate_latest(registry)
@@ -85,7 +84,7 @@ def _iter_samples(
             yield name, newest.get(key.format(value)), {label: value}
     for name, (label, prefix, _) in METRICS["families"].items():
         keys = [key for key in run.metrics.binned.names if key.startswith(prefix)]
-        for key in keys[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
+        for key in keys[:MAX_LABEL_VALUES]:
             yield name, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
     for evaluation in run.evaluations.list_by_step()[-1:]:
         step = evaluation.step if evaluation.step is not None else run.metrics.step

@@ -1,5 +1,4 @@
-"""The queues on the page: passes an operator's requests on to the API, with the dashboard's key for
-it."""
+"""Queues on the page: forwards an operator's requests to the API, with the dashboard's API key."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ TIMEOUT_S = 10.0
 
 
 class Queues:
-    """Requests to the API at `url`, with `key`, which needs `role=operator`."""
+    """Client of the API at `url`, with `key`, which needs `role=operator`."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = f"{url.rstrip('/')}/v1/queues"
@@ -43,7 +42,7 @@ class Queues:
                 response = await client.request(request.method, f"{self._url}{path}", content=body)
         except (httpx.HTTPError, OSError) as error:
             raise HTTPException(502, f"the API does not answer: {type(error).__name__}") from None
-        if response.status_code in (401, 403):  # the page takes a 401 for its own
+        if response.status_code in (401, 403):  # the page would ask for its own token
             raise HTTPException(
                 502, "the API refuses the dashboard's key: its line needs `role=operator`"
             )
@@ -63,16 +62,15 @@ async def read_bounded_body(request: Request) -> bytes:
 
 
 def refuse_foreign_page(request: Request) -> None:
-    """Raise HTTPException (403) for a request that a page from elsewhere made; browsers name its
-    origin."""
+    """Raise HTTPException (403) for a request by a page of another origin."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise HTTPException(403, "this request comes from a page of another origin")
 
 
 def create_queues(api: str | None, key_file: Path | None) -> Queues | None:
-    """None without an API. Raises Misuse for one without a key, and for a file that cannot be
-    used."""
+    """Return a client of the API, or None without one. Raises Misuse without a key, and for a key
+    file that cannot be used."""
     if api is None:
         return None
     if key_file is None:

@@ -20,18 +20,18 @@ from services.dashboard.samples import select_samples
 from services.dashboard.views import build_detail, build_summary
 
 Compare = Callable[[Path, Path], Sequence[Json]]
-"""From two files of figures to comparisons (`gradus/comparison@1`), one for each way of sampling
-that both have."""
+"""Function of two files of figures that returns comparisons (`gradus/comparison@1`), one for each
+way of sampling that both have."""
 
 
 def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Path:
-    """Write the page of one folder, or of a comparison of two evaluations, at once or not at all;
-    returns `out`.
+    """Write the page of one folder, or of a comparison of two evaluations, at once or not at all.
+    Returns `out`.
 
     The folders are those of runs and of `gradus eval`; of a comparison they may be files of
-    figures. A run's measurements before and after are compared too, and what was found stays beside
-    a report in the run's folder, for the dashboard. Files that are missing or torn are named on the
-    page. Raises Misuse when there is no such folder.
+    figures. A run's measurements before and after are compared too; for the dashboard, the
+    comparisons are stored beside a report in the run's folder. The page names files that are
+    missing or torn. Raises Misuse when there is no such folder.
     """
     is_pair = len(folders) == 2
     data = (
@@ -50,16 +50,16 @@ def _build_run_data(out: Path, folder: Path, compare: Compare | None) -> Json:
     run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
     while run.read_changes()[1]:
         pass
-    sides = [evaluation.file for evaluation in run.evaluations.select_before_and_after()]
+    sides = run.evaluations.select_before_and_after()
     if compare is not None and len(sides) == 2:
-        run.comparisons = list(compare(sides[0], sides[1]))
+        run.comparisons = list(compare(sides[0].file, sides[1].file))
         if out.resolve().parent == folder.resolve():
             write_text(folder / COMPARISONS, encode_json({"comparisons": run.comparisons}) + "\n")
     now = time.time()
     answers = {
         "/api/runs": {"now": now, "ids": [run.id], "runs": [build_summary(run, now)]},
         "/api/run": build_detail(run, now),
-        "/api/samples": select_samples(run.confined, run.evaluations.select_before_and_after()),
+        "/api/samples": select_samples(run.confined, sides),
     }
     kind = "evaluation report" if run.is_evaluation else "training report"
     return {"start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}
@@ -67,7 +67,7 @@ def _build_run_data(out: Path, folder: Path, compare: Compare | None) -> Json:
 
 def _build_comparison_data(paths: Sequence[Path], compare: Compare | None) -> Json:
     files = [(path / "results.json" if path.is_dir() else path).resolve() for path in paths]
-    confined = ConfinedDirectory(Path(os.path.commonpath([file.parent for file in files])))
+    confined = ConfinedDirectory(Path(os.path.commonpath(files)))
     sides = []
     for file in files:
         evaluation = read_evaluation(confined, file)
@@ -89,11 +89,10 @@ def build_changes(
     """Return two evaluations that were read from files, what changed between them, and completions
     of both."""
     before, after = sides
-    comparisons = list(compare(before.file, after.file)) if compare is not None else []
+    comparisons = compare(before.file, after.file) if compare is not None else []
     modes = [str(entry["mode"]) for entry in comparisons] or MODES[::-1]
-    measured = [{**entry.content, "name": entry.name} for entry in sides]
     return {
-        "measured": measured,
+        "measured": [{**entry.content, "name": entry.name} for entry in sides],
         "comparisons": comparisons,
         **select_samples(confined, sides, modes),
     }

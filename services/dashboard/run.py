@@ -22,29 +22,30 @@ from services.dashboard.files import (
     read_identity,
 )
 from services.dashboard.groups import Groups
-from services.dashboard.series import StepLog, to_finite
+from services.dashboard.series import StepLog, to_finite, to_list, to_mapping
 
-CONFIG, ENVIRONMENT, LOG = "config.resolved.json", "environment.json", "training.log"
+CONFIG = "config.resolved.json"
+ENVIRONMENT = "environment.json"
+LOG = "training.log"
 FOLLOWED = ("metrics.jsonl", "sft_metrics.jsonl", "completions.jsonl")
 PLAN = "plan.json"
 FIGURES = ("results.json", "calls.json", "declines.json")
-"""What `gradus eval` leaves at its end; it leaves the plan first."""
+"""Files that `gradus eval` writes at its end; it writes the plan first."""
 MARKERS = (*FOLLOWED, CONFIG, LOG, PLAN, *FIGURES)
 """A folder with one of these is followed; so is one with evaluations."""
 UNGRADED = ("sft", "dpo", "reward", "pretrain")
 """Stages that learn from rows or texts: they have no completions and pass no tasks."""
 COMPARISONS = "comparison.json"
-"""What `gradus report` found when it compared the measurements before and after, for each way of
-sampling."""
+"""Comparisons by `gradus report` of the measurements before and after, one per way of sampling."""
 SMALL_FILES = (CONFIG, ENVIRONMENT, PLAN, COMPARISONS, LOG, "final", *FIGURES)
-"""Read whole, again when one of them changes; of the figures and the final model only the date
-counts."""
+"""Files that are read whole, again when one changes. Of figures and the final model only the date
+is used."""
 STALLED_AFTER_S = 300.0
-"""Without a new line for so long, or for so many times the time of a step, a run is said to be
-stalled."""
+"""Seconds without a new line after which a run counts as stalled, at least as long as
+STALLED_AFTER_STEPS steps take."""
 STALLED_AFTER_STEPS = 10
 LOCKS = (".lock", ".completions.jsonl.lock")
-"""Held by `gradus train` and by `gradus eval` while they write."""
+"""Files that `gradus train` and `gradus eval` lock while they write."""
 ENDED_AFTER_S = 10.0
 """Seconds without a new line before a lock that is not held counts: results are written after the
 lock is released."""
@@ -56,7 +57,7 @@ USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 class State(StrEnum):
-    """What a run does; docs/operate/dashboard.md has when each of them holds."""
+    """State of a run, by the rules of docs/operate/dashboard.md."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -67,13 +68,13 @@ class State(StrEnum):
 
 
 class FollowedRun:
-    """What is known of the run in one folder."""
+    """The run in one folder, as its files tell."""
 
     def __init__(self, confined: ConfinedDirectory, path: Path, run_id: str) -> None:
         self.id = run_id
         self.path = path
         self.version = 0
-        """Grows with every change; set by `Runs`."""
+        """Number that grows with every change; set by `Runs`."""
         self.metrics = StepLog()
         self.warm_start = StepLog()
         self.groups = Groups()
@@ -87,24 +88,27 @@ class FollowedRun:
         self.completions_path = path / "completions.jsonl"
         self._followed = [JsonlTail(confined, path / name) for name in FOLLOWED]
         self._small: dict[str, Identity] = {}
-        """Those of SMALL_FILES that are there."""
+        """The existing ones of SMALL_FILES."""
 
     def read_changes(self) -> tuple[bool, bool]:
-        """Read on, at most a chunk of each file; whether anything changed, and whether there is
-        more to read."""
-        small = self._read_small_files()
-        updates = [file.read_changes() for file in self._followed]
+        """Read new lines, at most a chunk of each file. Returns whether anything changed, and
+        whether there is more to read."""
+        is_changed = self._read_small_files()
+        has_more = False
         logs: tuple[StepLog | Groups, ...] = (self.metrics, self.warm_start, self.groups)
-        for log, update in zip(logs, updates, strict=True):
+        for log, file in zip(logs, self._followed, strict=True):
+            update = file.read_changes()
             if update.from_start:
                 log.clear()
             for line in update.lines:
                 log.add(line)
-        evaluations = self.evaluations.read_changes()
-        return any((small, evaluations, *updates)), any(update.has_more for update in updates)
+            is_changed |= bool(update)
+            has_more |= update.has_more
+        is_changed |= self.evaluations.read_changes()
+        return is_changed, has_more
 
     def _read_small_files(self) -> bool:
-        """Read them all if one is new, changed or gone; returns whether that is so."""
+        """Read all small files if one is new, changed or gone. Returns whether one is."""
         identities = {name: read_identity(self.path / name) for name in SMALL_FILES}
         small_files = {
             name: identity for name, identity in identities.items() if identity is not None
@@ -116,35 +120,31 @@ class FollowedRun:
         self.groups.group_size = self.group_size
         self.environment = bound_value(self._read_json(ENVIRONMENT))
         self.plan = bound_value(self._read_json(PLAN))
-        comparisons = bound_value(self._read_json(COMPARISONS)).get("comparisons")
-        comparisons = comparisons if isinstance(comparisons, list) else []
-        self.comparisons = [
-            comparison for comparison in comparisons if isinstance(comparison, dict)
-        ]
+        comparisons = to_list(bound_value(self._read_json(COMPARISONS)).get("comparisons"))
+        self.comparisons = [entry for entry in comparisons if isinstance(entry, dict)]
         log = self.confined.read_end(self.path / LOG, LOG_BYTES).decode("utf-8", "replace")
         self.log_lines = [line for line in log.split("\n") if line.strip()][-LOG_LINES:]
         return True
 
     def _read_json(self, name: str) -> Json:
-        data = self.confined.read(self.path / name, MAX_CONFIG_BYTES)
-        return (parse_object(data) if data else None) or {}
+        return parse_object(self.confined.read(self.path / name, MAX_CONFIG_BYTES) or b"") or {}
 
     @property
     def is_evaluation(self) -> bool:
-        """A folder of `gradus eval`, and no run."""
+        """Whether this is a folder of `gradus eval` and not of a run."""
         is_run = self.config or self.log_lines or self.metrics.step is not None
         return not is_run and bool(self._small.keys() & {PLAN, *FIGURES})
 
     def _get_last_write_time(self, *names: str) -> float:
-        """Unix time of the newest of these small files; 0 while there is none."""
+        """Return the Unix time of the newest of these small files; 0 while there is none."""
         dates_ns = [self._small[name][2] for name in names if name in self._small]
         return max(dates_ns, default=0) / 1e9
 
     @property
     def changed_at(self) -> float:
-        """When it last wrote anything, by the clock of the file system; 0 if it never did."""
-        small = self._get_last_write_time("training.log", "final", *FIGURES)
-        return max(small, *(file.changed_at for file in self._followed))
+        """Unix time of the last write, by the clock of the file system; 0 before the first."""
+        times = [file.changed_at for file in self._followed]
+        return max(self._get_last_write_time(LOG, "final", *FIGURES), *times)
 
     @property
     def group_size(self) -> int | None:
@@ -156,7 +156,6 @@ class FollowedRun:
 
     @property
     def stage(self) -> str:
-        """How it trains."""
         return str(self.config.get("stage") or "grpo")[:40]
 
     @property
@@ -170,16 +169,15 @@ class FollowedRun:
     @property
     def model(self) -> str:
         """The model that was measured in an evaluation, else the one that is trained."""
-        name = (
-            self._get_evaluation_value("model")
-            if self.is_evaluation
-            else self._get_setting("model", "name")
-        )
+        name = self._get_setting("model", "name")
+        if self.is_evaluation:
+            name = self._get_evaluation_value("model")
         return str(name or "")[:200]
 
     def _get_evaluation_value(self, name: str) -> Any:
-        evaluations = self.evaluations.list_by_step()
-        return (evaluations[-1].content if evaluations else self.plan).get(name)
+        for evaluation in self.evaluations.list_by_step()[-1:]:
+            return evaluation.content.get(name)
+        return self.plan.get(name)
 
     def _get_positive_option(self, name: str, maximum: int) -> int | None:
         """Return an option of the stage; those of a reward model are not in `reward`, which is
@@ -193,14 +191,13 @@ class FollowedRun:
     def _get_setting(self, *names: str) -> Any:
         value: Any = self.config
         for name in names:
-            value = value.get(name) if isinstance(value, Mapping) else None
+            value = to_mapping(value).get(name)
         return value
 
     def get_state(self, now: float) -> tuple[State, str]:
-        """Return the state, and why in words. `now` is Unix time."""
+        """Return the state, and its reason in words. `now` is Unix time."""
         if self.is_evaluation and self._get_last_write_time(*FIGURES):
-            return State.FINISHED, "all its figures are there"
-        last = self.log_lines[-1] if self.log_lines else ""
+            return State.FINISHED, "all its figures are written"
         metrics, _, completions = self._followed
         final_at = self._get_last_write_time("final")
         if final_at and final_at >= max(metrics.changed_at, completions.changed_at) - 1:
@@ -209,8 +206,9 @@ class FollowedRun:
             match = re.search(r" (stopped|refused|crashed): (.*)", line)
             if match:
                 return State(match[1]), match[2][:300]
-        if " stopped " in last or "Start again with the same config" in last:
-            return State.STOPPED, last[:300]
+        for line in self.log_lines[-1:]:
+            if " stopped " in line or "Start again with the same config" in line:
+                return State.STOPPED, line[:300]
         if not self.changed_at:
             return State.FINISHED, "it holds evaluations only"
         silent_s = now - self.changed_at
@@ -228,14 +226,15 @@ class FollowedRun:
 
     def _is_abandoned(self) -> bool:
         """Return whether the process that wrote here is known to have ended."""
-        for file in (self.confined.open(self.path / name) for name in LOCKS):
+        for name in LOCKS:
+            file = self.confined.open(self.path / name)
             if file is not None:
                 with file:
                     return is_abandoned(file)
         return False
 
     def list_missing(self) -> list[str]:
-        """Return name what is not there or cannot be read, in sentences."""
+        """Return a sentence about each file that is missing or cannot be read."""
         measured = bool(self.evaluations.select_before_and_after())
         presence = {"results.json": measured}
         if not self.is_evaluation:
@@ -255,8 +254,8 @@ class FollowedRun:
         return sentences + [f"{name}: it could not be read and is left out." for name in broken]
 
     def list_settings(self) -> list[tuple[str, str]]:
-        """Return the resolved configuration, flat: dotted names and values, without what URLs say
-        of users."""
+        """Return the resolved configuration, flat: dotted names and values, without user names and
+        passwords in URLs."""
         rows = []
         for name, value in islice(_flatten("", bound_value(self.config)), MAX_SETTINGS):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

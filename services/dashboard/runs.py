@@ -1,5 +1,5 @@
-"""Run folders, found, followed and polled. Files are read in chunks, so that requests are answered
-in between."""
+"""Search and polling of run folders. Files are read in chunks, so that requests are answered in
+between."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from services.dashboard.run import MARKERS, FollowedRun, State
 
 MAX_RUNS = 500
 MAX_FOLDERS = 20_000
-"""Folders looked into in one search."""
+"""Folders that one search lists."""
 MAX_DEPTH = 3
 SEARCH_EVERY_S = 5.0
 LOOK_EVERY_S = 1.0
 
 
 class Runs:
-    """The runs below a folder, which may be one itself."""
+    """The runs below a folder, which may be a run itself."""
 
     def __init__(self, folder: Path) -> None:
         self.confined = ConfinedDirectory(folder)
         self.left_out = False
-        """There are more runs than are followed."""
+        """Whether there are more than MAX_RUNS runs."""
         self.version = time.time_ns() // 1_000_000
-        """Grows with every change of any run. It begins at the clock, so that a page that knew an
-        earlier process is behind."""
+        """Number that grows with every change of a run. It starts at the clock, in milliseconds, so
+        that the page of an earlier process is behind."""
         self._runs: dict[str, FollowedRun] = {}
         self._states: dict[str, State] = {}
         self._searched_at = -SEARCH_EVERY_S
 
     def list_runs(self) -> list[FollowedRun]:
-        """Return the runs in the order of their names."""
         return [self._runs[name] for name in sorted(self._runs)]
 
     def get(self, run_id: str) -> FollowedRun | None:
         return self._runs.get(run_id)
 
     async def read_changes(self) -> bool:
-        """Read on in every run, at most a chunk of each of its files; whether there is more to read
-        at once."""
+        """Read new lines of every run, at most a chunk of each file. Returns whether there is more
+        to read."""
         if time.monotonic() - self._searched_at >= SEARCH_EVERY_S:
             self._find_runs()
         can_read_on = False
@@ -63,8 +62,7 @@ class Runs:
 
     @asynccontextmanager
     async def poll_in_background(self) -> AsyncIterator[None]:
-        """Look at everything again and again inside the block; it begins when every run was looked
-        at once."""
+        """Poll all runs inside the block, which starts after every run was read once."""
         await self.read_changes()
         task = asyncio.create_task(self._poll())
         try:
@@ -92,19 +90,18 @@ class Runs:
 
 
 def _iter_run_folders(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield ids and paths, in order of names. Links to folders are not followed: what lies inside
-    is found without them."""
+    """Yield ids and paths, in order of names. Links to folders are not followed."""
     for path, names, files in islice(os.walk(root), MAX_FOLDERS):
         folder = Path(path)
         is_run = not set(MARKERS).isdisjoint(files) or any((folder / "eval").glob("*.json"))
         if is_run:
             name = root.name if folder == root else folder.relative_to(root).as_posix()
-            # Ids are put into addresses: what is no UTF-8 in them is replaced.
+            # Ids are put into addresses, so bytes that are not UTF-8 are replaced.
             yield os.fsencode(name).decode("utf-8", "replace"), folder
         is_deep = len(folder.relative_to(root).parts) == MAX_DEPTH
         if is_deep or (is_run and folder != root):
             names.clear()
-        # `os.walk` goes on with what is left of them. Earlier logs of a run are `previous-N`.
+        # `os.walk` descends into these folders only. Earlier logs of a run are `previous-N`.
         names[:] = sorted(
             name for name in names if not name.startswith((".", "checkpoint-", "previous-"))
         )

@@ -1,7 +1,7 @@
-"""Completions as the page shows them, and which of an evaluation are shown, by a rule that does not
-read them.
+"""Completions as the page shows them, and the choice of those of an evaluation, which does not
+depend on their texts.
 
-Of each task it is the middle one by how far they came, then by reward; of more tasks than are
+Of each task the middle completion is shown, by stage and then by reward; of more tasks than are
 shown, those at even distances in the file of completions.
 """
 
@@ -14,14 +14,15 @@ from typing import Any
 from services.dashboard.evaluations import MODES, Evaluation
 from services.dashboard.files import ConfinedDirectory, Json, parse_object
 from services.dashboard.groups import Faults, is_verdict, read_texts
-from services.dashboard.series import read_numbers, to_finite
+from services.dashboard.series import read_numbers, to_finite, to_list, to_mapping
 
 MAX_PROMPT_CHARS = 1200
-MAX_COMPLETION_CHARS, MAX_COMPLETION_LINES = 2000, 40
+MAX_COMPLETION_CHARS = 2000
+MAX_COMPLETION_LINES = 40
 MAX_DIAGNOSTICS = 6
 MAX_DIAGNOSTIC_CHARS = 600
 MAX_TURNS = 24
-"""Messages of a prompt that is a conversation."""
+"""Messages that are shown of a conversation."""
 MAX_FILE_BYTES = 256 << 20
 PAIRED = (
     ("Wrong before, right after", (False, True), 6),
@@ -35,12 +36,12 @@ SINGLE = (("Did not pass", (False,), 24), ("Passed", (True,), 8))
 
 def render_text(value: Any) -> str:
     """Return a prompt or completion as one text; of a conversation, each message after its role."""
-    if isinstance(value, list):
-        turns = [message for message in value[:MAX_TURNS] if isinstance(message, Mapping)]
-        return "\n\n".join(
-            f"[{message.get('role')}]\n{message.get('content')}" for message in turns
-        )
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    messages = map(to_mapping, to_list(value)[:MAX_TURNS])
+    return "\n\n".join(
+        f"[{message.get('role')}]\n{message.get('content')}" for message in messages if message
+    )
 
 
 def cut(text: str, chars: int, lines: int | None = None) -> tuple[str, int]:
@@ -52,18 +53,13 @@ def cut(text: str, chars: int, lines: int | None = None) -> tuple[str, int]:
 def build_sample(
     record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None = MAX_COMPLETION_LINES
 ) -> Json:
-    """Return one completion with its verdict."""
     completion, left_out = cut(render_text(record.get("completion")), chars, lines)
-    raw_diagnostics = record.get("diagnostics")
-    diagnostics = (
-        [_build_diagnostic(diagnostic) for diagnostic in raw_diagnostics]
-        if isinstance(raw_diagnostics, list)
-        else []
-    )
+    diagnostics = list(map(_build_diagnostic, to_list(record.get("diagnostics"))))
     tests = {name: int(value) for name, value in read_numbers(record.get("tests")).items()}
     fault = record.get("fault")
     if isinstance(fault, Mapping):
-        fault = {name: str(fault.get(name))[:MAX_DIAGNOSTIC_CHARS] for name in ("kind", "message")}
+        kind = str(fault.get("kind"))[:MAX_DIAGNOSTIC_CHARS]
+        fault = {"kind": kind, "message": str(fault.get("message"))[:MAX_DIAGNOSTIC_CHARS]}
     return {
         "completion": completion,
         "left_out": left_out,
@@ -83,7 +79,7 @@ def build_sample(
 
 
 def _build_diagnostic(value: Any) -> Json:
-    diagnostic = value if isinstance(value, Mapping) else {}
+    diagnostic = to_mapping(value)
     line = to_finite(diagnostic.get("line"))
     return {
         "stage": str(diagnostic.get("stage"))[:40],
@@ -97,23 +93,23 @@ def select_samples(
 ) -> Json:
     """Choose examples of one evaluation, or of the same tasks in two, in the first of the modes
     that all have; and count faults."""
-    faults = Faults()
     if not sides:
         return {"groups": [], "faults": []}
+    faults = Faults()
     records = [list(_iter_records(confined, evaluation, faults)) for evaluation in sides]
     chosen: list[dict[str, Json]] = []
     for mode in modes:
-        pairs = zip(records, sides, strict=True)
         chosen = [
             _select_middle(side_records, mode, evaluation.content["stages"])
-            for side_records, evaluation in pairs
+            for evaluation, side_records in zip(sides, records, strict=True)
         ]
         if all(chosen):
             break
     names = [evaluation.name for evaluation in sides]
     by_passes: dict[tuple[bool, ...], list[str]] = {}
+    common_tasks = chosen[-1].keys()
     for task in chosen[0]:
-        if all(task in side for side in chosen):
+        if task in common_tasks:
             passes = tuple(side[task].get("passed") is True for side in chosen)
             by_passes.setdefault(passes, []).append(task)
     groups: list[Json] = []
@@ -138,14 +134,16 @@ def _build_card(task: str, names: Sequence[str], records: Sequence[Json]) -> Jso
 def _iter_records(
     confined: ConfinedDirectory, evaluation: Evaluation, faults: Faults
 ) -> Iterator[Json]:
-    """Yield the verdicts on first answers; what has none, in later turns too, is counted as
+    """Yield the verdicts on first answers. Count records without a verdict, also of later turns, as
     faults."""
     for path in (evaluation.completions, evaluation.completions.with_name("turns.jsonl")):
         file = confined.open(path)
         if file is None:
             continue
         with file:
-            while file.tell() < MAX_FILE_BYTES and (line := file.readline()):
+            for line in file:
+                if file.tell() > MAX_FILE_BYTES:
+                    break
                 record = parse_object(line)
                 if record is not None and not is_verdict(record):
                     faults.add(record, f"evaluation “{evaluation.name}”")

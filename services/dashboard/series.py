@@ -1,4 +1,4 @@
-"""What was logged step by step, in a bounded space: means in bins, and the newest values.
+"""Logged values of a run by step, in bounded memory: means in bins, and the newest values.
 
 A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from services.dashboard.files import Line
@@ -30,10 +31,24 @@ def to_finite(value: Any) -> float | None:
     return number if math.isfinite(number) and abs(number) < 1e300 else None
 
 
+def to_mapping(value: Any) -> Mapping[str, Any]:
+    """Return what should be an object; empty for any other value."""
+    if isinstance(value, Mapping):
+        return value
+    return {}
+
+
+def to_list(value: Any) -> list[Any]:
+    """Return what should be a list; empty for any other value."""
+    if isinstance(value, list):
+        return value
+    return []
+
+
 def read_numbers(mapping: Any, limit: int = 24) -> dict[str, float]:
     """Return the finite numbers of what should be an object, such as components of a reward."""
     numbers = {}
-    for name, value in list(mapping.items())[:limit] if isinstance(mapping, Mapping) else ():
+    for name, value in islice(to_mapping(mapping).items(), limit):
         number = to_finite(value)
         if number is not None:
             numbers[str(name)[:MAX_NAME_CHARS]] = number
@@ -41,7 +56,7 @@ def read_numbers(mapping: Any, limit: int = 24) -> dict[str, float]:
 
 
 def read_step(record: Mapping[str, Any]) -> int | None:
-    """Return the step that a record is of; None where it names none that could be one."""
+    """Return the step of a record; None for a record without a valid one."""
     step = to_finite(record.get("step"))
     return int(step) if step is not None and 0 <= step <= MAX_STEP else None
 
@@ -91,7 +106,7 @@ class Binned:
         self._bins = wider
 
     def drop_from(self, step: int) -> None:
-        """Drop what is known of this step and later ones, which are done again."""
+        """Drop the bins of this step and later ones, which are logged again."""
         self._bins = {
             index: step_bin for index, step_bin in self._bins.items() if step_bin.step < step
         }
@@ -101,17 +116,15 @@ class Binned:
 
     def compute_means(self, name: str) -> list[float | None]:
         """Return the means by bin, in the order of `list_steps`."""
-        sums = [step_bin.sums.get(name) for step_bin in self._list_bins()]
-        return [
-            sum_and_count[0] / sum_and_count[1] if sum_and_count else None for sum_and_count in sums
-        ]
+        means: list[float | None] = []
+        for step_bin in self._list_bins():
+            total, count = step_bin.sums.get(name, (0.0, 0.0))
+            means.append(total / count if count else None)
+        return means
 
     def compute_totals(self, name: str) -> list[float]:
         """Return the sums by bin, in the order of `list_steps`."""
-        return [
-            step_bin.sums[name][0] if name in step_bin.sums else 0.0
-            for step_bin in self._list_bins()
-        ]
+        return [step_bin.sums.get(name, (0.0, 0.0))[0] for step_bin in self._list_bins()]
 
     def _list_bins(self) -> list[_Bin]:
         return [self._bins[index] for index in sorted(self._bins)]
@@ -126,14 +139,13 @@ class StepLog:
     def clear(self) -> None:
         self.binned = Binned()
         self.step: int | None = None
-        """The newest one."""
         self.newest: dict[str, float] = {}
-        """What the newest step logged."""
+        """Values that the newest step logged."""
         self.latest: dict[str, float] = {}
         """The newest value of each name, whichever step logged it."""
 
     def add(self, line: Line) -> None:
-        """Take a line in. One without a step is passed over."""
+        """Add a line; skip one without a step."""
         record = line.record
         step = read_step(record)
         if step is None:
@@ -143,9 +155,10 @@ class StepLog:
         values = read_numbers(record, MAX_NAMES + 1)
         values.pop("step", None)
         self.binned.add(step, values)
-        accepted = {name: value for name, value in values.items() if name in self.binned.names}
         if step != self.step:
             self.newest = {}
         self.step = step
-        self.newest.update(accepted)
-        self.latest.update(accepted)
+        for name, value in values.items():
+            if name in self.binned.names:
+                self.newest[name] = value
+                self.latest[name] = value

@@ -8,10 +8,10 @@ from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.groups import Group, read_records
 from services.dashboard.run import FollowedRun
 from services.dashboard.samples import build_sample, cut, render_text
-from services.dashboard.series import Binned, StepLog, to_finite
+from services.dashboard.series import Binned, StepLog, to_finite, to_mapping
 
 DIGITS = 6
-"""Significant ones, of what is drawn."""
+"""Significant digits of values that are drawn."""
 MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
 
@@ -20,17 +20,18 @@ def build_summary(run: FollowedRun, now: float) -> Json:
     """Return one row of the list of runs."""
     state, why = run.get_state(now)
     log = run.metrics
-    is_warming = log.step is None and run.warm_start.step is not None
+    kind = "evaluation" if run.is_evaluation else "run"
+    progress = {"step": log.step, "max_steps": run.max_steps, "phase": ""}
+    if log.step is None and run.warm_start.step is not None:
+        progress = {"step": run.warm_start.step, "max_steps": None, "phase": "warm start"}
     return {
         "id": run.id,
-        "kind": "evaluation" if run.is_evaluation else "run",
+        "kind": kind,
         "version": run.version,
         "state": state.value,
         "why": why,
         "changed_at": run.changed_at,
-        "step": log.step if log.step is not None else run.warm_start.step,
-        "max_steps": None if is_warming else run.max_steps,
-        "phase": "warm start" if is_warming else "",
+        **progress,
         "stage": run.stage,
         "model": run.model,
         "grader": run.grader,
@@ -47,11 +48,8 @@ def _find_held_out(run: FollowedRun) -> Json | None:
     for evaluation in reversed(run.evaluations.list_by_step()):
         for figures in evaluation.figures:
             if figures["pass_rate"] is not None:
-                return {
-                    **figures,
-                    "name": evaluation.name,
-                    "tasks": str(evaluation.content.get("tasks") or ""),
-                }
+                tasks = str(evaluation.content.get("tasks") or "")
+                return {**figures, "name": evaluation.name, "tasks": tasks}
     return None
 
 
@@ -60,12 +58,14 @@ def build_detail(run: FollowedRun, now: float) -> Json:
     sides = run.evaluations.select_before_and_after()
     dates = [(entry.name, entry.created) for entry in sides]
     groups = run.groups
+    outcomes = groups.outcomes
+    counts = {name: list(map(int, outcomes.compute_totals(name))) for name in outcomes.names}
     return {
         **build_summary(run, now),
         "newest": run.metrics.newest,
         "metrics": _build_columns(run.metrics),
         "warm_start": _build_columns(run.warm_start),
-        "outcomes": _build_tallies(groups.outcomes),
+        "outcomes": {"steps": outcomes.list_steps(), "counts": counts},
         "evaluations": [
             {
                 "name": entry.name,
@@ -96,13 +96,13 @@ def build_detail(run: FollowedRun, now: float) -> Json:
 
 def _read_sides(comparison: Json) -> list[tuple[object, object]]:
     """Return name and date of the evaluations that were compared."""
-    sides = [comparison.get("before"), comparison.get("after")]
-    return [(side.get("name"), side.get("created")) for side in sides if isinstance(side, dict)]
+    sides = map(to_mapping, (comparison.get("before"), comparison.get("after")))
+    return [(side.get("name"), side.get("created")) for side in sides]
 
 
 def _list_stages(run: FollowedRun) -> list[str]:
-    """Return the stages in the order in which an answer reaches them: the grader's, as far as an
-    evaluation tells, then all others."""
+    """Return the stages in the order in which an answer reaches them: those of the newest
+    evaluation, else the grader's, then all others."""
     measured = run.evaluations.list_by_step()
     if measured:
         return list(measured[-1].content["stages"])
@@ -110,39 +110,34 @@ def _list_stages(run: FollowedRun) -> list[str]:
     return list(dict.fromkeys(map(str, stages)))
 
 
-def _round_value(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
-
-
 def _build_columns(log: StepLog) -> Json:
     return {
         "steps": log.binned.list_steps(),
         "steps_per_point": log.binned.width,
-        "values": _compute_means(log.binned),
+        "values": {name: _compute_column(log.binned, name) for name in log.binned.names},
     }
 
 
-def _compute_means(binned: Binned) -> dict[str, list[float | None]]:
-    """Return means by name; `time`, of which six digits say little, in seconds since the first
-    logged step."""
-    means = {name: binned.compute_means(name) for name in binned.names}
-    start = next((value for value in means.get("time", ()) if value is not None), 0.0)
-    if "time" in means:
-        means["time"] = [None if value is None else value - start for value in means["time"]]
-    return {name: list(map(_round_value, column)) for name, column in means.items()}
-
-
-def _build_tallies(binned: Binned) -> Json:
-    counts = {name: list(map(int, binned.compute_totals(name))) for name in binned.names}
-    return {"steps": binned.list_steps(), "counts": counts}
+def _compute_column(binned: Binned, name: str) -> list[float | None]:
+    """Return the rounded means of a name; of `time`, which DIGITS would blur, the seconds since the
+    first logged step."""
+    start = None if name == "time" else 0.0
+    column: list[float | None] = []
+    for value in binned.compute_means(name):
+        if value is None:
+            column.append(None)
+            continue
+        if start is None:
+            start = value
+        column.append(float(f"{value - start:.{DIGITS}g}"))
+    return column
 
 
 def build_group(confined: ConfinedDirectory, run: FollowedRun, group: Group) -> Json:
-    """Return one group with its completions, as they stand in the file now."""
+    """Return one group with its completions, as they are in the file now."""
     records = read_records(confined, run.completions_path, group)
-    prompt, left_out = cut(
-        render_text(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS
-    )
+    prompt = render_text(records[0].get("prompt")) if records else ""
+    prompt, left_out = cut(prompt, MAX_PROMPT_CHARS)
     return {
         "number": group.number,
         "range": run.groups.numbers,

@@ -21,10 +21,10 @@ from gradus.descriptions import GraderDescription, GraderList
 from gradus.errors import Misuse, QueueFault
 from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api import grading
+from services.api import answer
 from services.api.api_keys import compute_hash, create_key, parse_keys
 from services.api.app import create_app
-from services.api.dispatch import ASK_FIRST
+from services.api.dispatch import MAX_JOBS_WITHOUT_LOOKUP
 from services.api.schema import Accepted
 from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
@@ -181,7 +181,7 @@ async def test_another_revision_of_the_grader_grades_again() -> None:
             assert worker.graded == {"reward 1": 1}
 
 
-@pytest.mark.parametrize("number", [ASK_FIRST, ASK_FIRST + 1])
+@pytest.mark.parametrize("number", [MAX_JOBS_WITHOUT_LOOKUP, MAX_JOBS_WITHOUT_LOOKUP + 1])
 async def test_a_batch_takes_its_verdicts_from_the_cache_whatever_its_size(number: int) -> None:
     sent = [submission(f"s{n}", f"reward {n / number}") for n in range(number)]
     async with service() as (client, echo):
@@ -341,7 +341,7 @@ async def test_a_stream_gathers_lines_and_ends_with_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        grading, "GATHER_S", 3600.0
+        answer, "GATHER_S", 3600.0
     )  # a stream that waited at its end would not end here
     bodies: list[bytes] = []
     broker = MemoryBroker()
@@ -980,7 +980,7 @@ async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.api.api_keys.RELOAD_S", 0.0)
-    monkeypatch.setattr("services.api.routing.REFUSAL_S", 0.0)
+    monkeypatch.setattr("services.api.authenticate.REFUSAL_S", 0.0)
     file = tmp_path / "keys"
     (first, one) = create_key("one", [])
     (second, other) = create_key("other", [])

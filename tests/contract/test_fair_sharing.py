@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from services.api.app import create_app
-from services.api.grade_request import parse_fair_share
+from services.api.parse import parse_fair_share
 from services.api.settings import ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Priority
 from services.broker.jobs import JobPayload

@@ -16,8 +16,8 @@ from gradus.descriptions import GraderDescription, GraderInfo, describe_offline
 from gradus.errors import InternalFault
 from gradus.tasks import TASKS
 from services.api.app import create_app
-from services.api.known_grader import KnownGrader
 from services.api.settings import ApiSettings
+from services.api.validate import KnownGrader
 from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
@@ -168,7 +168,7 @@ def test_the_schema_accepts_the_example_and_every_case_of_the_grader(name: str) 
     grader = KnownGrader(describe_offline(name))
     cases = load_cases(Path(__file__).parents[2] / "services" / "graders" / name / "cases.yaml")
     tasks = [case.task for case in cases] + [TASKS[name].EXAMPLE["task"]]
-    grader.refuse_mistakes(tasks)
+    grader.validate_tasks(tasks)
     SUBMISSIONS[name].model_validate(TASKS[name].EXAMPLE)
 
 
@@ -261,7 +261,7 @@ def test_a_schema_that_cannot_be_compiled_refuses_nothing() -> None:
         update={"task_schema": {"type": "no such type"}}
     )
     grader = KnownGrader(described)
-    grader.refuse_mistakes([{"any": 1}])
+    grader.validate_tasks([{"any": 1}])
 
 
 # ---------------------------------------------------------------------- what is left to workers

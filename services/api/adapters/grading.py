@@ -1,5 +1,5 @@
-"""Grading for adapters: what a peer sent becomes a batch like that of `/v1/grade`, with its keys,
-limits and queue."""
+"""Grading for adapters: completions that a client sent take the same steps as a request to
+`/v1/grade`, with its keys, limits and queue."""
 
 from __future__ import annotations
 
@@ -7,91 +7,67 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
-from pydantic import ValidationError
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from gradus.contract import Faulted, Graded, GradeRequest
+from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from gradus.integrations.core import Completion, parse_task
-from gradus.row_reader import parse_strict_json
 from gradus.tasks.base import clean_text
-from services.api.api_keys import ApiKey
+from services.api.answer import collect_results
+from services.api.authenticate import authorize_grader
 from services.api.dispatch import Batch
-from services.api.grade_request import parse_fair_share
-from services.api.grading import collect_results
-from services.api.problems import Refused, build_unavailable, make_model_refusal
-from services.api.request_body import Body, read_body
-from services.api.routing import check_limits, check_scope
+from services.api.grading import dispatch_valid
+from services.api.parse import Reservation, parse_body, parse_object
+from services.api.problems import build_unavailable
 from services.api.state import Api
 
 Results = list[Graded | Faulted]
 
 
-async def read_json(request: Request) -> tuple[dict[str, Any], Body]:
-    """Return the object in the body of a request, and the body, which counts as in flight until it
-    is deleted.
+async def read_json(request: Request) -> tuple[dict[str, Any], Reservation]:
+    """Return the object in the body of a request, and its bytes in flight.
 
     Raises a Misuse: 400, 408, 413, 415, 422, 429.
     """
     api: Api = request.app.state.api
-    body = await read_body(request, api.settings, api.in_flight)
-    try:
-        document = parse_strict_json(body.data.decode())
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
-    body.data = b""
-    if not isinstance(document, dict):
-        raise Misuse("the body must be a JSON object")
-    return document, body
+    return await parse_body(request, api.settings, api.in_flight, parse_object)
 
 
-async def start_batch(
-    app: Any,
-    headers: Any,
-    key: ApiKey,
-    grader: str,
+async def dispatch_completions(
+    connection: HTTPConnection,
+    name: str,
     completions: Sequence[Completion],
     deadline_s: float,
-    body: Body,
+    reservation: Reservation,
 ) -> Batch:
-    """Queue completions, whose texts must be texts. Raises Misuse, QueueFull, QueueFault."""
-    api: Api = app.state.api
-    known_grader = await api.registry.find_known(grader)
-    check_scope(key, grader)
-    rows = app.state.tasks.get_tasks(grader)
-    reads_prompt = known_grader.description.reads_prompt
-    submissions = [
-        {
+    """Queue completions for the grader `name`. Raises Misuse, QueueFull, QueueFault."""
+    grader = await authorize_grader(connection, name)
+    rows = connection.app.state.tasks.get_tasks(name)
+    submissions = []
+    for number, (task, text, prompt) in enumerate(completions):
+        submission = {
             "id": str(number),
             "task": parse_task(task, rows),
             "completion": clean_text(text),
-            "prompt": clean_text(prompt) if reads_prompt and isinstance(prompt, str) else "",
         }
-        for number, (task, text, prompt) in enumerate(completions)
-    ]
-    try:
-        grade_request = GradeRequest.model_validate(
-            {"submissions": submissions, "deadline_s": deadline_s}
-        )
-    except ValidationError as error:
-        raise make_model_refusal(error) from None
-    known_grader.refuse_mistakes([submission.task for submission in grade_request.submissions])
-    fair_share = parse_fair_share(headers, key.name)
-    check_limits(api, key, fair_share, len(completions))
-    return await api.dispatcher.start_batch(
-        known_grader.description, grade_request, fair_share, body
-    )
+        if grader.description.reads_prompt and isinstance(prompt, str):
+            submission["prompt"] = clean_text(prompt)
+        submissions.append(submission)
+    grade_request = grader.parse_request({"submissions": submissions, "deadline_s": deadline_s})
+    return await dispatch_valid(connection, grader, grade_request, reservation)
 
 
 async def grade(
-    request: Request, grader: str, completions: Sequence[Completion], deadline_s: float, body: Body
+    request: Request,
+    grader: str,
+    completions: Sequence[Completion],
+    deadline_s: float,
+    reservation: Reservation,
 ) -> Results:
     """Return one result per completion, in order. Raises Misuse, QueueFull, QueueFault, and
     ClientDisconnect."""
-    request.state.log_fields |= {"grader": grader, "n_submissions": len(completions)}
-    batch = await start_batch(
-        request.app, request.headers, request.state.key, grader, completions, deadline_s, body
-    )
+    batch = await dispatch_completions(request, grader, completions, deadline_s, reservation)
     return await collect_results(batch, request)
 
 

@@ -29,7 +29,7 @@ from services.api.adapters.grading import (
     grade,
     read_json,
 )
-from services.api.routing import KeyedRoute
+from services.api.authenticate import KeyedRoute
 
 DEADLINE_S = 55.0
 FAILURE_ROWS = "gradus.failure_rows"
@@ -54,7 +54,7 @@ async def get_reverify_mode(grader: str, request: Request) -> Response:
 async def verify(grader: str, request: Request) -> Response:
     """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else
     `task`."""
-    row, body = await read_json(request)
+    row, reservation = await read_json(request)
     row = {
         name: value for name, value in row.items() if not name.startswith("_ng_failure_")
     }  # of an earlier try
@@ -64,7 +64,7 @@ async def verify(grader: str, request: Request) -> Response:
         task if task is not None else get_field(row, "task"),
         _extract_output_text(get_field(row, "response")),
     )
-    [result] = await grade(request, grader, [completion], DEADLINE_S, body)
+    [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
     if isinstance(result, Graded):
         details = {
             "reward_components": dict(result.components),

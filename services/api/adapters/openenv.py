@@ -18,12 +18,11 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
 from gradus.feedback import reply
 from gradus.integrations.core import Completion
-from services.api.adapters.grading import start_batch
+from services.api.adapters.grading import dispatch_completions
 from services.api.adapters.task_files import TaskFiles
-from services.api.api_keys import ApiKey
+from services.api.authenticate import authenticate, check_host
+from services.api.parse import Reservation
 from services.api.problems import Refused
-from services.api.request_body import Body
-from services.api.routing import authenticate, check_host
 from services.api.state import Api
 from services.broker import QueueFull
 
@@ -44,10 +43,9 @@ def _get_index(data: dict[str, Any], name: str) -> int | None:
 class _Session:
     """One episode of one WebSocket."""
 
-    def __init__(self, socket: WebSocket, grader: str, key: ApiKey) -> None:
+    def __init__(self, socket: WebSocket, grader: str) -> None:
         self._socket = socket
         self._grader = grader
-        self._key = key
         self._task: Any = None
         self._prompt = ""
         self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
@@ -93,11 +91,10 @@ class _Session:
             raise Misuse("an action has `completion`, a text")
         api: Api = self._socket.app.state.api
         completion = Completion(self._task, data["completion"], self._prompt)
-        body = Body(api.in_flight)
-        body.grow(len(completion.text))
-        headers = self._socket.headers
-        batch = await start_batch(
-            self._socket.app, headers, self._key, self._grader, [completion], DEADLINE_S, body
+        reservation = Reservation(api.in_flight)
+        reservation.grow(len(completion.text))
+        batch = await dispatch_completions(
+            self._socket, self._grader, [completion], DEADLINE_S, reservation
         )
         results: list[Graded | Faulted] = []
         try:
@@ -131,10 +128,9 @@ def _build_error(code: str, message: str) -> dict[str, Any]:
 async def serve_session(socket: WebSocket, grader: str) -> None:
     """Frames in turn until the client closes. A wrong key or host is refused before the connection
     is accepted."""
-    api: Api = socket.app.state.api
     try:
         check_host(socket)
-        key, _ = await authenticate(api, socket.headers)
+        await authenticate(socket)
     except Refused:
         await socket.close(1008)
         return
@@ -147,7 +143,7 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
         return
     _open_sessions.add(socket)
     try:
-        episode = _Session(socket, grader, key)
+        episode = _Session(socket, grader)
         while True:
             frame = await _handle_next_frame(socket, episode)
             if frame is None:

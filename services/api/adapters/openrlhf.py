@@ -14,7 +14,7 @@ from gradus.errors import Misuse
 from gradus.integrations.core import Completion, build_metrics, require_reward
 from gradus.integrations.openrlhf_query import extract_completion
 from services.api.adapters.grading import build_fault_response, get_list, grade, read_json
-from services.api.routing import KeyedRoute
+from services.api.authenticate import KeyedRoute
 
 DEADLINE_S = 170.0
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
@@ -23,7 +23,7 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 @router.post("/openrlhf/{grader}/get_reward")
 async def get_reward(grader: str, request: Request) -> Response:
     """Rewards in the order of `query`; the label of each is its task."""
-    document, body = await read_json(request)
+    document, reservation = await read_json(request)
     queries, prompts, labels = (
         get_list(document, "query"),
         get_list(document, "prompts"),
@@ -37,7 +37,7 @@ async def get_reward(grader: str, request: Request) -> Response:
         )
     texts = map(extract_completion, queries, prompts)
     results = await grade(
-        request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, body
+        request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, reservation
     )
     if refusal := build_fault_response(results):
         return refusal

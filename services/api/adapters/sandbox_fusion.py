@@ -25,7 +25,7 @@ from services.api.adapters.grading import (
     grade,
     read_json,
 )
-from services.api.routing import KeyedRoute
+from services.api.authenticate import KeyedRoute
 
 DEADLINE_S = 120.0
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
@@ -35,7 +35,7 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def submit(request: Request) -> Response:
     """Whether all cases pass, and each case: only how many pass is known, so the first ones are
     called passed."""
-    document, body = await read_json(request)
+    document, reservation = await read_json(request)
     grader = str(get_field(document, "config", "language"))
     cases = _read_cases(get_field(document, "config", "provided_data"))
     [result] = await grade(
@@ -43,7 +43,7 @@ async def submit(request: Request) -> Response:
         grader,
         [Completion({"cases": cases}, get_text_field(document, "completion"))],
         DEADLINE_S,
-        body,
+        reservation,
     )
     if not isinstance(result, Graded):
         return build_fault_response([result]) or Response(status_code=503)

@@ -18,7 +18,7 @@ from services.api.adapters.grading import (
     grade,
     read_json,
 )
-from services.api.routing import KeyedRoute
+from services.api.authenticate import KeyedRoute
 
 DEADLINE_S = 110.0
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
@@ -27,11 +27,11 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 @router.post("/slime/{grader}")
 async def get_reward(grader: str, request: Request) -> Response:
     """The reward, as a bare number."""
-    document, body = await read_json(request)
+    document, reservation = await read_json(request)
     completion = Completion(
         get_field(document, "label"),
         get_text_field(document, "response"),
         document.get("prompt") or "",
     )
-    [result] = await grade(request, grader, [completion], DEADLINE_S, body)
+    [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
     return build_fault_response([result]) or JSONResponse(require_reward(result))

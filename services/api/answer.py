@@ -1,0 +1,126 @@
+"""Fifth step of a request: its answer, with all results in one response, or with each as a line of
+NDJSON as soon as it exists. `problems` has the answers to requests that fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from fastapi import Request
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gradus.contract import Faulted, Graded
+from services.api.dispatch import Batch, GradingDispatcher
+from services.api.state import Api
+
+GATHER_S = 0.015
+"""Seconds for which the first line of a stream waits for others: each write costs a client 0.4 ms
+of CPU."""
+
+
+def render_json(
+    model: BaseModel, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
+
+
+async def run_while_connected(
+    receive: Receive,
+    dispatcher: GradingDispatcher,
+    batch: Batch,
+    work: Coroutine[Any, Any, None],
+) -> None:
+    """Run `work`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that
+    have no result then.
+
+    The body must have been read: what `receive` brings after it is the disconnect.
+    """
+
+    async def wait_for_disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        connected.reschedule(0)
+
+    try:
+        async with asyncio.timeout(None) as connected:
+            watching = asyncio.create_task(wait_for_disconnect())
+            try:
+                await work
+            finally:
+                watching.cancel()
+    except TimeoutError:
+        if not connected.expired():
+            raise
+    finally:
+        await dispatcher.cancel(batch)
+
+
+async def collect_results(batch: Batch, request: Request) -> list[Graded | Faulted]:
+    """Return one result per submission, in order. Raises QueueFault, and ClientDisconnect."""
+    api: Api = request.app.state.api
+    results: dict[str, Graded | Faulted] = {}
+    work = api.dispatcher.settle(batch, lambda result: results.update({result.id: result}))
+    await run_while_connected(request.receive, api.dispatcher, batch, work)
+    if len(results) < len(batch.submission_ids):
+        raise ClientDisconnect
+    return [results[submission_id] for submission_id in batch.submission_ids]
+
+
+class NdjsonStream(Response):
+    """One result per line, sent when it is there. Starlette's own stream notices a leaving client
+    late.
+
+    While there is none an empty line is sent now and then, so that the client can tell slow from
+    dead.
+    """
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, dispatcher: GradingDispatcher, batch: Batch, heartbeat_s: float) -> None:
+        super().__init__(
+            headers={"x-accel-buffering": "no"}
+        )  # a proxy that gathers lines would hide both
+        del self.headers["content-length"]
+        self._dispatcher = dispatcher
+        self._batch = batch
+        self._heartbeat_s = heartbeat_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await run_while_connected(receive, self._dispatcher, self._batch, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
+        lines = bytearray()
+        lines_ready = asyncio.Event()
+
+        def deliver(result: Graded | Faulted) -> None:
+            lines.extend(result.model_dump_json().encode() + b"\n")
+            lines_ready.set()
+
+        # The status has been sent: a fault of the broker goes to every item.
+        settling = asyncio.create_task(self._dispatcher.settle_or_fail(self._batch, deliver))
+        settling.add_done_callback(lambda _: lines_ready.set())
+        try:
+            while lines or not settling.done():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._heartbeat_s):
+                        await lines_ready.wait()
+                if lines:
+                    await asyncio.wait([settling], timeout=GATHER_S)
+                lines_ready.clear()
+                chunk = bytes(lines) or b"\n" * (not settling.done())
+                lines.clear()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await settling
+        finally:
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
+        await send({"type": "http.response.body", "body": b""})

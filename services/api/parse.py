@@ -1,0 +1,167 @@
+"""Second step of a request: its body, as strict JSON within limits of size and time, and the
+headers of its fair share."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import jiter
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from gradus.errors import Misuse, TooLarge
+from gradus.row_reader import parse_strict_json
+from services.api.problems import Refused, make_field_refusal, make_model_refusal
+from services.api.settings import ApiSettings
+from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
+from services.broker.jobs import RETRY_AFTER_S
+
+RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
+PRIORITIES = [priority.value for priority in Priority]
+
+LARGE_BYTES = 256 * 1024
+"""Smallest body that is parsed, validated and hashed outside the event loop, which meanwhile serves
+other requests."""
+_PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class BytesInFlight:
+    """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.held = 0
+        self._limit = limit
+
+    def hold(self, n_bytes: int) -> None:
+        """Raise Refused (429) when the bound would be passed."""
+        if self.held + n_bytes > self._limit:
+            message = f"requests of more than {self._limit} bytes are in flight; try again later"
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
+        self.held += n_bytes
+
+
+class Reservation:
+    """Bytes of one request, which count as in flight until this object is deleted, with the batch
+    that was made of the request."""
+
+    def __init__(self, in_flight: BytesInFlight) -> None:
+        self.n_bytes = 0
+        self._in_flight = in_flight
+
+    def grow(self, n_bytes: int) -> None:
+        self._in_flight.hold(n_bytes)
+        self.n_bytes += n_bytes
+
+    def __del__(self) -> None:
+        self._in_flight.held -= self.n_bytes
+
+
+async def parse_body(
+    request: Request,
+    settings: ApiSettings,
+    in_flight: BytesInFlight,
+    parse: Callable[[bytes], T],
+) -> tuple[T, Reservation]:
+    """Return what `parse` makes of the body of a JSON request, and its bytes in flight.
+
+    Raises a Misuse: 408, 413, 415, 429, and those of `parse`.
+    """
+    reservation = Reservation(in_flight)
+    data = await _read_body(request, settings, reservation)
+    return await run_outside_loop(reservation.n_bytes, parse, data), reservation
+
+
+async def _read_body(request: Request, settings: ApiSettings, reservation: Reservation) -> bytes:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise Refused(415, "send the request as `Content-Type: application/json`")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refused(415, "send the request without Content-Encoding")
+    limit = settings.max_body_bytes
+    content_length = request.headers.get("content-length", "")
+    too_large = TooLarge(
+        f"the body is larger than {limit} bytes; send the submissions in several requests"
+    )
+    if content_length.isdecimal() and int(content_length) > limit:
+        raise too_large
+    data = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            # Counted while it arrives: a chunked body has no Content-Length, and one that is sent
+            # may be wrong.
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > limit:
+                    raise too_large
+                reservation.grow(len(chunk))
+    except TimeoutError:
+        raise Refused(
+            408, f"the body had not arrived after {settings.body_timeout_s:g} s"
+        ) from None
+    return bytes(data)
+
+
+async def run_outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> T:
+    """Return `work(*args)`. Work on large bodies runs in a dedicated thread, one body at a time."""
+    if n_bytes < LARGE_BYTES:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(_PARSER, work, *args)
+
+
+def parse_model(model: type[Model], data: bytes | dict[str, Any]) -> Model:
+    """Return a model read from JSON or from an object. Raises a Misuse: 400, 413, 422."""
+    try:
+        if isinstance(data, bytes):
+            return model.model_validate_json(data)
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise make_model_refusal(error) from None
+
+
+def refuse_lax_json(data: bytes) -> None:
+    """Raise Refused (400) for duplicate names in an object, NaN and Infinity.
+
+    pydantic accepts them, and other parsers read them differently.
+    """
+    try:
+        jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
+        message = "NaN and Infinity are no JSON numbers"
+        if "duplicate key" in str(error):
+            message = "an object has the same name twice"
+        raise make_field_refusal(400, [((), message)]) from None
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body of an adapter's client. Raises a Misuse: 400, 422."""
+    try:
+        document = parse_strict_json(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Misuse("the body must be a JSON object")
+    return document
+
+
+def parse_fair_share(headers: Mapping[str, str], owner: str = DEFAULT_FAIR_SHARE.run) -> FairShare:
+    """Return the fair share that `Gradus-Run` and `Gradus-Priority` name. `owner`: the name of the
+    API key.
+
+    The same run under two keys is two runs. Raises Misuse for an invalid value.
+    """
+    run = headers.get("gradus-run")
+    if run is not None and not re.fullmatch(RUN_NAME, run):
+        raise Misuse(
+            "header `Gradus-Run`: a name of 1 to 64 letters, digits and `_.:/@+-`, starting with a"
+            " letter or digit"
+        )
+    priority = headers.get("gradus-priority", DEFAULT_FAIR_SHARE.priority)
+    if priority not in PRIORITIES:
+        raise Misuse("header `Gradus-Priority`: `evaluation` or `training`")
+    return FairShare(owner if run is None else f"{owner} {run}", Priority(priority))
