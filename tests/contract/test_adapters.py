@@ -243,8 +243,17 @@ def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own(
             "reward": 0.0,
             "_ng_failure_class": "judge_failed",
             "_ng_failure_judge_error": "the box broke",
+            "mask_sample": True,
+            "instance_config": {"mask_sample": True},
+            "failure_kind": "provider_unavailable",
+            "failure_reason": "the box broke",
         }
-        assert client.post("/verify", json=verify_row("reward 1")).json()["reward"] == 1.0
+        again = client.post(
+            "/verify", json=answer | {"response": verify_row("reward 1")["response"]}
+        )
+        assert again.json()["reward"] == 1.0
+        assert "mask_sample" not in again.json()
+        assert again.json()["instance_config"] == {}
         assert httpx.post(f"http://127.0.0.1:{nemo_gym_port}/verify", json=row).status_code == 401
 
 
@@ -262,8 +271,9 @@ def test_metrics_leave_failure_rows_out(client: httpx.Client) -> None:
         for task, reward in ((0, 1), (0, 0), (1, 0.5))
     ]
     failure = {"_ng_task_index": 1, "reward": 0.0, "_ng_failure_class": "judge_failed"}
+    masked = {"_ng_task_index": 1, "reward": 0.0, "mask_sample": True}
     answer = client.post(
-        "/nemo_gym/ocaml/aggregate_metrics", json={"verify_responses": [*graded, failure]}
+        "/nemo_gym/ocaml/aggregate_metrics", json={"verify_responses": [*graded, failure, masked]}
     ).json()
     assert answer["key_metrics"] == {"mean/reward": 0.5}
     assert [one["mean/reward"] for one in answer["group_level_metrics"]] == [0.5, 0.5]

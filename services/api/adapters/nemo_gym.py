@@ -4,8 +4,10 @@
 They are at `/nemo_gym/GRADER` for clients that take a path, such as verifiers' `resources_url`.
 There a fault is status 503. NeMo Gym itself addresses a server by host and port alone:
 `--nemo-gym-port GRADER=PORT` serves the same at the root of a port. There a fault is NeMo Gym's
-failure row, reward 0.0 with `_ng_failure_class`, which NeMo Gym writes to its file of failures and
-leaves out of metrics. Clients that do not read `_ng_failure_class` must use the path.
+failure row: reward 0.0 with `_ng_failure_class`, which NeMo Gym writes to its file of failures and
+leaves out of metrics, and with `mask_sample`, by which NeMo-RL leaves the sample out of its loss.
+NeMo-RL reads that in `instance_config`, NeMo Gym 0.7 at the top. Clients that read none of these
+must use the path.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gradus.contract import Graded
-from gradus.errors import Misuse
+from gradus.contract import FaultReport, Graded
+from gradus.errors import FaultKind, Misuse
 from gradus.integrations.core import Completion, build_metrics
 from services.api.adapters.grading import (
     build_fault_response,
@@ -33,6 +35,15 @@ from services.api.authenticate import KeyedRoute
 
 DEADLINE_S = 55.0
 FAILURE_ROWS = "gradus.failure_rows"
+FAILURE_KINDS = {
+    FaultKind.SANDBOX: "provider_unavailable",
+    FaultKind.DEADLINE: "transport_timeout",
+    FaultKind.QUEUE: "transport_unreachable",
+    FaultKind.WORKER: "transport_peer_drop",
+    FaultKind.INTERNAL: "verifier_error",
+}
+"""Kinds of faults in the vocabulary of NeMo Gym 0.7 (`nemo_gym.failure_kinds`)."""
+OF_AN_EARLIER_TRY = ("mask_sample", "failure_kind", "failure_reason")
 TASK_INDEX = "_ng_task_index"
 ROLLOUT_INDEX = "_ng_rollout_index"
 router = APIRouter(prefix="/nemo_gym/{grader}", route_class=KeyedRoute, include_in_schema=False)
@@ -55,9 +66,11 @@ async def verify(grader: str, request: Request) -> Response:
     """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else
     `task`."""
     row, reservation = await read_json(request)
-    row = {
-        name: value for name, value in row.items() if not name.startswith("_ng_failure_")
-    }  # of an earlier try
+    for name in list(row):
+        if name.startswith("_ng_failure_") or name in OF_AN_EARLIER_TRY:
+            del row[name]
+    if isinstance(row.get("instance_config"), dict):
+        row["instance_config"].pop("mask_sample", None)
     metadata = row.get("verifier_metadata")
     task = metadata.get("task") if isinstance(metadata, dict) else None
     completion = Completion(
@@ -73,12 +86,22 @@ async def verify(grader: str, request: Request) -> Response:
         }
         return JSONResponse(row | {"reward": result.reward} | details)
     if request.scope.get(FAILURE_ROWS):
-        failure = {
-            "_ng_failure_class": "judge_failed",
-            "_ng_failure_judge_error": result.fault.message,
-        }
-        return JSONResponse(row | {"reward": 0.0} | failure)
+        return JSONResponse(row | build_failure_fields(row, result.fault))
     return build_fault_response([result]) or Response(status_code=503)
+
+
+def build_failure_fields(row: Mapping[str, Any], fault: FaultReport) -> dict[str, Any]:
+    """Return what makes a row one that no metric and no loss counts."""
+    config = row.get("instance_config")
+    return {
+        "reward": 0.0,
+        "mask_sample": True,
+        "instance_config": {**(config if isinstance(config, dict) else {}), "mask_sample": True},
+        "failure_kind": FAILURE_KINDS[fault.kind],
+        "failure_reason": fault.message,
+        "_ng_failure_class": "judge_failed",
+        "_ng_failure_judge_error": fault.message,
+    }
 
 
 @router.post("/aggregate_metrics")
@@ -89,9 +112,12 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
     responses = get_list(document, "verify_responses")
     if not all(isinstance(response, dict) for response in responses):
         raise Misuse("verify_responses: must be a list of objects")
-    graded = [response for response in responses if "_ng_failure_class" not in response]
+    graded = []
     tasks: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for response in graded:
+    for response in responses:
+        if "_ng_failure_class" in response or response.get("mask_sample") is True:
+            continue
+        graded.append(response)
         if not isinstance(index := response.get(TASK_INDEX, 0), int):
             raise Misuse(f"verify_responses: {TASK_INDEX}: must be an integer")
         tasks[index].append(response)
