@@ -29,8 +29,8 @@ class GraderRegistry:
         self._broker = broker
         self._fresh_s = fresh_s
         self.grace_s = grace_s
+        # All known graders, by name.
         self.known = {name: KnownGrader(describe_offline(name)) for name in TASKS}
-        """All known graders, by name."""
         self._live: list[GraderInfo] = []
         self._fetched_at = float("-inf")
         self._absent_since: dict[str, float] = {}
