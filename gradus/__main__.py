@@ -1,5 +1,3 @@
-"""`python -m gradus`."""
-
 from gradus.cli import main
 
 main()

@@ -17,9 +17,9 @@ from gradus.wings import WINGS, load_entry_points
 _OF_THE_API = frozenset(
     {"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"}
 )
+# Base class that unknown options and missing arguments share with BadParameter; typer does not
+# export it.
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
-"""Base class that unknown options and missing arguments share with BadParameter; typer does not
-export it."""
 
 
 @cache

@@ -1,10 +1,10 @@
 """`RewardClient` sends submissions to grading services and returns verdicts and faults, in order,
 within a deadline.
 
-It never makes up a reward and never raises for a failure of ours: a submission that was not judged
-in time comes back as `Faulted`, which names the service and what to start. Only misuse raises. A
-fault that a service reports is final, because workers have already retried it; only a `queue` fault
-is asked about again, up to `MAX_DEFECTS` times.
+It never invents a reward and raises only for misuse: a submission without a verdict in time is
+returned as `Faulted`, whose message names the service and what to start. A fault that a service
+reports is final, because workers have already retried it; only a `queue` fault is retried, up to
+`MAX_DEFECTS` times.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,17 +52,15 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 OnResult = Callable[[int, Graded | Faulted], None]
 
 MAX_DEFECTS = 3
-"""A batch fails after this many answers of status 500: a defect may be one process's, or pass.
-Identical work is known by its content and done once, so a retry is safe; retrying until the
-deadline would be no use."""
+"""Responses with status 500 after which a batch fails: another process may not have the defect.
+Identical work is done once, so a retry is safe."""
 MAX_BODY_BYTES = 16 * 2**20
 """Size at which a batch is cut, well below the service's default limit of 64 MiB."""
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_S = 30.0
-"""Seconds of silence after which a service counts as hanging: a working one sends an empty line
+"""Seconds without a byte after which a service counts as hanging; a working one sends an empty line
 every few seconds."""
-SHUN_S = 10.0
-"""Seconds for which a URL that failed is tried last."""
+SHUN_S = 10.0  # seconds for which a URL that failed is tried last
 MAX_BACKOFF_S = 8.0
 
 
@@ -81,9 +80,9 @@ class _Connections:
 
     http: httpx.AsyncClient
     slots: asyncio.Semaphore
+    # Results by content hash. None: the call that sent the request gave up, so a call with time
+    # left sends it again.
     in_flight: dict[str, asyncio.Future[Graded | Faulted | None]] = field(default_factory=dict)
-    """By content hash. None: the call that asked gave up, so a call that follows it with time left
-    asks itself."""
     users: int = 0
 
 
@@ -107,17 +106,16 @@ class RewardClient:
         backoff_s: float = 0.25,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """A service that is away is retried until the deadline, or until `attempts` tries per batch
-        have failed.
+        """Requests are retried until the deadline, or until `attempts` tries per batch have failed.
 
-        A 429 is only bounded by the deadline. A service that is silent for `silence_s` is left for
-        the next one.
+        Only the deadline bounds retries after status 429. After `silence_s` seconds without a byte
+        the next service is tried.
 
         Raises Misuse for a URL or a size that cannot work.
         """
-        self._urls = (
-            [urls.rstrip("/")] if isinstance(urls, str) else [url.rstrip("/") for url in urls]
-        )
+        if isinstance(urls, str):
+            urls = [urls]
+        self._urls = [url.rstrip("/") for url in urls]
         if not self._urls:
             raise Misuse("RewardClient needs at least one URL")
         for url in self._urls:
@@ -128,8 +126,10 @@ class RewardClient:
             if not good:
                 raise Misuse(f"{url!r} is not a URL such as http://127.0.0.1:8000")
         self._url_text = ", ".join(self._urls)
-        smallest_limit = min(max_connections, 1 if attempts is None else attempts)
-        if not 1 <= batch_size <= MAX_BATCH or smallest_limit < 1 or silence_s <= 0:
+        has_attempts = attempts is None or attempts >= 1
+        if not (
+            1 <= batch_size <= MAX_BATCH and max_connections >= 1 and has_attempts and silence_s > 0
+        ):
             raise Misuse(
                 f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1,"
                 " silence_s > 0"
@@ -145,11 +145,9 @@ class RewardClient:
         self._silence_s = silence_s
         # Reading the system's certificates takes longer than a request: once per client, and only
         # for https.
-        self._verify = (
-            httpx.create_ssl_context()
-            if any(url.startswith("https:") for url in self._urls)
-            else False
-        )
+        self._verify: ssl.SSLContext | bool = False
+        if any(url.startswith("https:") for url in self._urls):
+            self._verify = httpx.create_ssl_context()
         self._turn = itertools.count()
         self._failed_at: dict[str, float] = {}
         self._opened: dict[asyncio.AbstractEventLoop, _Connections] = {}
@@ -297,8 +295,7 @@ class _Call:
     grader: GraderName
     rubric: str | None
     deadline_s: float
-    deadline: float
-    """In the event loop's time."""
+    deadline: float  # in the event loop's time
     on_result: OnResult | None
     items: list[_Item]
     places: dict[str, list[int]] = field(default_factory=dict)
@@ -313,8 +310,8 @@ class _Call:
         return self.deadline - asyncio.get_running_loop().time()
 
     async def collect_results(self) -> list[Graded | Faulted]:
-        """Return the results, when all are there. Asks for what no call on this loop asks for yet,
-        and shares the rest."""
+        """Return all results. Submissions that another call on this loop has in flight are shared
+        with it."""
         loop = asyncio.get_running_loop()
         in_flight = self.connections.in_flight
         # More than one round only when another call, whose work this one shared, gave up before its
@@ -358,8 +355,8 @@ class _Call:
         return f"no result from {at} within {self.deadline_s:g} s{after}"
 
     async def _grade_batch(self, batch: list[_Item]) -> None:
-        """Ask one service after the other until each item has a result, the deadline passes, or a
-        retry is no use."""
+        """Send a batch to one service after the other until each item has a result, the deadline
+        passes, or a retry cannot help."""
         waiting = {item.id: item for item in batch}
         client = self.client
         target = client._url_text
@@ -405,15 +402,15 @@ class _Call:
     async def _send_batch(self, url: str, waiting: dict[str, _Item]) -> RequestFailure | None:
         """Send one request to one service; delivered items leave `waiting`. None when all were
         delivered."""
-        # The service gets a little less time than there is, so that its own answer about the
-        # deadline, with the results that were ready, arrives before this side stops listening.
+        # The service gets a little less time than is left, so that its response, with the results
+        # so far and faults for the rest, arrives before this call's deadline.
         remaining_s = self.compute_remaining_s()
         deadline_s = max(remaining_s - min(2.0, 0.1 * remaining_s), 0.001)
-        options = json.dumps(
-            {"deadline_s": deadline_s} | ({"rubric": self.rubric} if self.rubric else {})
-        )
+        options: dict[str, Any] = {"deadline_s": deadline_s}
+        if self.rubric:
+            options["rubric"] = self.rubric
         body = (
-            options[:-1].encode()
+            json.dumps(options)[:-1].encode()
             + b', "submissions": ['
             + b",".join(i.body for i in waiting.values())
             + b"]}"
@@ -439,8 +436,8 @@ class _Call:
                     ):
                         outage = f"{url}: {result.fault.message}"
                     elif (item := waiting.pop(result.id, None)) is not None:
-                        # A deadline is the asker's own: a call that shares with more time left must
-                        # not inherit it.
+                        # The deadline is this call's: a call that shares the work may have more
+                        # time left.
                         is_own_deadline = (
                             isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
                         )
@@ -472,7 +469,7 @@ class _Call:
         )
 
     def _set_results(self, key: str, build_result: Callable[[str], Graded | Faulted]) -> None:
-        """Give each submission of this content its result, by its id."""
+        """Set the result of each submission with this content hash."""
         for index in self.places[key]:
             self.results[index] = build_result(self.items[index].id)
             if self.on_result is not None:
@@ -522,8 +519,8 @@ def _split_batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]
 
 
 async def _iter_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of an NDJSON stream. (httpx's `aiter_lines` also cuts at U+2028 and its kin,
-    inside JSON texts.)"""
+    """Yield the lines of an NDJSON stream. (httpx's `aiter_lines` also splits at U+2028, U+2029 and
+    U+0085, which may occur inside JSON texts.)"""
     tail = b""
     async for chunk in chunks:
         *lines, tail = (tail + chunk).split(b"\n")

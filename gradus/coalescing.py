@@ -49,9 +49,8 @@ class CoalescingClient(RewardClient):
         super().__init__(urls, **options)
         self._window_s = window_s
         self._n_sending = 0
+        # Time of the last call on each loop whose connections are kept open, of the loop's clock.
         self._used_at: dict[asyncio.AbstractEventLoop, float] = {}
-        """Time of the last call on each loop whose connections are kept open, of the loop's
-        clock."""
         self._keepers: set[asyncio.Task[None]] = set()
         self._windows: dict[tuple[asyncio.AbstractEventLoop, str, str | None, float], _Shared] = {}
 

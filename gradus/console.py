@@ -45,7 +45,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar
 
 
 def log_line(text: str) -> None:
-    """One line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

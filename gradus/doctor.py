@@ -1,7 +1,6 @@
-"""`gradus doctor`: looks at this machine and says what to do about what is missing. Changes
-nothing.
+"""`gradus doctor`: checks this machine and names remedies. Changes nothing.
 
-CPU, memory, disks and a named service are looked at here; the installed wings add the rest
+This module checks CPU, memory, disks and a service; the installed wings add their own checks
 (`gradus.wings`).
 """
 
@@ -31,14 +30,12 @@ LITTLE_MEMORY_GB = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding about this machine."""
-
     subject: str
     fine: bool
     text: str
-    """What is there; if it is missing, also what to do about it."""
+    """What was found, and the remedy if the check failed."""
     needed: bool = True
-    """False: some uses do without it."""
+    """False: only some uses need it."""
 
     def __str__(self) -> str:
         missing = "MISS" if self.needed else "--  "
@@ -61,8 +58,12 @@ def is_installed(module: str) -> bool:
 def check_extra(name: str, module: str, use: str) -> Check:
     """Check for one of Gradus' extras: whether `module`, one of its packages, is installed."""
     is_present = is_installed(module)
-    text = "installed" if is_present else f"{use} needs it: pip install 'gradus-rl[{name}]'"
-    return Check(f"extra {name}", is_present, text, False)
+    return Check(
+        f"extra {name}",
+        is_present,
+        "installed" if is_present else f"{use} needs it: pip install 'gradus-rl[{name}]'",
+        False,
+    )
 
 
 def print_checks(redis: str | None = None, url: str | None = None) -> int:
@@ -135,9 +136,9 @@ def check_memory() -> Check:
         with suppress(OSError, ValueError):
             usable_gb = min(found_gb, int(Path(path).read_text(encoding="ascii")) / 2**30)
             break
-    text = f"{usable_gb:.0f} GiB" + (
-        f" of the machine's {found_gb:.0f}" if usable_gb < found_gb else ""
-    )
+    text = f"{usable_gb:.0f} GiB"
+    if usable_gb < found_gb:
+        text += f" of the machine's {found_gb:.0f}"
     enough = usable_gb >= LITTLE_MEMORY_GB
     if not enough:
         text += (
@@ -147,23 +148,18 @@ def check_memory() -> Check:
 
 
 def check_disks() -> Iterator[Check]:
-    """Checks of free space where runs, models and builds are written."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    for purpose, place in (("runs", Path("runs")), ("models", hub), ("builds", get_cache_folder())):
+    for purpose, place, remedy in (
+        ("runs", Path("runs"), "set output_dir elsewhere"),
+        ("models", hub, "set HF_HOME"),
+        ("builds", get_cache_folder(), "set GRADUS_CACHE_DIR"),
+    ):
         existing_folder = next(
             (folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/")
         )
         free_gb = shutil.disk_usage(existing_folder).free / 2**30
         enough = free_gb >= LITTLE_DISK_GB or (purpose == "builds" and free_gb >= 1)
         text = f"{free_gb:.0f} GiB free for {place}"
-        advice = {
-            "runs": "set output_dir elsewhere",
-            "models": "set HF_HOME",
-            "builds": "set GRADUS_CACHE_DIR",
-        }[purpose]
-        yield Check(
-            f"disk, {purpose}",
-            enough,
-            text if enough else f"{text}; {advice}",
-            False,
-        )
+        if not enough:
+            text += f"; {remedy}"
+        yield Check(f"disk, {purpose}", enough, text, False)

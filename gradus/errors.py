@@ -34,8 +34,7 @@ class GradusError(Exception):
 
 
 class Misuse(GradusError):
-    """The caller asked for something that cannot be done; the message says how to ask for it
-    rightly."""
+    """A request that cannot be fulfilled; the message names the correct form."""
 
     status: ClassVar[int] = 422
     """HTTP status that fits this misuse."""

@@ -15,14 +15,13 @@ from gradus.extract import extract
 from gradus.tasks import get_task_class
 
 MAX_CHARS = 4000
-MAX_EXCERPT = 160
-"""Longest line of code to quote, in characters."""
+MAX_EXCERPT = 160  # longest line of code to quote, in characters
 LANGUAGES = {"ocaml": "OCaml", "rust": "Rust"}
-"""Names of languages by the grader's name. Other graders of code are called by their own name."""
+"""Names of languages by grader. Other graders of code have the language's name."""
 MISTAKE = "code has a mistake. Find it, and answer with the whole corrected file."
 SAID = "# What the compiler and the tests say"
 SPECIAL = re.compile(r"<\|\w{1,40}\|>")
-"""What models read as the end of a message or the like, wherever it stands."""
+"""Tokens of chat formats, which a model would read as the end of a message."""
 
 
 STORIES = "These user stories can be improved. Answer with the whole corrected list."
@@ -70,9 +69,12 @@ def render_verdict(result: Graded, code: str | None = None) -> str:
         ),
     ]
     flags = [flag for flag in result.flags if flag.startswith(("limit:", "forbidden:"))]
-    lines += [f"flags: {', '.join(flags)}"] if flags else []
+    if flags:
+        lines.append(f"flags: {', '.join(flags)}")
     text = "\n".join(lines)
-    return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n..."
+    if len(text) > MAX_CHARS:
+        text = text[:MAX_CHARS] + "\n..."
+    return text
 
 
 def reply(result: Graded, code: str | None = None) -> str:
@@ -90,15 +92,16 @@ def render_next_turn(name: GraderName, result: Graded, completion: str) -> str:
 
 
 def extract_single_block(name: GraderName, completion: str) -> str | None:
-    """Return the code that a completion holds in one block or without a fence; None where only the
-    grader can tell."""
+    """Return the code of a completion with one block or without a fence; None for others, of which
+    only the grader knows how it reads them."""
     fences = get_task_class(name).FENCES
     answer = extract(completion, fences) if fences else None
-    return answer.text if answer is not None and answer.blocks <= 1 and not answer.files else None
+    if answer is None or answer.blocks > 1 or answer.files:
+        return None
+    return answer.text
 
 
 def render_grader_message(message: str) -> str:
-    """Return the part of a prompt that shows what the grader says."""
     return f"{SAID}\n\n```\n{message}\n```"
 
 

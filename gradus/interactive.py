@@ -24,8 +24,6 @@ from gradus.wings import load_entry_points
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An argument that a command needs."""
-
     text: str
     choices: Callable[[], Sequence[str]] = tuple
     """Numbered suggestions; other text is accepted unless `only` is set."""
@@ -37,8 +35,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class MenuItem:
-    """One item of the menu."""
-
     place: int
     """Position among the items of all wings, ascending."""
     name: str
@@ -74,10 +70,12 @@ def start() -> NoReturn:
     except (KeyboardInterrupt, EOFError):
         console.print()
         sys.exit(130)
-    words = command if Path(command[0]).is_absolute() else ["gradus", *command]
+    program = words = command
+    if not Path(command[0]).is_absolute():
+        words = ["gradus", *command]
+        program = [sys.executable, "-m", *words]
     console.print(f"\n[bold]$ {shlex.join(words)}[/]", soft_wrap=True)
     sys.stdout.flush()
-    program = command if words is command else [sys.executable, "-m", "gradus", *command]
     os.execv(program[0], program)
 
 
@@ -85,8 +83,9 @@ def _read_answer(console: Console, question: Question, *, listed: bool = True) -
     """Return a choice, by its number or name, or another text where that is allowed. `listed`:
     print the choices first."""
     numbered = {str(number): choice for number, choice in enumerate(question.choices(), start=1)}
-    for number, choice in numbered.items() if listed else ():
-        console.print(f"  {number:>2}  {choice}", markup=False)
+    if listed:
+        for number, choice in numbered.items():
+            console.print(f"  {number:>2}  {choice}", markup=False)
     while True:
         answer = Prompt.ask(question.text, console=console, default=question.default) or ""
         answer = numbered.get(answer.strip(), answer.strip())

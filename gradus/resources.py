@@ -22,8 +22,9 @@ def configs() -> Path:
 
 
 def get_cache_folder() -> Path:
-    """Return where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache
+    """Return the folder of what was built on this machine: $GRADUS_CACHE_DIR, else the user's cache
     folder."""
-    if chosen := os.environ.get("GRADUS_CACHE_DIR"):
+    chosen = os.environ.get("GRADUS_CACHE_DIR")
+    if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradus"

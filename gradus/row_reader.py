@@ -1,4 +1,4 @@
-"""Records from JSONL, JSON and CSV files, each with the place where it stands. Knows no columns.
+"""Records of JSONL, JSON and CSV files, each with its place in the file.
 
 A record that cannot be read is yielded with its problem, so that a caller may report them all or
 stop at the first.
@@ -23,13 +23,13 @@ SUFFIXES = (".jsonl", ".json", ".csv")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record and where it stands."""
+    """One record and its place in the file."""
 
     where: str
     """`file:line`, or `file: record 3`."""
     values: Mapping[str, Any]
     problem: str | None = None
-    """Why there are no values; None when there are."""
+    """Why the record cannot be read; None if it can."""
 
     def require_valid(self) -> Row:
         """Return this row. Raises Misuse, naming the place, when it could not be read."""
@@ -93,7 +93,7 @@ def read_non_empty_rows(file: Path) -> Iterator[Row]:
 
 
 def _read_jsonl(name: str, text: str) -> Iterator[Row]:
-    # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
+    # Not splitlines(): it also splits at U+2028 and U+2029, which JSON allows inside texts.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             place = f"{name}:{number}"
@@ -161,11 +161,11 @@ def _read_csv(name: str, text: str) -> Iterator[Row]:
     start = 2
     try:
         for values in reader:
-            place, start = f"{name}:{start}", reader.line_num + 1
-            ragged = None in values or None in values.values()
-            problem = (
-                f"does not have {len(columns)} cells, as the first line has" if ragged else None
-            )
-            yield Row(place, {} if ragged else dict(values), problem)
+            place = f"{name}:{start}"
+            start = reader.line_num + 1
+            if None in values or None in values.values():
+                yield Row(place, {}, f"does not have {len(columns)} cells, as the first line has")
+            else:
+                yield Row(place, dict(values))
     except csv.Error as error:
         yield Row(f"{name}:{reader.line_num}", {}, f"is not CSV: {error}")

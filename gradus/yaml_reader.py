@@ -17,11 +17,9 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         first_lines: dict[str, int] = {}
         for key_node, _ in node.value:
-            key = (
-                None
-                if key_node.tag == "tag:yaml.org,2002:merge"
-                else self.construct_object(key_node, deep=True)
-            )
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
             if isinstance(key, str):
                 if key in first_lines:
                     raise yaml.constructor.ConstructorError(
@@ -34,8 +32,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1, which PyYAML speaks, takes `no` and `off` for false; 1.2 does not, and only settings of
-# two values still do.
+# PyYAML reads YAML 1.1, in which `no` and `off` are false. In YAML 1.2 they are texts.
 _BOOL = "tag:yaml.org,2002:bool"
 _Loader.yaml_implicit_resolvers = {}
 for _first, _resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items():
@@ -44,7 +41,7 @@ for _first, _resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items():
 _Loader.add_implicit_resolver(
     _BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-# 1.1 takes `5e-6` for a text, too, because it has no dot: a trap for every learning rate.
+# In YAML 1.1 `5e-6`, a usual learning rate, is a text, because it has no dot.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
@@ -86,6 +83,8 @@ def read_scalar(text: str, source: str) -> Any:
 def _refuse_non_finite(value: Any, source: str, path: tuple[str, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise Misuse(f"{source}: {'.'.join(path) or 'value'}: {value} is not a finite number")
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for key, item in value.items():
             _refuse_non_finite(item, source, (*path, str(key)))

@@ -21,6 +21,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def parse_host_name(header: str) -> str:
+    """Return the name in a header `Host`, without port and brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
 def open_listener(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 is any free one. Raises Misuse when it cannot listen
     there."""

@@ -77,22 +77,25 @@ def settings(
     tasks: str | None = None,
     prefix: str | None = None,
 ) -> Settings:
-    """Return the settings: arguments where they are given, else the environment. Raises Misuse for
-    a malformed deadline."""
+    """Return the settings: arguments that are set, else the environment. Raises Misuse for a
+    malformed deadline."""
     get_variable = os.environ.get
-    text = get_variable("GRADUS_DEADLINE_S", "120")
-    try:
-        seconds = float(text) if deadline_s is None else deadline_s
-    except ValueError:
-        raise Misuse(f"GRADUS_DEADLINE_S must be a number of seconds, not {text!r}") from None
+    if deadline_s is None:
+        text = get_variable("GRADUS_DEADLINE_S", "120")
+        try:
+            deadline_s = float(text)
+        except ValueError:
+            raise Misuse(f"GRADUS_DEADLINE_S must be a number of seconds, not {text!r}") from None
+    if prefix is None:
+        prefix = get_variable("GRADUS_COMPLETION_PREFIX", "")
     return Settings(
         urls=_split_list(url or get_variable("GRADUS_URL") or "http://127.0.0.1:8000"),
         grader=grader or get_variable("GRADUS_GRADER") or None,
         api_key=api_key or get_variable("GRADUS_API_KEY") or None,
         rubric=rubric or get_variable("GRADUS_RUBRIC") or None,
-        deadline_s=seconds,
+        deadline_s=deadline_s,
         tasks=_split_list(tasks or get_variable("GRADUS_TASKS") or ""),
-        prefix=prefix if prefix is not None else get_variable("GRADUS_COMPLETION_PREFIX", ""),
+        prefix=prefix,
     )
 
 
@@ -104,8 +107,6 @@ def _split_list(text: str) -> tuple[str, ...]:
 
 
 class Completion(NamedTuple):
-    """One completion to grade."""
-
     task: Any
     """A task as a mapping or as JSON text, the id of a row of a file of tasks, or a row that holds
     one in `task`."""

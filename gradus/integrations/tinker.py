@@ -50,7 +50,7 @@ class GradusEnv(ProblemEnv):  # type: ignore[misc]
         return self._question
 
     def check_answer(self, sample_str: str) -> float:
-        """Return the reward, for code that asks for no step. Raises Fault."""
+        """Return the reward, for code that runs no step. Raises Fault."""
         return require_reward(
             grade_blocking([Completion(self._task, sample_str, self._question)], self._settings)[0]
         )

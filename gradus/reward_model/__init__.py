@@ -1,6 +1,5 @@
-"""Reward models: found, loaded with the head that was trained, and asked for scores as they were
-trained.
+"""Reward models: their files, the model with its trained head, and scores computed as in training.
 
-The trainer scores with this in its own process, the grader `preference` behind the REST endpoints,
-and both alike. `weights` and `texts` load no torch. Trains nothing, and makes no reward of a score.
+The trainer scores with this package in its own process, and so does the grader `preference` behind
+the REST endpoints. `model_files` and `tokenization` load no torch.
 """

@@ -114,7 +114,6 @@ def _load_full(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def _load_adapter(folder: Path, dtype: torch.dtype) -> Any:
-    """Return an adapter with its head, merged into its base."""
     from peft import PeftModel
 
     task = read_json_object(folder / ADAPTER).get("task_type")

@@ -15,14 +15,13 @@ from typing import Any
 
 from gradus.errors import Misuse
 
-HEADS = ("score", "classifier", "classification_head")
-"""What architectures call it."""
+HEADS = ("score", "classifier", "classification_head")  # names of it in architectures
 NO_HEAD = "has no trained head, so its scores would be random"
 ADAPTER = "adapter_config.json"
+# What a model is made of: weights, settings, tokenizer, chat template.
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
-"""What a model is made of: weights, settings, tokenizer, chat template."""
+# What a run leaves beside a model and no score depends on.
 _ASIDE = ("trainer_state.json", "environment.json", "config.resolved.json")
-"""What a run leaves beside a model and no score depends on."""
 
 
 def build_model_misuse(name: object, why: str) -> Misuse:

@@ -123,8 +123,8 @@ class PromptTokenizer:
         return bool(Counter(token_id for token_id in ids if token_id in self._control) - expected)
 
     def _count_prompt_control(self, turns: Turns) -> Counter[int]:
-        """Return the control tokens of the conversation whatever the completion says: of its turns,
-        not of their texts."""
+        """Return the control tokens that the template puts around the turns, without those in their
+        texts."""
         return Counter(
             token_id for token_id in self._apply_template(turns, "x") if token_id in self._control
         )

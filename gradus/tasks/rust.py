@@ -87,6 +87,7 @@ class RustTask(CodeTask):
     def _has_no_file_for_a_folder(self) -> RustTask:
         files = {*self.files, "src/main.rs" if self.cases else "src/lib.rs"}
         folders = {str(folder) for path in self.files for folder in PurePosixPath(path).parents}
-        if both := sorted(files & folders):
+        both = sorted(files & folders)
+        if both:
             raise ValueError(f"files: `{both[0]}` is the path of a file and of a folder")
         return self

@@ -61,7 +61,7 @@ class AccessLogMiddleware:
                 )
                 await answer(scope, receive, send_and_record)
         except asyncio.CancelledError:
-            # The server stops, and this request took longer than its grace period: no defect.
+            # The server stops and this request took longer than the grace period: no defect.
             if not statuses:
                 answer = build_unavailable("the service is stopping: ask again", retry_after_s=1)
                 await answer(scope, receive, send_and_record)
@@ -77,5 +77,5 @@ class AccessLogMiddleware:
 
 
 def get_route(scope: Scope) -> str:
-    """Return the template of the route, never the path: paths are the caller's."""
+    """Return the template of the route. Paths are not logged, because clients choose them."""
     return str(getattr(scope.get("route"), "path", "unmatched"))

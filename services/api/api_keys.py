@@ -1,11 +1,10 @@
-"""API keys as configured: a name, the hash of the key, the graders it may use, its limits. No key
-is kept in the clear.
+"""API keys as configured: name, hash, graders and limits. No key is stored in the clear.
 
 One line per key, `NAME sha256:HEX GRADERS [LIMIT ...]`, with commas between graders or `*` for all;
 `#` starts a comment. Limits are `expires=2027-01-31` (the end of that day, UTC), `per_minute=600`
 (submissions, in each API process) and `priority=training` (no evaluation); `role=operator` allows
-the routes of `services.api.queues`. Keys are made here, long and random, so that a plain SHA-256 is
-enough: there is no word list to try.
+the routes of `services.api.queues`. Keys are generated here, long and random, so that a plain
+SHA-256 suffices: no dictionary attack is possible.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ _LINE = re.compile(
     r"(\s+expires=(?P<expires>\d{4}-\d\d-\d\d)|\s+per_minute=(?P<per_minute>[1-9]\d{0,8})|\s+priority=(?P<priority>training)"
     r"|\s+role=(?P<role>operator))*"
 )
-RELOAD_S = 1.0
-"""Seconds between looks whether the file of keys has changed."""
+RELOAD_S = 1.0  # seconds between checks for a changed file of keys
 log = logging.getLogger("gradus.api")
 
 
@@ -46,13 +44,13 @@ class ApiKey:
     graders: frozenset[str] | None = None
     """None: all."""
     expires: date | None = None
-    """Last day, UTC, on which it works."""
+    """Last day, UTC, on which the key is valid."""
     per_minute: int | None = None
     """Submissions a minute in each API process, on average; a burst of one minute's worth is
     allowed."""
     training_only: bool = False
     is_operator: bool = False
-    """May look into queues, change their state, cancel the jobs of others and handle dead
+    """Whether the key may read queues, change their state, cancel all jobs and handle dead
     letters."""
 
     @property
@@ -71,9 +69,8 @@ class ApiKey:
 
 
 def find_key(keys: Iterable[ApiKey], secret: str) -> ApiKey | None:
-    """Return the one of `keys` that `secret` belongs to."""
     key_hash = compute_hash(secret)
-    # Every hash is compared, so that the time taken does not tell which one was close.
+    # Every hash is compared, so that the duration reveals nothing about them.
     matches = [key for key in keys if hmac.compare_digest(key_hash, key.key_hash)]
     return matches[0] if matches else None
 
@@ -110,8 +107,15 @@ def parse_key(line: str, source: str) -> ApiKey:
     except ValueError:
         raise Misuse(f"{source}: key {match['name']}: {match['expires']} is no date") from None
     per_minute = int(match["per_minute"]) if match["per_minute"] else None
-    rights = bool(match["priority"]), bool(match["role"])
-    return ApiKey(match["name"], match["hash"].lower(), graders, expires, per_minute, *rights)
+    return ApiKey(
+        match["name"],
+        match["hash"].lower(),
+        graders,
+        expires,
+        per_minute,
+        training_only=bool(match["priority"]),
+        is_operator=bool(match["role"]),
+    )
 
 
 def parse_keys(text: str, source: str) -> list[ApiKey]:
@@ -144,7 +148,7 @@ def read_keys(keys: str, keys_file: Path | None) -> list[ApiKey]:
 class WatchedKeys:
     """The keys of the settings; those of the file are read again when it changes.
 
-    A file that cannot be used any more changes nothing: the last keys stay, and the log says so.
+    While the file cannot be read, the last keys stay valid, and the log has a warning.
     """
 
     def __init__(self, read: Callable[[], list[ApiKey]], file: Path | None) -> None:
@@ -178,13 +182,14 @@ class Quotas:
     in a minute."""
 
     def __init__(self) -> None:
+        # (submissions left, time of `time.monotonic`) by name of the key.
         self._buckets: dict[str, tuple[float, float]] = {}
-        """(submissions left, time of `time.monotonic`) by name of the key."""
 
     def take(self, key: ApiKey, n_submissions: int) -> float:
-        """0 when the key may send so many now, and takes them; else the seconds after which it may.
+        """Take submissions from the quota and return 0; if it has too few, return the seconds until
+        it has enough.
 
-        A request of more than a minute's worth may go when the bucket is full, and leaves a debt.
+        A request of more than a minute's worth needs a full bucket, and leaves a debt.
         """
         if key.per_minute is None:
             return 0.0

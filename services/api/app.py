@@ -1,5 +1,5 @@
-"""`create_app`: the service, and its routes about jobs, graders, health and metrics; `grading` has
-those that grade."""
+"""`create_app`: the service, and its routes for jobs, graders, health and metrics; `grading` has
+the routes that grade."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
 from services.api.answer import render_json
 from services.api.authenticate import KeyedRoute, LeanRoute
-from services.api.grader_registry import GraderRegistry
 from services.api.grading import GraderPath, dispatch_request
 from services.api.metrics import Waiting
 from services.api.settings import ApiSettings
-from services.api.state import Api
+from services.api.state import Api, get_api
 from services.broker import Broker
 
 keyed = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
@@ -30,7 +29,7 @@ keyless = APIRouter(route_class=LeanRoute)
 
 
 def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
-    """Yield the service over this broker, which stays the caller's to close."""
+    """Return the service on this broker, which the caller closes."""
     api = Api(broker, settings)
 
     @asynccontextmanager
@@ -65,37 +64,35 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
 async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in
     `Location`."""
-    api: Api = request.app.state.api
-    job_id = await api.jobs.start(await dispatch_request(name, request))
+    batch = await dispatch_request(name, request)
+    job_id = await get_api(request).jobs.start(batch)
     return render_json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
 @keyed.get("/jobs/{name}", responses={200: schema.STATUS})
 async def job_status(name: str, request: Request) -> Response:
     """How far it is; `name` is the job's id. With the results, in order, once all are there."""
-    api: Api = request.app.state.api
-    return render_json(await api.jobs.get_status(name, request.state.key.can_use))
+    return render_json(await get_api(request).jobs.get_status(name, request.state.key.can_use))
 
 
 @keyed.delete("/jobs/{name}", responses={200: schema.CANCELLED})
 async def cancel_job(name: str, request: Request) -> Response:
     """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again
     changes nothing."""
-    api: Api = request.app.state.api
-    return render_json(await api.jobs.cancel(name, request.state.key.can_use))
+    return render_json(await get_api(request).jobs.cancel(name, request.state.key.can_use))
 
 
 @keyed.get("/graders", responses={200: schema.GRADERS})
 async def graders(request: Request) -> Response:
     """The graders that have a live worker."""
-    api: Api = request.app.state.api
-    return render_json(GraderList(graders=tuple(await api.registry.list_live())))
+    live = await get_api(request).registry.list_live()
+    return render_json(GraderList(graders=tuple(live)))
 
 
 @keyed.get("/graders/{grader}", responses={200: schema.DESCRIPTION})
 async def described(grader: GraderPath, request: Request) -> Response:
     """What a live grader says of itself: the schema of its tasks, stages, rates and components."""
-    registry: GraderRegistry = request.app.state.api.registry
+    registry = get_api(request).registry
     known_grader = await registry.find_known(grader)
     if await registry.is_absent(grader):
         raise UnknownGrader(
@@ -115,9 +112,10 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """The broker answers, the graders that are required have proved themselves and live, and
     results come."""
-    api: Api = request.app.state.api
+    api = get_api(request)
+    required = api.settings.required_graders
+    limit_s = api.settings.ready_stall_timeout_s
     live = sorted({info.name for info in await api.registry.list_live()})
-    required, limit_s = api.settings.required_graders, api.settings.ready_stall_timeout_s
     missing = [grader for grader in required or api.registry.known if grader not in live]
     stalled = [
         grader for grader, waiting in _measure_waits(api).items() if waiting.stalled_s > limit_s
@@ -134,13 +132,13 @@ async def readyz(request: Request) -> Response:
 @keyless.get("/metrics", response_class=Response, responses={200: schema.EXPOSITION})
 async def metrics(request: Request) -> Response:
     """Counters and gauges of the API and the queue in the Prometheus text format."""
-    api: Api = request.app.state.api
+    api = get_api(request)
     text = await api.metrics.render_exposition(api.broker, api.registry, _measure_waits(api))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 def _measure_waits(api: Api) -> dict[str, Waiting]:
-    """Return what this process waits for now, by known grader."""
+    """Return the jobs that this process waits for now, by known grader."""
     now = time.monotonic()
     waits = {}
     for grader in api.registry.known:
@@ -148,8 +146,8 @@ def _measure_waits(api: Api) -> dict[str, Waiting]:
             batch for batch in api.dispatcher.batches if batch.grader == grader and batch.jobs
         ]
         oldest = min((batch.began_at for batch in batches), default=now)
-        # A burst is served in its turn: as long as results come, a long wait of one batch means
-        # nothing.
+        # Batches of a burst are served in turn: while results arrive, one that waits long is no
+        # stall.
         stalled_since = max(oldest, api.dispatcher.last_result_at.get(grader, oldest))
         stalled_s = now - stalled_since if batches else 0.0
         waits[grader] = Waiting(sum(len(batch.jobs) for batch in batches), now - oldest, stalled_s)

@@ -19,14 +19,13 @@ from starlette.types import Receive, Scope, Send
 
 from services.api.api_keys import ApiKey, find_key
 from services.api.problems import Refused
-from services.api.state import Api
+from services.api.state import get_api
 from services.api.validate import KnownGrader
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
+from services.http_server import parse_host_name
 
-REFUSAL_S = 0.2
-"""Seconds before an unknown key is refused, so that one connection can try only few."""
-ANONYMOUS = ApiKey(DEFAULT_FAIR_SHARE.run, "")
-"""The key of every request to a service without keys."""
+REFUSAL_S = 0.2  # seconds before an unknown key is refused, so that one connection can try only few
+ANONYMOUS = ApiKey(DEFAULT_FAIR_SHARE.run, "")  # the key of every request to a service without keys
 
 
 class LeanRoute(APIRoute):
@@ -56,14 +55,9 @@ class KeyedRoute(LeanRoute):
 
 def check_host(connection: HTTPConnection) -> None:
     """Raise Refused (403) for a name in `Host` under which this service is not reached."""
-    api: Api = connection.app.state.api
-    if api.allowed_hosts is None:
-        return
-    host = connection.headers.get("host", "")
-    name = host.partition(":")[0]
-    if host.startswith("["):
-        name = host[1:].partition("]")[0]
-    if not api.allowed_hosts(name.lower()):
+    is_allowed = get_api(connection).allowed_hosts
+    name = parse_host_name(connection.headers.get("host", ""))
+    if is_allowed is not None and not is_allowed(name.lower()):
         raise Refused(
             403,
             "this service is not reached by that name in `Host`: set GRADUS_API_ALLOWED_HOSTS",
@@ -76,8 +70,7 @@ async def authenticate(connection: HTTPConnection) -> None:
     Raises Refused (401) for an unknown or expired key, if keys are set. The password of Basic
     authentication is a key too: clients of adapters send it for a URL `http://any:KEY@host`.
     """
-    api: Api = connection.app.state.api
-    keys = api.keys.load_current()
+    keys = get_api(connection).keys.load_current()
     if not keys:
         connection.state.key = ANONYMOUS
         connection.state.log_fields = {}
@@ -102,9 +95,8 @@ async def authorize_grader(connection: HTTPConnection, name: str) -> KnownGrader
 
     Raises UnknownGrader, QueueFault, and Refused (403) for a grader that the key may not use.
     """
-    api: Api = connection.app.state.api
     key: ApiKey = connection.state.key
-    grader = await api.registry.find_known(name)
+    grader = await get_api(connection).registry.find_known(name)
     if not key.can_use(name):
         allowed = ", ".join(sorted(key.graders or ()))
         raise Refused(403, f"this API key may not use the grader {name}; it may use: {allowed}")
@@ -115,11 +107,10 @@ async def authorize_grader(connection: HTTPConnection, name: str) -> KnownGrader
 def check_limits(connection: HTTPConnection, fair_share: FairShare, n_submissions: int) -> None:
     """Raise Refused: 403 for a priority that the key may not use, 429 when its submissions of this
     minute are used up."""
-    api: Api = connection.app.state.api
     key: ApiKey = connection.state.key
     if key.training_only and fair_share.priority is Priority.EVALUATION:
         raise Refused(403, "this API key may not use `Gradus-Priority: evaluation`")
-    wait_s = api.quotas.take(key, n_submissions)
+    wait_s = get_api(connection).quotas.take(key, n_submissions)
     if wait_s:
         message = (
             f"this API key may send {key.per_minute} submissions a minute; try again in"

@@ -1,8 +1,7 @@
 """Timeouts and number of connections: closes clients that send request headers too slowly or stop
-reading the response, and, when there are too many connections, the one that idles for the longest
-time.
+reading the response, and, when there are too many connections, the one that has been idle longest.
 
-The timeout of a request body is that of `grade_request`. docs/operate/api.md promises all three
+`parse` has the timeout of request bodies. docs/operate/api.md promises all three
 (Limits). The timer costs less than 1 % of the CPU of a request with one submission.
 """
 
@@ -20,8 +19,7 @@ from gradus.rest import Problem
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """uvicorn's protocol, which waits for ever for the rest of a header section, with a timeout for
-    that.
+    """uvicorn's protocol with a timeout for header sections, for which uvicorn waits for ever.
 
     uvicorn's own keep-alive timeout applies between requests. It must be longer than the client's
     (httpx 5 s, aiohttp 15 s): a request that a client sends at the moment when the server closes

@@ -41,14 +41,14 @@ from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
 
+# A larger batch reads cached verdicts before it sends its payloads; for fewer jobs that costs more
+# than it saves.
 MAX_JOBS_WITHOUT_LOOKUP = 16
-"""A larger batch reads cached verdicts before it sends its payloads; for fewer jobs that costs
-more than it saves."""
+# Seconds between checks that the grader of a waiting batch has a live worker.
 LIVENESS_CHECK_S = 1.0
-"""Seconds between checks that the grader of a waiting batch has a live worker."""
+# Seconds after the deadline in which jobs are withdrawn, and as many again to find out why there is
+# no verdict.
 AFTER_DEADLINE_S = 1.0
-"""Seconds after the deadline in which jobs are withdrawn, and as many again to find out why there
-is no verdict."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -113,11 +113,10 @@ class GradingDispatcher:
         self._registry = registry
         self._metrics = metrics
         self.secrets = secrets
-        self.batches: WeakSet[Batch] = WeakSet()
-        """Batches that may have jobs without a result."""
+        self.batches: WeakSet[Batch] = WeakSet()  # batches that may have jobs without a result
         self._withdrawing: set[asyncio.Task[None]] = set()
+        # Time of the last result by grader, of `time.monotonic`.
         self.last_result_at: dict[str, float] = {}
-        """Time of the last result by grader, of `time.monotonic`."""
 
     async def start_batch(
         self,

@@ -29,18 +29,17 @@ class GraderRegistry:
         self._broker = broker
         self._fresh_s = fresh_s
         self.grace_s = grace_s
+        # All known graders, by name.
         self.known = {name: KnownGrader(describe_offline(name)) for name in TASKS}
-        """All known graders, by name."""
         self._live: list[GraderInfo] = []
         self._fetched_at = float("-inf")
         self._absent_since: dict[str, float] = {}
         self._refresh: asyncio.Task[None] | None = None
 
     async def list_live(self) -> list[GraderInfo]:
-        """Return what live workers announced. Raises QueueFault when the broker is away."""
+        """Return the announcements of live workers. Raises QueueFault without a broker."""
         if time.monotonic() - self._fetched_at >= self._fresh_s:
-            # One query for all requests of this moment: while the broker is away each would else
-            # wait in turn.
+            # One query for all concurrent requests: without a broker, each would wait in turn.
             if self._refresh is None or self._refresh.done():
                 self._refresh = asyncio.create_task(self._fetch_live())
                 self._refresh.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -65,7 +64,7 @@ class GraderRegistry:
         }
 
     async def find_known(self, name: str) -> KnownGrader:
-        """Return what is known of the grader. Raises UnknownGrader, QueueFault."""
+        """Return a known grader. Raises UnknownGrader, QueueFault."""
         await self.list_live()
         if name not in self.known:
             raise UnknownGrader(

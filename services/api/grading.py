@@ -16,7 +16,7 @@ from services.api.answer import NdjsonStream, collect_results, render_json
 from services.api.authenticate import KeyedRoute, authorize_grader, check_limits
 from services.api.dispatch import Batch
 from services.api.parse import Reservation, parse_body, parse_fair_share
-from services.api.state import Api
+from services.api.state import get_api
 from services.api.validate import KnownGrader
 
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
@@ -41,14 +41,14 @@ async def grade(grader: GraderPath, request: Request) -> Response:
 async def stream(grader: GraderPath, request: Request) -> Response:
     """Stream the results as NDJSON: one line per submission as soon as it is finished, in order of
     completion."""
-    api: Api = request.app.state.api
+    api = get_api(request)
     batch = await dispatch_request(grader, request)
     return NdjsonStream(api.dispatcher, batch, api.settings.heartbeat_s)
 
 
 async def dispatch_request(name: str, request: Request) -> Batch:
     """Read a request to the grader `name` and queue it. Raises Misuse, QueueFull, QueueFault."""
-    api: Api = request.app.state.api
+    api = get_api(request)
     grader = await authorize_grader(request, name)
     grade_request, reservation = await parse_body(
         request, api.settings, api.in_flight, grader.parse_request
@@ -63,11 +63,10 @@ async def dispatch_valid(
     reservation: Reservation,
 ) -> Batch:
     """Queue a valid request within the limits of its key. Raises Misuse, QueueFull, QueueFault."""
-    api: Api = connection.app.state.api
     n_submissions = len(grade_request.submissions)
     connection.state.log_fields |= {"n_submissions": n_submissions}
     fair_share = parse_fair_share(connection.headers, connection.state.key.name)
     check_limits(connection, fair_share, n_submissions)
-    return await api.dispatcher.start_batch(
+    return await get_api(connection).dispatcher.start_batch(
         grader.description, grade_request, fair_share, reservation
     )

@@ -1,9 +1,9 @@
-"""Asynchronous jobs: a request that is answered with an id now and with results later.
+"""Asynchronous jobs: requests that are answered with an id first and with results later.
 
-The broker keeps what an id stands for, so that any API process can answer for it. The process that
-took the request watches it to its end; if that process dies, the others still find the verdicts
-and, past the deadline, answer faults for the rest. The results of a request are stored once, by its
-watcher or by the process that cancels it.
+The broker stores the submissions of an id, so that any API process can answer for it. The process
+that received the request waits for its results; if that process dies, the others still read the
+verdicts and, past the deadline, return faults for the rest. The results of a request are stored
+once, by its watcher or by the process that cancels it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,22 @@ from services.api.dispatch import Batch, GradingDispatcher, parse_result
 from services.api.problems import Refused
 from services.broker import Broker
 
-TTL_S = 3600.0
-"""Seconds after its deadline for which a job can be asked about."""
-SWEEP_S = 1.0
-"""Seconds between checks for jobs that other processes cancelled."""
+TTL_S = 3600.0  # seconds after its deadline until a job expires
+SWEEP_S = 1.0  # seconds between checks for jobs that other processes cancelled
+# Seconds after the deadline at which a process that watches without storing results counts as dead.
 WATCH_SLACK_S = 10.0
-"""Seconds after the deadline at which a process that watches without storing results counts as
-dead."""
 
 
 class _Group(BaseModel):
-    """What one id stands for."""
+    """The submissions of one job id."""
 
     model_config = ConfigDict(frozen=True)
 
     grader: GraderName
-    deadline: float
-    """Unix seconds."""
-    items: tuple[tuple[str, str], ...]
-    """(submission id, job id), in the order of the request."""
+    deadline: float  # Unix seconds
+    items: tuple[tuple[str, str], ...]  # (submission id, job id), in the order of the request
 
     def compute_ttl_s(self) -> float:
-        """Return the seconds for which what is known of it is kept."""
         return max(self.deadline - time.time(), 0) + TTL_S
 
 
@@ -53,8 +47,7 @@ class Jobs:
         self._broker = broker
         self._dispatcher = dispatcher
         self._watchers: dict[str, asyncio.Task[None]] = {}
-        """By id."""
-        self._looking: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, batch: Batch) -> str:
         """Wait for the results of `batch` in the background. Returns the job's id."""
@@ -74,8 +67,8 @@ class Jobs:
             self._watch(group_id, group, batch)
         )
         watcher.add_done_callback(lambda _: self._watchers.pop(group_id, None))
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._sweep_cancelled())
+        if self._sweeper is None or self._sweeper.done():
+            self._sweeper = asyncio.create_task(self._sweep_cancelled())
         return group_id
 
     async def _watch(self, group_id: str, group: _Group, batch: Batch) -> None:
@@ -101,7 +94,7 @@ class Jobs:
         await self._broker.save_note(f"done:{group_id}", text, group.compute_ttl_s(), replace=False)
 
     async def _sweep_cancelled(self) -> None:
-        """Withdraw what other processes cancelled, while this one watches something."""
+        """Withdraw jobs that other processes cancelled, while this one watches any."""
         while self._watchers:
             await asyncio.sleep(SWEEP_S)
             try:
@@ -115,35 +108,33 @@ class Jobs:
 
     def _stop(self, group_id: str) -> None:
         """Withdraw the jobs of an id, if this process watches it."""
-        if watcher := self._watchers.pop(group_id, None):
+        watcher = self._watchers.pop(group_id, None)
+        if watcher is not None:
             watcher.cancel()
 
     async def _read(
         self, group_id: str, can_use: Callable[[str], bool]
     ) -> tuple[_Group, dict[str, Graded | Faulted]]:
-        """Return what an id stands for, and the results that there are, by submission. Raises
-        Refused (404)."""
+        """Return the submissions of an id, and their results so far, by submission. Raises Refused
+        (404)."""
+        unknown = Refused(404, "there is no job with this id, or it has expired; submit it again")
         notes: dict[str, str] = {}
         if re.fullmatch(r"[A-Za-z0-9_-]{32}", group_id):
             notes = await self._broker.get_notes([f"job:{group_id}", f"done:{group_id}"])
-        group = (
-            _Group.model_validate_json(notes[key]) if (key := f"job:{group_id}") in notes else None
-        )
-        if group is None or not can_use(group.grader):
-            raise Refused(404, "there is no job with this id, or its time is over; submit it again")
-        if (key := f"done:{group_id}") in notes:
-            return group, {
-                result.id: result
-                for result in GradeResponse.model_validate_json(notes[key]).results
-            }
+        if f"job:{group_id}" not in notes:
+            raise unknown
+        group = _Group.model_validate_json(notes[f"job:{group_id}"])
+        if not can_use(group.grader):
+            raise unknown
+        if f"done:{group_id}" in notes:
+            response = GradeResponse.model_validate_json(notes[f"done:{group_id}"])
+            return group, {result.id: result for result in response.results}
         texts = await self._broker.results([job_id for _, job_id in group.items])
-        results = {
-            submission_id: replace_id(
-                parse_result(texts[job_id], job_id, self._dispatcher.secrets), submission_id
-            )
-            for submission_id, job_id in group.items
-            if job_id in texts
-        }
+        results: dict[str, Graded | Faulted] = {}
+        for submission_id, job_id in group.items:
+            if job_id in texts:
+                result = parse_result(texts[job_id], job_id, self._dispatcher.secrets)
+                results[submission_id] = replace_id(result, submission_id)
         if time.time() > group.deadline + WATCH_SLACK_S:
             results = _add_faults(
                 group, results, FaultKind.DEADLINE, "no verdict before the deadline", retryable=True
@@ -153,13 +144,21 @@ class Jobs:
     async def get_status(self, group_id: str, can_use: Callable[[str], bool]) -> JobStatus:
         """Return the state of a job. Raises Refused (404), also for a job of a grader that the
         caller may not use."""
-        return _build_status(group_id, *await self._read(group_id, can_use))
+        group, results = await self._read(group_id, can_use)
+        ordered = None
+        status = JobState.RUNNING if results else JobState.QUEUED
+        if len(results) == len(group.items):
+            ordered = tuple(results[submission_id] for submission_id, _ in group.items)
+            status = JobState.DONE
+        return JobStatus(
+            id=group_id, status=status, done=len(results), total=len(group.items), results=ordered
+        )
 
     async def cancel(self, group_id: str, can_use: Callable[[str], bool]) -> JobStatus:
-        """End a job: what has no result by now is a fault. Changes nothing about one that is done.
-        Raises as `get_status`.
+        """End a job: submissions without a result get a fault. A finished job does not change.
+        Raises Refused (404).
 
-        The process that watches it withdraws its jobs, within a second if that is another one.
+        The process that watches it withdraws its queue jobs, another process within `SWEEP_S`.
         """
         group, results = await self._read(group_id, can_use)
         results = _add_faults(
@@ -172,8 +171,8 @@ class Jobs:
         return await self.get_status(group_id, can_use)
 
     async def close(self) -> None:
-        """Stop watching. The jobs stay queued: other processes can answer for them."""
-        tasks = [*self._watchers.values(), *filter(None, [self._looking])]
+        """Stop watching. The jobs stay queued, and other processes can answer for them."""
+        tasks = [*self._watchers.values(), *filter(None, [self._sweeper])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,17 +192,3 @@ def _add_faults(
         )
         for submission_id, _ in group.items
     } | results
-
-
-def _build_status(group_id: str, group: _Group, results: dict[str, Graded | Faulted]) -> JobStatus:
-    is_done = len(results) == len(group.items)
-    pending_state = JobState.RUNNING if results else JobState.QUEUED
-    return JobStatus(
-        id=group_id,
-        status=JobState.DONE if is_done else pending_state,
-        done=len(results),
-        total=len(group.items),
-        results=tuple(results[submission_id] for submission_id, _ in group.items)
-        if is_done
-        else None,
-    )

@@ -1,5 +1,4 @@
-"""Prometheus metrics of an API process. Every label has few values: nothing that a caller sends is
-one."""
+"""Prometheus metrics of an API process. No label has values from requests, so each has few."""
 
 from __future__ import annotations
 
@@ -15,19 +14,15 @@ from services.broker import Broker
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-MAX_FLAGS = 100
-"""Flags with a series of their own: they are the graders' words, a dozen, but must not fill the
-memory."""
+MAX_FLAGS = 100  # flags with a series of their own; graders have about a dozen. Bounds the memory.
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
 
 
 class Waiting(NamedTuple):
-    """What this process waits for from one grader."""
-
     jobs: int
     oldest_s: float
     stalled_s: float
-    """Seconds for which something waited and no result came; 0 when nothing waits."""
+    """Seconds without a result while a job waits; 0 when none waits."""
 
 
 class Metrics:
@@ -51,8 +46,9 @@ class Metrics:
         self._requests = make_counter(
             "api_requests", "HTTP requests answered", "method", "route", "status"
         )
-        about = "Seconds from request to last byte"
-        self._seconds = make_histogram("api_request_seconds", about, SECONDS, "method", "route")
+        self._seconds = make_histogram(
+            "api_request_seconds", "Seconds from request to last byte", SECONDS, "method", "route"
+        )
         self.connections = make_gauge("api_connections", "Open connections")
 
         self._results = make_counter("api_results", "Results returned", "grader", "status")
@@ -65,8 +61,13 @@ class Metrics:
         )
         self._rewards = make_histogram("api_reward", "Rewards returned", REWARDS, "grader")
         self._flags = make_counter("api_flags", "Verdicts with a flag", "grader", "flag")
-        about = "Seconds of grading, without cached verdicts"
-        self._grading = make_histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
+        self._grading = make_histogram(
+            "api_grade_seconds",
+            "Seconds of grading, without cached verdicts",
+            GRADE_SECONDS,
+            "grader",
+            "stage",
+        )
         self._cpu = make_counter(
             "api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader"
         )
@@ -112,10 +113,9 @@ class Metrics:
     async def render_exposition(
         self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]
     ) -> bytes:
-        """Return the text for Prometheus; the queue is asked while it is written. `waits`: of each
-        known grader."""
+        """Return the text for Prometheus, with the queue's state now. `waits`: by known grader."""
         for grader, waiting in waits.items():
-            # Start at zero: a series that first appears with its first fault has no rate before it.
+            # Series start at zero: one that appears with its first fault would have no rate.
             for status in ("graded", "faulted"):
                 self._results.labels(grader, status)
             for kind in FaultKind:

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jiter
@@ -23,27 +24,20 @@ from services.broker.jobs import RETRY_AFTER_S
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
 PRIORITIES = [priority.value for priority in Priority]
 
+# Smallest body that is parsed, validated and hashed outside the event loop, which meanwhile serves
+# other requests.
 LARGE_BYTES = 256 * 1024
-"""Smallest body that is parsed, validated and hashed outside the event loop, which meanwhile serves
-other requests."""
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 
 
+@dataclass(slots=True)
 class BytesInFlight:
     """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
 
-    def __init__(self, limit: int) -> None:
-        self.held = 0
-        self._limit = limit
-
-    def hold(self, n_bytes: int) -> None:
-        """Raise Refused (429) when the bound would be passed."""
-        if self.held + n_bytes > self._limit:
-            message = f"requests of more than {self._limit} bytes are in flight; try again later"
-            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
-        self.held += n_bytes
+    limit: int
+    held: int = 0
 
 
 class Reservation:
@@ -55,7 +49,14 @@ class Reservation:
         self._in_flight = in_flight
 
     def grow(self, n_bytes: int) -> None:
-        self._in_flight.hold(n_bytes)
+        """Raise Refused (429) when the bytes in flight would pass their limit."""
+        in_flight = self._in_flight
+        if in_flight.held + n_bytes > in_flight.limit:
+            message = (
+                f"requests of more than {in_flight.limit} bytes are in flight; try again later"
+            )
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
+        in_flight.held += n_bytes
         self.n_bytes += n_bytes
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""Failures as `application/problem+json`, in one place. Never repeats what was sent, beyond ids and
+"""Failures as `application/problem+json` (RFC 9457). They repeat nothing of a request but ids and
 names of fields."""
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from gradus.rest import Problem
 from gradus.validation import convert_validation_error
 from services.broker.jobs import RETRY_AFTER_S, QueueFull
 
-MAX_ERRORS = 20
-"""Mistakes listed in one answer; the rest is counted."""
-MAX_NAME_CHARS = 64
-"""A field's name is the caller's text: no more of it than this is repeated."""
+MAX_ERRORS = 20  # mistakes listed in one answer; the rest is counted
+MAX_NAME_CHARS = 64  # a field's name is the caller's text: no more of it than this is repeated
+# Status in the log of a request whose client left before the response; nginx has the same number.
 CLIENT_CLOSED_REQUEST = 499
-"""Status in the log of a request whose client left before the response; nginx has the same
-number."""
 
 
 class Refused(Misuse):
-    """A misuse with an HTTP status of its own. `errors`: its mistakes, each with the field it is
-    in."""
+    """Misuse with its own HTTP status. `errors`: field and message of each mistake."""
 
     def __init__(
         self,
@@ -99,12 +95,11 @@ def build_problem(
 
 
 def build_unavailable(detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
-    """Return the response of a service that cannot answer now."""
     return build_problem(503, detail, headers={"retry-after": str(retry_after_s)})
 
 
 def install(app: FastAPI) -> None:
-    """Make every expected failure of a route a problem; `AccessLogMiddleware` answers the
+    """Answer every expected failure of a route with a problem; `AccessLogMiddleware` answers
     unexpected ones."""
 
     @app.exception_handler(Misuse)

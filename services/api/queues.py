@@ -15,15 +15,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from services.api.api_keys import ApiKey
 from services.api.authenticate import KeyedRoute, authorize_grader
 from services.api.parse import parse_body, parse_model
 from services.api.problems import Refused
-from services.api.state import Api
+from services.api.state import get_api
 from services.broker import Broker, QueueState, queue_commands
 
-MAX_JOBS = 1000
-"""Jobs of each state in one answer."""
+MAX_JOBS = 1000  # jobs of each state in one response
 router = APIRouter(prefix="/v1/queues", route_class=KeyedRoute, include_in_schema=False)
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -42,18 +40,16 @@ class Cancelling(BaseModel):
 
 
 async def _get_broker(request: Request, grader: str | None = None) -> Broker:
-    """Return the broker, for an operator. Raises Refused (403) for another key, UnknownGrader."""
-    api: Api = request.app.state.api
-    key: ApiKey = request.state.key
-    if not key.is_operator:
+    """Return the broker, for an operator. Raises Refused (403) for other keys, UnknownGrader."""
+    if not request.state.key.is_operator:
         raise Refused(403, "only an API key with `role=operator` may do this")
     if grader is not None:
         await authorize_grader(request, grader)
-    return api.broker
+    return get_api(request).broker
 
 
 async def _read_body(request: Request, model: type[Body]) -> Body:
-    api: Api = request.app.state.api
+    api = get_api(request)
     parse = partial(parse_model, model)
     body, _ = await parse_body(request, api.settings, api.in_flight, parse)
     return body
@@ -63,7 +59,7 @@ async def _read_body(request: Request, model: type[Body]) -> Body:
 async def list_queues(request: Request) -> Response:
     """By grader: live workers, slots, jobs by state, dead letters, state."""
     broker = await _get_broker(request)
-    rows = await queue_commands.count_jobs(broker, request.app.state.api.registry.known)
+    rows = await queue_commands.count_jobs(broker, get_api(request).registry.known)
     can_use = request.state.key.can_use
     return JSONResponse({"queues": {name: row for name, row in rows.items() if can_use(name)}})
 
@@ -80,20 +76,12 @@ async def set_state(grader: str, request: Request) -> Response:
 @router.get("/{grader}/jobs")
 async def jobs(grader: str, request: Request) -> Response:
     """Running and queued jobs, the first `MAX_JOBS` of each."""
-    unfinished_jobs = await (await _get_broker(request, grader)).list_unfinished(grader, MAX_JOBS)
-    return JSONResponse(
-        {
-            "jobs": [
-                {
-                    "id": job.id,
-                    "runs": job.runs,
-                    "state": "running" if job.is_running else "queued",
-                    "starts": job.starts,
-                }
-                for job in unfinished_jobs
-            ]
-        }
-    )
+    broker = await _get_broker(request, grader)
+    rows = []
+    for job in await broker.list_unfinished(grader, MAX_JOBS):
+        state = "running" if job.is_running else "queued"
+        rows.append({"id": job.id, "runs": job.runs, "state": state, "starts": job.starts})
+    return JSONResponse({"jobs": rows})
 
 
 @router.post("/{grader}/cancel")
@@ -131,7 +119,7 @@ async def get_dead_letter(grader: str, job: str, request: Request) -> Response:
 
 
 def _decode_payload(text: str) -> Any:
-    """Return the payload as JSON; as text where it is none."""
+    """Return the payload as JSON, or as text if it is no JSON."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,7 +1,6 @@
-"""What `/openapi.json` says beyond what FastAPI sees by itself: request bodies, examples, keys.
+"""Parts of `/openapi.json` that FastAPI does not generate: request bodies, examples, keys.
 
-Requests are described by what the known graders announced, so the document grows with the graders
-that join.
+Request bodies are those that the known graders announced, so the document changes as graders join.
 """
 
 from __future__ import annotations
@@ -135,11 +134,11 @@ PARAMETERS: list[dict[str, Any]] = [
         "schema": {"type": "string", "enum": PRIORITIES, "default": "training"},
     },
 ]
+# The body is filled in by the graders that are known when the document is built.
 GRADE_BODY: dict[str, Any] = {
     "parameters": PARAMETERS,
     "requestBody": {"required": True, "content": {"application/json": {}}},
 }
-"""What the body is depends on the graders that are known when the document is written."""
 DESCRIPTION = _build_response(
     GraderDescription,
     {
@@ -215,7 +214,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def install(app: FastAPI, registry: GraderRegistry) -> None:
-    """Serve the completed document, which grows with the graders that join."""
+    """Serve the completed document."""
     app.openapi = lambda: _build_document(  # type: ignore[method-assign]
         app, [known_grader.description for known_grader in registry.known.values()]
     )
@@ -254,12 +253,12 @@ def _build_document(app: FastAPI, graders: list[GraderDescription]) -> dict[str,
 
 
 def _add_request(schemas: dict[str, Any], grader: GraderDescription) -> str:
-    """Add what a request to `grader` is to `schemas`; its name there."""
+    """Add the schema of requests to `grader` to `schemas`. Returns its name."""
     title = "".join(part.title() for part in grader.name.split("_"))
     task = f"{title}Task"
     submission = f"{title}Submission"
     request = f"{title}GradeRequest"
-    # Its definitions, of which it speaks as `#/$defs/NAME`, become components of the document.
+    # Definitions of the task, referenced as `#/$defs/NAME`, become components of the document.
     moved = json.dumps(grader.task_schema).replace('"#/$defs/', f'"{REF.format(model=task)}.')
     described = json.loads(moved)
     schemas |= {f"{task}.{name}": inner for name, inner in described.pop("$defs", {}).items()}

@@ -1,4 +1,4 @@
-"""`serve`: uvicorn around the app, until the caller stops it. Starts no worker: the CLI does."""
+"""`serve`: runs the app in uvicorn until the caller stops it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from services.broker import Broker
 from services.http_server import format_url, is_loopback, open_listener, serve_on
 from services.open_files import raise_open_files
 
+# Open files of an API process besides connections of clients: Redis, sockets, libraries.
 RESERVED_FILES = 128
-"""Open files of an API process that are no connections of clients: those to Redis, sockets,
-libraries."""
 
 
 async def serve(

@@ -15,7 +15,7 @@ from services.api.api_keys import ApiKey, read_keys
 
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
-"""What clients read may stand in the same environment. It protects no service:
+"""Variables of clients, which may be set in the same environment. They protect no service:
 `GRADUS_API_KEYS_FILE` does."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -88,11 +88,11 @@ class ApiSettings(BaseSettings):
     registry_ttl_s: Annotated[float, Field(ge=0)] = 1.0
     """Seconds for which the list of live graders is cached."""
     worker_grace_s: Annotated[float, Field(ge=0)] = 12.0
-    """A grader without a live worker for this long is answered for with faults, without waiting for
+    """Seconds without a live worker of a grader after which its submissions become faults, before
     the deadline.
 
-    Longer than a worker may need to register anew after a failover: a call that hangs for 5 s, and
-    a heartbeat's 5 s.
+    It exceeds the time that a worker may need to register again after a failover: a call that hangs
+    for 5 s, and a heartbeat's 5 s.
     """
     required_graders: Names = ()
     """Graders without which this service is not ready, with commas between. Empty: any one will
@@ -106,8 +106,7 @@ class ApiSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _check_names(cls, values: Any) -> Any:
-        # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would
-        # be used in silence.
+        # pydantic-settings ignores a misspelt variable, even with `extra="forbid"`.
         variables = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
         for name in os.environ:
             if name.upper().startswith(PREFIX) and name.upper() not in variables | OF_CLIENTS:

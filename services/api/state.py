@@ -1,8 +1,10 @@
-"""`Api`: what the routes of one app share, in `app.state.api`."""
+"""`Api`: the objects that all routes of an app share, in `app.state.api`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from starlette.requests import HTTPConnection
 
 from services.api.api_keys import Quotas, WatchedKeys
 from services.api.dispatch import GradingDispatcher
@@ -23,8 +25,8 @@ class Api:
         self.settings = settings
         self.keys = WatchedKeys(settings.read_keys, settings.keys_file)
         self.quotas = Quotas()
+        # Returns whether a name in `Host` is accepted; None: every name is.
         self.allowed_hosts: Callable[[str], bool] | None = None
-        """Whether a name may stand in `Host`; None: any name may."""
         if settings.allowed_hosts:
             self.allowed_hosts = frozenset(map(str.lower, settings.allowed_hosts)).__contains__
         self.metrics = Metrics()
@@ -34,3 +36,8 @@ class Api:
             broker, self.registry, self.metrics, read_secrets(settings.grader_secrets_file)
         )
         self.jobs = Jobs(broker, self.dispatcher)
+
+
+def get_api(connection: HTTPConnection) -> Api:
+    api: Api = connection.app.state.api
+    return api

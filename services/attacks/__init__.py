@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """What the command prints of one attack."""
+    """Output of the command for one attack."""
 
     word: str
     """`held`, `known` for an attack that is known to pay, or `THROUGH`."""
     text: str
     problem: str | None
-    """None where all is as it should be."""
+    """None if the outcome is as expected."""
 
 
 def corpus_folder(grader: str) -> Path:
     """Return the folder of hostile answers for a grader. Raises Misuse when there is none."""
     folders = [Path(__file__).parents[2] / "tests" / "attack" / grader]
-    if point := find_installed_graders().get(grader):
+    point = find_installed_graders().get(grader)
+    if point is not None:
         package = find_spec(point.module.rpartition(".")[0])
-        folders += [
-            Path(place) / "attacks"
-            for place in (package and package.submodule_search_locations) or ()
-        ]
+        if package is not None:
+            for place in package.submodule_search_locations or ():
+                folders.append(Path(place) / "attacks")
     for folder in folders:
         if folder.is_dir():
             return folder
@@ -44,8 +44,8 @@ def corpus_folder(grader: str) -> Path:
 
 
 def load_corpus(grader: str) -> CodeCorpus | StoryCorpus:
-    """Return a folder with `corpus.yaml` holds attacks on one task, any other one attacks on the
-    shipped story tasks.
+    """Return the corpus of a grader: attacks on one task, if its folder has `corpus.yaml`, else on
+    the shipped story tasks.
 
     Raises Misuse when there is no corpus, and for a file that cannot be read.
     """

@@ -1,5 +1,4 @@
-"""Corpora of hostile answers to one task, which no attack answers honestly: reads them, and says
-what got through.
+"""Corpora of hostile answers to one task: reads them and reports the attacks that got through.
 
 `corpus.yaml` has the task, its right answer, the number of its `tests`, and `unearned`, the most
 reward of an answer that passes none of them. An attack is an entry of its list `attacks`, with
@@ -43,8 +42,8 @@ _KEYS = ("must not", "earned", "stage", "flags", "wall_s", "suite")
 class _Files(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     suffix: str
+    # Pattern of the comment at the head of a file; its first group is the text of the comment.
     comment: str
-    """Pattern of the comment at the head of a file; its first group is what stands in it."""
 
 
 class _Corpus(BaseModel):
@@ -54,10 +53,8 @@ class _Corpus(BaseModel):
     tests: int
     unearned: float
     fields: dict[str, Literal["text", "words", "json"]] = {}
-    suite: str = ""
-    """The tests of `task`, written in another way."""
-    suite_around: str = "@CASES@"
-    """What stands around the `suite` of an attack, in the place of `@CASES@`."""
+    suite: str = ""  # the tests of `task`, written in another way
+    suite_around: str = "@CASES@"  # text around the `suite` of an attack, which replaces `@CASES@`
     files: _Files | None = None
     attacks: tuple[dict[str, Any], ...] = ()
 
@@ -77,15 +74,16 @@ class Attack:
 
     def build_submission(self, completion: str | None = None, **task: Any) -> Submission:
         """Return this attack, or another completion, with further fields of the task."""
-        text = fill_placeholders(self.source) if completion is None else completion
+        if completion is None:
+            completion = fill_placeholders(self.source)
         kind: type[Submission] = SUBMISSIONS.get(self.corpus.grader, RawSubmission)
         return kind.model_validate(
-            {"id": self.name, "completion": text, "task": {**self.task, **task}}
+            {"id": self.name, "completion": completion, "task": {**self.task, **task}}
         )
 
     def find_breach(self, result: Graded | Faulted) -> str | None:
-        """Return what the attack achieved that it must not; None when it was held. A fault is an
-        achievement."""
+        """Return the forbidden effect of the attack; None when it was held. A fault is such an
+        effect."""
         about = self.corpus.about
         if isinstance(result, Faulted):
             return f"a fault in place of a verdict: {result.fault.message}"
@@ -95,15 +93,14 @@ class Attack:
             return f"a reward of {result.reward}"
         if result.stage not in self.stages:
             return f"as far as {result.stage}"
-        if missing := self.flags - set(result.flags):
+        missing = self.flags - set(result.flags)
+        if missing:
             return f"away without {', '.join(sorted(missing))}"
         return None
 
 
 @dataclass(frozen=True)
 class CodeCorpus:
-    """All attacks on one grader, by name."""
-
     grader: str
     about: _Corpus
     attacks: dict[str, Attack]
@@ -140,22 +137,21 @@ class CodeCorpus:
         return corpus
 
     def attack(self, entry: Mapping[str, Any]) -> Attack:
-        """Return the attack of which an entry, or the head of a file, says so much."""
+        """Return the attack that an entry, or the head of a file, describes."""
         task = {
             key: _PARSERS[kind](entry[key])
             for key, kind in self.about.fields.items()
             if key in entry
         }
+        suite = self.about.suite
+        if "suite" in entry:
+            suite = self.about.suite_around.replace("@CASES@", entry["suite"])
         return Attack(
             corpus=self,
             name=entry["name"],
             source=entry["completion"],
             task=self.about.task | task,
-            suite=(
-                self.about.suite_around.replace("@CASES@", entry["suite"])
-                if "suite" in entry
-                else self.about.suite
-            ),
+            suite=suite,
             must_not=entry["must not"],
             earned=int(entry.get("earned", 0)),
             stages=frozenset(entry.get("stage", "tests").split()),
@@ -174,17 +170,19 @@ class CodeCorpus:
     def render_lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
         for attack, result in zip(self.attacks.values(), results, strict=True):
             problem = attack.find_breach(result)
-            verdict = (
-                f"{result.stage:8} {result.reward:.2f}"
-                if isinstance(result, Graded)
-                else "fault        "
-            )
+            verdict = "fault        "
+            if isinstance(result, Graded):
+                verdict = f"{result.stage:8} {result.reward:.2f}"
             text = f"{verdict}  {attack.name:32} must not {attack.must_not}"
-            yield Line("THROUGH", text, f"got {problem}") if problem else Line("held", text, None)
+            if problem:
+                yield Line("THROUGH", text, f"got {problem}")
+            else:
+                yield Line("held", text, None)
 
 
 def fill_placeholders(source: str, things: Mapping[str, object] | None = None) -> str:
-    """`source` with the things of a host in it; without any, with things that are not there."""
+    """Return `source` with values in place of its placeholders; by default values of nothing on
+    this host."""
     usual: Mapping[str, object] = {
         "CANARY": "/nowhere",
         "PORT": 9,

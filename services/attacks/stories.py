@@ -1,5 +1,4 @@
-"""The corpus of dishonest answers to story tasks: reads it, and says of results which attacks paid.
-Runs nothing.
+"""The corpus of dishonest answers to story tasks: reads it and reports the attacks that paid.
 
 A file holds the attacks on one task of `configs/tasks/story.jsonl`: `task`, its id, and `attacks`,
 each with its `class` and `completion` (`@60 times line #@` as in the other corpora). The honest
@@ -33,8 +32,6 @@ STALE = "is listed as an exception and is none any more"
 
 
 class StoryAttack(BaseModel):
-    """One dishonest answer."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Annotated[str, Field(alias="class", min_length=1)]
     completion: str
@@ -45,7 +42,7 @@ class StoryAttack(BaseModel):
 
 
 class KnownException(BaseModel):
-    """An attack that pays, known and explained."""
+    """An attack that is known to pay, with the reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     file: str
@@ -60,7 +57,6 @@ class Sprint:
     """A task with its honest answer and the attacks on it."""
 
     name: str
-    """Name of the file without its extension."""
     task: StoryTask
     honest: tuple[str, ...]
     """Stories, one line each."""
@@ -74,7 +70,7 @@ class Sprint:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one attack earned, and what it had to stay below."""
+    """The result of one attack, and the reward that it must stay below."""
 
     sprint: Sprint
     attack: StoryAttack
@@ -83,7 +79,7 @@ class Outcome:
 
     @property
     def reward(self) -> float:
-        """1 for a fault: who can make the grader fail has got through."""
+        """The reward; 1 for a fault, because an attack that breaks the grader got through."""
         return self.result.reward if isinstance(self.result, Graded) else 1.0
 
     @property
@@ -92,20 +88,18 @@ class Outcome:
 
 
 def split_halves(stories: Sequence[str]) -> tuple[str, str]:
-    """Return the two answers in which half of the stories are missing; of an odd number the smaller
-    half stays in each."""
+    """Return the two answers with half of the stories; of an odd number, each has the smaller
+    half."""
     even_count = len(stories) // 2 * 2
     return "\n".join(stories[0:even_count:2]), "\n".join(stories[1:even_count:2])
 
 
 def read_story_rows() -> dict[str, dict[str, Any]]:
-    """Return the shipped story tasks, by id."""
     rows = read_rows(configs() / "tasks" / "story.jsonl")
     return {str(row.values["id"]): dict(row.require_valid().values) for row in rows}
 
 
 def build_sprint(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = ()) -> Sprint:
-    """Return a sprint from a row of the shipped tasks."""
     task = StoryTask.model_validate(
         {name: row[name] for name in StoryTask.model_fields if name in row}
     )
@@ -132,7 +126,7 @@ def load_exceptions() -> dict[tuple[str, str], KnownException]:
 
 
 def iter_submissions(sprints: Iterable[Sprint]) -> Iterator[Submission]:
-    """Yield what to grade: for each sprint its two halves, then its attacks."""
+    """Yield the submissions to grade: for each sprint its two halves, then its attacks."""
     for sprint in sprints:
         texts = [*split_halves(sprint.honest), *(attack.text for attack in sprint.attacks)]
         yield from (
@@ -160,8 +154,8 @@ def compute_outcomes(
 def check_outcome(
     outcome: Outcome, exceptions: dict[tuple[str, str], KnownException]
 ) -> tuple[str, str | None]:
-    """`held`, `known` or `THROUGH`, and what is wrong, if anything; an exception must still be
-    one."""
+    """Return `held`, `known` or `THROUGH`, and the problem, if any: also an exception that no
+    longer pays is one."""
     exception = exceptions.get((outcome.sprint.name, outcome.attack.kind))
     if outcome.is_held:
         return (

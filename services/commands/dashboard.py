@@ -55,11 +55,11 @@ def dashboard(
     from services.json_logging import log_json_lines
 
     queues = create_queues(api, api_key_file)
-    token = None
+    token = os.environ.get(TOKEN_VARIABLE) or None
     if token_file is not None:
         token = read_token_file(token_file)
-    elif token_text := os.environ.get(TOKEN_VARIABLE):
-        token = validate_token(token_text, TOKEN_VARIABLE)
+    elif token is not None:
+        token = validate_token(token, TOKEN_VARIABLE)
     if not runs.is_dir():
         log_line(f"gradus: {runs} is not there yet; runs are shown as they appear")
 
@@ -85,8 +85,8 @@ def dashboard(
 
 
 def _compare_evaluations(before: Path, after: Path) -> Sequence[dict[str, Any]]:
-    """Comparisons by the installed wing for them; empty without it or without the packages that it
-    needs."""
+    """Return the comparisons of two evaluations; none without the wing that computes them or the
+    packages that it needs."""
     try:
         comparers = load_entry_points("gradus.comparisons")
     except ImportError as error:

@@ -113,8 +113,10 @@ def serve(
     from services.embedded import serve_embedded
     from services.graders.base import load
 
-    names = None if graders is None else graders.replace(",", " ").split()
-    loaded = _load_available_graders() if names is None else [load(name) for name in names]
+    if graders is None:
+        loaded = _load_available_graders()
+    else:
+        loaded = [load(name) for name in graders.replace(",", " ").split()]
     run(serve_embedded(loaded, host, port, settings, terms, slots=slots, on_ready=announce_ready))
 
 
@@ -126,7 +128,8 @@ def _load_available_graders() -> list[LoadedGrader]:
     """
     from services.graders.base import ModelNotConfigured, find_installed_graders, load
 
-    graders, lacking = [], []
+    graders = []
+    lacking = []
     for name in find_installed_graders():
         try:
             graders.append(load(name))

@@ -46,8 +46,7 @@ from services.dashboard.samples import select_samples
 from services.dashboard.views import build_detail, build_group, build_summary
 from services.http_server import format_url, is_loopback, open_listener, serve_on
 
-WRONG_TOKEN_S = 0.5
-"""Seconds before the response to a wrong token."""
+WRONG_TOKEN_S = 0.5  # seconds before the response to a wrong token
 SHUTDOWN_S = 2
 
 
@@ -149,8 +148,7 @@ class _Dashboard:
         self.verifier = verifier
         self.compare = compare
         self.has_queues = has_queues
-        self.comparing = asyncio.Lock()
-        """One comparison at a time: each takes a second of CPU."""
+        self.comparing = asyncio.Lock()  # one comparison at a time: each takes a second of CPU
 
     async def enter(self, request: Request) -> Response:
         trouble = ""

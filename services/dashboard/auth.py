@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradus.errors import Misuse
-from services.http_server import is_loopback
+from services.http_server import is_loopback, parse_host_name
 from services.secret_file import read_secret_file
 
 TOKEN_VARIABLE = "GRADUS_DASHBOARD_TOKEN"  # noqa: S105
@@ -25,8 +25,7 @@ LEAST_TOKEN_CHARS = 16
 COOKIE = "gradus_dashboard"
 COOKIE_AGE_S = 30 * 24 * 3600
 ENTER = "/enter"
-OPEN_PATHS = frozenset({"/healthz", ENTER, "/style.css"})
-"""Paths that need no token."""
+OPEN_PATHS = frozenset({"/healthz", ENTER, "/style.css"})  # paths that need no token
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
     " data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for"
@@ -76,8 +75,6 @@ def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> 
 
 
 class TokenVerifier:
-    """Compares tokens and session cookies with the configured token."""
-
     def __init__(self, token: str | None) -> None:
         self._token = token
         # The cookie on a disk does not reveal the token, and a new token ends all sessions.
@@ -137,9 +134,7 @@ class AuthMiddleware:
     def _check_access(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         path = scope["path"]
-        host = headers.get("host", "")
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        if self._checks_host and not is_loopback(name):
+        if self._checks_host and not is_loopback(parse_host_name(headers.get("host", ""))):
             return render_problem(
                 403, "this address is only for this machine; use 127.0.0.1 or localhost"
             )

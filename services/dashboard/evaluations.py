@@ -17,13 +17,11 @@ from services.dashboard.series import to_finite, to_list, to_mapping
 MAX_FILE_BYTES = 32 << 20
 MAX_FILES = 1000
 MODES = ("sampled", "greedy")
-BEFORE = "before"
-AFTER = "after"
-MAX_ITEMS = MAX_CHARS = 500
-"""Limits of every list, object and text of a file that is shown."""
+BEFORE, AFTER = "before", "after"
+MAX_ITEMS = MAX_CHARS = 500  # limits of every list, object and text of a file that is shown
+# Parts of a measurement that the page takes for objects and for numbers.
 OBJECTS = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns")
 NUMBERS = ("graded", "faulted", "passed", "samples", "temperature")
-"""Parts of a measurement that the page takes for objects and for numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,7 @@ class Evaluations:
         self._confined = confined
         self._folder = folder
         self._identities: dict[Path, Identity | None] = {}
-        self._evaluations: dict[Path, Evaluation | None] = {}
-        """None for a file that cannot be read."""
+        self._evaluations: dict[Path, Evaluation | None] = {}  # None for unreadable files
 
     def read_changes(self) -> bool:
         """Read all files if one is new, changed or gone. Returns whether one is."""

@@ -18,11 +18,11 @@ Json = dict[str, Any]
 Identity = tuple[int, int, int]
 """Inode, size in bytes and time of the last write in nanoseconds."""
 
+# Bytes read at a time: some 30 ms of parsing, during which other requests of this process wait.
 CHUNK_BYTES = 1 << 20
-"""Bytes read at a time: some 30 ms of parsing, during which other requests of this process wait."""
+# A longer line is left out, because its pieces of this size are no JSON. The longest completion
+# that graders accept has a million characters.
 MAX_LINE_BYTES = 16 << 20
-"""A longer line is left out, because its pieces of this size are no JSON. The longest completion
-that graders accept has a million characters."""
 
 
 class ConfinedDirectory:
@@ -91,8 +91,6 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TailUpdate:
-    """Result of one call of `JsonlTail.read_changes`."""
-
     from_start: bool = False
     """The file was replaced: drop the lines of earlier calls."""
     lines: list[Line] = field(default_factory=list)
@@ -103,8 +101,6 @@ class TailUpdate:
 
 
 class JsonlTail:
-    """Reader of one JSONL file that grows."""
-
     def __init__(self, confined: ConfinedDirectory, path: Path) -> None:
         self.path = path
         self._confined = confined
@@ -112,8 +108,7 @@ class JsonlTail:
 
     def _reset(self) -> None:
         self.unreadable = 0
-        self.changed_at = 0.0
-        """Unix time of the last write; 0 without a file."""
+        self.changed_at = 0.0  # Unix time of the last write; 0 without a file
         self._offset = 0
         self._inode: int | None = None
         self._identity: Identity | None = None

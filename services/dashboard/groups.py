@@ -16,14 +16,11 @@ from typing import Any
 from services.dashboard.files import ConfinedDirectory, Json, Line, parse_object
 from services.dashboard.series import Binned, read_step, to_finite, to_list, to_mapping
 
-MAX_GROUPS = 20_000
-"""Newest groups that are indexed; older ones stay in the file."""
-MAX_SAMPLES = 128
-"""Completions of one group that are shown."""
+MAX_GROUPS = 20_000  # newest groups that are indexed; older ones stay in the file
+MAX_SAMPLES = 128  # completions of one group that are shown
 MAX_ID_CHARS = 200
 PASSED, FAULTED = "passed", "faulted"
-MAX_NAMES = 200
-"""Flags, graders and kinds of faults that are counted."""
+MAX_NAMES = 200  # flags, graders and kinds of faults that are counted
 
 Key = tuple[int, str, int]
 
@@ -65,7 +62,6 @@ class Faults:
 
 
 def is_verdict(record: Json) -> bool:
-    """Return whether a record has a reward and no fault."""
     return record.get("fault") is None and to_finite(record.get("reward")) is not None
 
 
@@ -98,8 +94,7 @@ class Groups:
         self.graders: Counter[str] = Counter()
         self.faults = Faults()
         self._groups: deque[Group] = deque(maxlen=MAX_GROUPS)
-        self._open: dict[Key, Group] = {}
-        """Groups of the step that is being written."""
+        self._open: dict[Key, Group] = {}  # groups of the step that is being written
         self._next = 0
 
     def add(self, line: Line) -> None:

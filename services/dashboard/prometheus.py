@@ -16,10 +16,9 @@ from prometheus_client.registry import Collector
 from gradus.yaml_reader import read_mapping
 from services.dashboard.run import FollowedRun, State
 
-MAX_LABEL_VALUES = 60
-"""Values of one label of one run that are exported."""
+MAX_LABEL_VALUES = 60  # values of one label of one run that are exported
+# Tables of metrics by name, with the key of each one in a run's files.
 METRICS = read_mapping(Path(__file__).with_name("prometheus_metrics.yaml"))
-"""Tables of metrics by name, with the key of each one in a run's files."""
 _MEANING_AT = {
     "computed": 1,
     "newest": 1,
@@ -28,12 +27,12 @@ _MEANING_AT = {
     "labelled": 1,
     "families": 2,
 }
+# Metric without `gradus_train_` -> its description.
 MEANINGS = {
     name: entry[_MEANING_AT[table]]
     for table, entries in METRICS.items()
     for name, entry in entries.items()
 }
-"""Metric without `gradus_train_` -> its description."""
 
 
 def render_metrics(runs: Iterable[FollowedRun], now: float) -> bytes:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from gradus.errors import Misuse
 from services.dashboard.auth import read_token_file
 
+# What may follow `/v1/queues`.
 PATH = re.compile(
     r"(/[a-z][a-z0-9_]{0,31}(/jobs|/cancel|/dead-letters(/[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,127}(/requeue)?)?)?)?"
 )
-"""What may follow `/v1/queues`."""
 METHODS = ["GET", "PUT", "POST", "DELETE"]
 MAX_BODY_BYTES = 4096
 TIMEOUT_S = 10.0

@@ -33,10 +33,9 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
     comparisons are stored beside a report in the run's folder. The page names files that are
     missing or torn. Raises Misuse when there is no such folder.
     """
-    is_pair = len(folders) == 2
     data = (
         _build_comparison_data(folders, compare)
-        if is_pair
+        if len(folders) == 2
         else _build_run_data(out, folders[0], compare)
     )
     timestamp = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
@@ -86,8 +85,7 @@ def _build_comparison_data(paths: Sequence[Path], compare: Compare | None) -> Js
 def build_changes(
     confined: ConfinedDirectory, sides: Sequence[Evaluation], compare: Compare | None
 ) -> Json:
-    """Return two evaluations that were read from files, what changed between them, and completions
-    of both."""
+    """Return two evaluations, their comparisons, and completions of both."""
     before, after = sides
     comparisons = compare(before.file, after.file) if compare is not None else []
     modes = [str(entry["mode"]) for entry in comparisons] or MODES[::-1]

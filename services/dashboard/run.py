@@ -24,31 +24,29 @@ from services.dashboard.files import (
 from services.dashboard.groups import Groups
 from services.dashboard.series import StepLog, to_finite, to_list, to_mapping
 
-CONFIG = "config.resolved.json"
-ENVIRONMENT = "environment.json"
-LOG = "training.log"
+CONFIG, ENVIRONMENT, LOG = "config.resolved.json", "environment.json", "training.log"
 FOLLOWED = ("metrics.jsonl", "sft_metrics.jsonl", "completions.jsonl")
 PLAN = "plan.json"
+# Files that `gradus eval` writes at its end; it writes the plan first.
 FIGURES = ("results.json", "calls.json", "declines.json")
-"""Files that `gradus eval` writes at its end; it writes the plan first."""
+# A folder with one of these is followed; so is one with evaluations.
 MARKERS = (*FOLLOWED, CONFIG, LOG, PLAN, *FIGURES)
-"""A folder with one of these is followed; so is one with evaluations."""
+# Stages that learn from rows or texts: they have no completions and pass no tasks.
 UNGRADED = ("sft", "dpo", "reward", "pretrain")
-"""Stages that learn from rows or texts: they have no completions and pass no tasks."""
+# Comparisons by `gradus report` of the measurements before and after, one per way of sampling.
 COMPARISONS = "comparison.json"
-"""Comparisons by `gradus report` of the measurements before and after, one per way of sampling."""
+# Files that are read whole, again when one changes. Of figures and the final model only the date is
+# used.
 SMALL_FILES = (CONFIG, ENVIRONMENT, PLAN, COMPARISONS, LOG, "final", *FIGURES)
-"""Files that are read whole, again when one changes. Of figures and the final model only the date
-is used."""
+# Seconds without a new line after which a run counts as stalled, at least as long as
+# STALLED_AFTER_STEPS steps take.
 STALLED_AFTER_S = 300.0
-"""Seconds without a new line after which a run counts as stalled, at least as long as
-STALLED_AFTER_STEPS steps take."""
 STALLED_AFTER_STEPS = 10
+# Files that `gradus train` and `gradus eval` lock while they write.
 LOCKS = (".lock", ".completions.jsonl.lock")
-"""Files that `gradus train` and `gradus eval` lock while they write."""
+# Seconds without a new line before a lock that is not held counts: results are written after the
+# lock is released.
 ENDED_AFTER_S = 10.0
-"""Seconds without a new line before a lock that is not held counts: results are written after the
-lock is released."""
 MAX_CONFIG_BYTES = 2 << 20
 LOG_BYTES = 8 << 10
 LOG_LINES = 20
@@ -73,8 +71,7 @@ class FollowedRun:
     def __init__(self, confined: ConfinedDirectory, path: Path, run_id: str) -> None:
         self.id = run_id
         self.path = path
-        self.version = 0
-        """Number that grows with every change; set by `Runs`."""
+        self.version = 0  # grows with every change; set by `Runs`
         self.metrics = StepLog()
         self.warm_start = StepLog()
         self.groups = Groups()
@@ -87,8 +84,7 @@ class FollowedRun:
         self.confined = confined
         self.completions_path = path / "completions.jsonl"
         self._followed = [JsonlTail(confined, path / name) for name in FOLLOWED]
-        self._small: dict[str, Identity] = {}
-        """The existing ones of SMALL_FILES."""
+        self._small: dict[str, Identity] = {}  # by name, of existing SMALL_FILES
 
     def read_changes(self) -> tuple[bool, bool]:
         """Read new lines, at most a chunk of each file. Returns whether anything changed, and
@@ -225,7 +221,6 @@ class FollowedRun:
         return State.RUNNING, ""
 
     def _is_abandoned(self) -> bool:
-        """Return whether the process that wrote here is known to have ended."""
         for name in LOCKS:
             file = self.confined.open(self.path / name)
             if file is not None:

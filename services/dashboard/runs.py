@@ -15,8 +15,7 @@ from services.dashboard.files import ConfinedDirectory
 from services.dashboard.run import MARKERS, FollowedRun, State
 
 MAX_RUNS = 500
-MAX_FOLDERS = 20_000
-"""Folders that one search lists."""
+MAX_FOLDERS = 20_000  # folders that one search lists
 MAX_DEPTH = 3
 SEARCH_EVERY_S = 5.0
 LOOK_EVERY_S = 1.0
@@ -27,11 +26,10 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.confined = ConfinedDirectory(folder)
-        self.left_out = False
-        """Whether there are more than MAX_RUNS runs."""
+        self.left_out = False  # whether there are more than MAX_RUNS runs
+        # Number that grows with every change of a run. It starts at the clock, in milliseconds, so
+        # that the page of an earlier process is behind.
         self.version = time.time_ns() // 1_000_000
-        """Number that grows with every change of a run. It starts at the clock, in milliseconds, so
-        that the page of an earlier process is behind."""
         self._runs: dict[str, FollowedRun] = {}
         self._states: dict[str, State] = {}
         self._searched_at = -SEARCH_EVERY_S

@@ -21,9 +21,9 @@ MAX_COMPLETION_CHARS = 2000
 MAX_COMPLETION_LINES = 40
 MAX_DIAGNOSTICS = 6
 MAX_DIAGNOSTIC_CHARS = 600
-MAX_TURNS = 24
-"""Messages that are shown of a conversation."""
+MAX_TURNS = 24  # messages that are shown of a conversation
 MAX_FILE_BYTES = 256 << 20
+# Title, whether each side's completion passes, and the most tasks that are shown.
 PAIRED = (
     ("Wrong before, right after", (False, True), 6),
     ("Right before, wrong after", (True, False), 6),
@@ -31,7 +31,6 @@ PAIRED = (
     ("Right both times", (True, True), 2),
 )
 SINGLE = (("Did not pass", (False,), 24), ("Passed", (True,), 8))
-"""Title, whether each side's completion passes, and the most tasks that are shown."""
 
 
 def render_text(value: Any) -> str:

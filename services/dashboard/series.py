@@ -14,8 +14,7 @@ from typing import Any
 from services.dashboard.files import Line
 
 MAX_BINS = 600
-MAX_NAMES = 300
-"""Quantities of one run; further names are left out."""
+MAX_NAMES = 300  # quantities of one run; further names are left out
 MAX_NAME_CHARS = 100
 MAX_STEP = 10**12
 
@@ -63,10 +62,8 @@ def read_step(record: Mapping[str, Any]) -> int | None:
 
 @dataclass(slots=True)
 class _Bin:
-    step: int
-    """The last step in the bin."""
-    sums: dict[str, list[float]] = field(default_factory=dict)
-    """Sum and count by name."""
+    step: int  # the last step in the bin
+    sums: dict[str, list[float]] = field(default_factory=dict)  # sum and count by name
 
     def add(self, name: str, total: float, count: float) -> None:
         sum_and_count = self.sums.setdefault(name, [0.0, 0.0])
@@ -84,7 +81,6 @@ class Binned:
         self._bins: dict[int, _Bin] = {}
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add one value of each name at a step."""
         step_bin = self._bins.setdefault(step // self.width, _Bin(step))
         step_bin.step = max(step_bin.step, step)
         for name, value in values.items():
@@ -139,10 +135,9 @@ class StepLog:
     def clear(self) -> None:
         self.binned = Binned()
         self.step: int | None = None
-        self.newest: dict[str, float] = {}
-        """Values that the newest step logged."""
+        self.newest: dict[str, float] = {}  # values that the newest step logged
+        # The newest value of each name, whichever step logged it.
         self.latest: dict[str, float] = {}
-        """The newest value of each name, whichever step logged it."""
 
     def add(self, line: Line) -> None:
         """Add a line; skip one without a step."""

@@ -10,8 +10,7 @@ from services.dashboard.run import FollowedRun
 from services.dashboard.samples import build_sample, cut, render_text
 from services.dashboard.series import Binned, StepLog, to_finite, to_mapping
 
-DIGITS = 6
-"""Significant digits of values that are drawn."""
+DIGITS = 6  # significant digits of values that are drawn
 MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
 
@@ -20,13 +19,12 @@ def build_summary(run: FollowedRun, now: float) -> Json:
     """Return one row of the list of runs."""
     state, why = run.get_state(now)
     log = run.metrics
-    kind = "evaluation" if run.is_evaluation else "run"
     progress = {"step": log.step, "max_steps": run.max_steps, "phase": ""}
     if log.step is None and run.warm_start.step is not None:
         progress = {"step": run.warm_start.step, "max_steps": None, "phase": "warm start"}
     return {
         "id": run.id,
-        "kind": kind,
+        "kind": "evaluation" if run.is_evaluation else "run",
         "version": run.version,
         "state": state.value,
         "why": why,
@@ -44,7 +42,6 @@ def build_summary(run: FollowedRun, now: float) -> Json:
 
 
 def _find_held_out(run: FollowedRun) -> Json | None:
-    """Return the pass rate of the newest evaluation that has one."""
     for evaluation in reversed(run.evaluations.list_by_step()):
         for figures in evaluation.figures:
             if figures["pass_rate"] is not None:
@@ -95,9 +92,9 @@ def build_detail(run: FollowedRun, now: float) -> Json:
 
 
 def _read_sides(comparison: Json) -> list[tuple[object, object]]:
-    """Return name and date of the evaluations that were compared."""
-    sides = map(to_mapping, (comparison.get("before"), comparison.get("after")))
-    return [(side.get("name"), side.get("created")) for side in sides]
+    before = to_mapping(comparison.get("before"))
+    after = to_mapping(comparison.get("after"))
+    return [(before.get("name"), before.get("created")), (after.get("name"), after.get("created"))]
 
 
 def _list_stages(run: FollowedRun) -> list[str]:

@@ -18,8 +18,7 @@ from gradus.errors import Misuse
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEVICES = ("auto", "cuda", "cpu")
-BACKENDS = ("file", "nccl")
-"""How the server takes new weights; every run can send the first."""
+BACKENDS = ("file", "nccl")  # how the server takes new weights; every run can send the first
 CPU_KV_CACHE_MB = 256
 SHARED_CARD = 0.35
 """Share of its memory that a vLLM server takes of a machine's only card, where the trainer needs
@@ -30,8 +29,8 @@ _QUIET = {
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+# Without these, weights and adapters cannot be replaced.
 _DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-"""Without these, weights and adapters cannot be replaced."""
 
 
 @dataclass(frozen=True, slots=True)

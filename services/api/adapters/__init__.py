@@ -1,5 +1,5 @@
-"""Routes that speak the protocols of other trainers. Off unless `GRADUS_API_ADAPTERS` or
-`--adapters` names them.
+"""Routes for the protocols of other trainers. Off unless `GRADUS_API_ADAPTERS` or `--adapters`
+names them.
 
 One module per protocol, each with a `router`. No module is imported unless it is named.
 """

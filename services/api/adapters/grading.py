@@ -20,7 +20,7 @@ from services.api.dispatch import Batch
 from services.api.grading import dispatch_valid
 from services.api.parse import Reservation, parse_body, parse_object
 from services.api.problems import build_unavailable
-from services.api.state import Api
+from services.api.state import get_api
 
 Results = list[Graded | Faulted]
 
@@ -30,7 +30,7 @@ async def read_json(request: Request) -> tuple[dict[str, Any], Reservation]:
 
     Raises a Misuse: 400, 408, 413, 415, 422, 429.
     """
-    api: Api = request.app.state.api
+    api = get_api(request)
     return await parse_body(request, api.settings, api.in_flight, parse_object)
 
 
@@ -72,8 +72,7 @@ async def grade(
 
 
 def build_fault_response(results: Results) -> Response | None:
-    """Return the response 503 for results that hold a fault, so that no client reads a number; None
-    where there is none."""
+    """Return status 503 if a result is a fault, so that no client reads a reward; else None."""
     faults = [result.fault.message for result in results if isinstance(result, Faulted)]
     return build_unavailable(faults[0]) if faults else None
 
@@ -96,7 +95,7 @@ def get_text_field(body: dict[str, Any], name: str) -> str:
 
 
 def get_field(body: Any, *path: str) -> Any:
-    """Return what is at a path of names. Raises Misuse where it is missing."""
+    """Return the value at a path of names. Raises Misuse where it is missing."""
     for depth, name in enumerate(path, start=1):
         if not isinstance(body, dict) or body.get(name) is None:
             raise Misuse(f"{'.'.join(path[:depth])}: Field required")

@@ -118,7 +118,8 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
         if "_ng_failure_class" in response or response.get("mask_sample") is True:
             continue
         graded.append(response)
-        if not isinstance(index := response.get(TASK_INDEX, 0), int):
+        index = response.get(TASK_INDEX, 0)
+        if not isinstance(index, int):
             raise Misuse(f"verify_responses: {TASK_INDEX}: must be an integer")
         tasks[index].append(response)
     overall = _compute_statistics(graded)
@@ -160,9 +161,9 @@ def _extract_output_text(response: Any) -> str:
     try:
         messages = [item for item in response["output"] if item.get("type") == "message"]
         parts = messages[-1]["content"] if messages else ""
-        return (
-            parts if isinstance(parts, str) else "".join(part.get("text") or "" for part in parts)
-        )
+        if isinstance(parts, str):
+            return parts
+        return "".join(part.get("text") or "" for part in parts)
     except (TypeError, KeyError, AttributeError):
         raise Misuse(
             "response.output: must be a list of items as in OpenAI's Responses API"
@@ -170,7 +171,8 @@ def _extract_output_text(response: Any) -> str:
 
 
 def serve_at_roots(app: ASGIApp, graders: Mapping[int, str]) -> ASGIApp:
-    """`app`, which at the root of these ports answers for their graders, faults as failure rows."""
+    """Return `app`, with each grader's adapter also at the root of its port; there faults are
+    failure rows."""
 
     async def handle_at_root(scope: Scope, receive: Receive, send: Send) -> None:
         grader = graders.get(scope["server"][1]) if scope["type"] == "http" else None

@@ -23,13 +23,12 @@ from services.api.adapters.task_files import TaskFiles
 from services.api.authenticate import authenticate, check_host
 from services.api.parse import Reservation
 from services.api.problems import Refused
-from services.api.state import Api
+from services.api.state import get_api
 from services.broker import QueueFull
 
 DEADLINE_S = 55.0
 MAX_SESSIONS = 256
 _open_sessions: set[WebSocket] = set()
-"""Those of this process."""
 router = APIRouter(include_in_schema=False)
 
 
@@ -41,8 +40,6 @@ def _get_index(data: dict[str, Any], name: str) -> int | None:
 
 
 class _Session:
-    """One episode of one WebSocket."""
-
     def __init__(self, socket: WebSocket, grader: str) -> None:
         self._socket = socket
         self._grader = grader
@@ -75,12 +72,14 @@ class _Session:
                     f" {', '.join(splits) or 'none'}"
                 )
             tasks = splits[split]
-            index, seed = _get_index(data, "index"), _get_index(data, "seed")
-            if index is not None and not 0 <= index < len(tasks):
+            index = _get_index(data, "index")
+            seed = _get_index(data, "seed") or 0
+            if index is None:
+                index = seed % len(tasks)
+            if not 0 <= index < len(tasks):
                 raise Misuse(f"index: the split {split} has the tasks 0 to {len(tasks) - 1}")
-            number = index if index is not None else (seed or 0) % len(tasks)
-            self._task, self._prompt = tasks[number].task, tasks[number].prompt
-            shown = {"id": tasks[number].id, "split": split, "index": number}
+            task_id, self._prompt, self._task = tasks[index]
+            shown = {"id": task_id, "split": split, "index": index}
         self._state = {"episode_id": data.get("episode_id") or uuid.uuid4().hex, "step_count": 0}
         return _build_observation(shown | {"prompt": self._prompt}, None, done=False)
 
@@ -89,7 +88,7 @@ class _Session:
             raise Misuse("reset the environment before the first step")
         if not isinstance(data.get("completion"), str):
             raise Misuse("an action has `completion`, a text")
-        api: Api = self._socket.app.state.api
+        api = get_api(self._socket)
         completion = Completion(self._task, data["completion"], self._prompt)
         reservation = Reservation(api.in_flight)
         reservation.grow(len(completion.text))

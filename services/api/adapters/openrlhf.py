@@ -24,11 +24,9 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def get_reward(grader: str, request: Request) -> Response:
     """Rewards in the order of `query`; the label of each is its task."""
     document, reservation = await read_json(request)
-    queries, prompts, labels = (
-        get_list(document, "query"),
-        get_list(document, "prompts"),
-        get_list(document, "labels"),
-    )
+    queries = get_list(document, "query")
+    prompts = get_list(document, "prompts")
+    labels = get_list(document, "labels")
     if not len(queries) == len(prompts) == len(labels) or not all(
         isinstance(text, str) for text in queries + prompts
     ):
@@ -39,11 +37,13 @@ async def get_reward(grader: str, request: Request) -> Response:
     results = await grade(
         request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, reservation
     )
-    if refusal := build_fault_response(results):
+    refusal = build_fault_response(results)
+    if refusal is not None:
         return refusal
-    rewards = [require_reward(result) for result in results]
+    rewards = list(map(require_reward, results))
+    metrics = list(map(build_metrics, results))
     logs = {
-        "passed": [build_metrics(result)["passed"] for result in results],
-        "cached": [build_metrics(result)["cached"] for result in results],
+        "passed": [row["passed"] for row in metrics],
+        "cached": [row["cached"] for row in metrics],
     }
     return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})

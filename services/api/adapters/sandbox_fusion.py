@@ -33,8 +33,8 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 
 @router.post("/sandbox_fusion/submit")
 async def submit(request: Request) -> Response:
-    """Whether all cases pass, and each case: only how many pass is known, so the first ones are
-    called passed."""
+    """Return whether all cases pass, and each case. Only the number of passed cases is known, so
+    the first ones are reported as passed."""
     document, reservation = await read_json(request)
     grader = str(get_field(document, "config", "language"))
     cases = _read_cases(get_field(document, "config", "provided_data"))
@@ -51,14 +51,15 @@ async def submit(request: Request) -> Response:
     ran = {"status": "Success" if result.tests else "Failed", "message": result.stage.value}
     tests = [{"passed": number < n_passed, "exec_info": ran} for number in range(len(cases))]
     extra = {"reward": result.reward, "stage": result.stage.value, "flags": list(result.flags)}
-    reply = {
-        "id": document.get("id", 0),
-        "accepted": result.passed,
-        "extracted_code": "",
-        "tests": tests,
-        "extra": extra,
-    }
-    return JSONResponse(reply)
+    return JSONResponse(
+        {
+            "id": document.get("id", 0),
+            "accepted": result.passed,
+            "extracted_code": "",
+            "tests": tests,
+            "extra": extra,
+        }
+    )
 
 
 def _read_cases(data: Any) -> list[dict[str, Any]]:
