@@ -41,6 +41,7 @@ let interface r env =
 (* the answer as a whole: its tree, what others may see of it, and how to get from one to the other *)
 let whole r env interface structure =
   let tree, signature, names, final_env = typed env structure in
+  Forbidden.reset ();
   if Forbidden.externals structure <> [] || Forbidden.as_typed ~unit:(module_name r) tree <> [] then raise Exit;
   let seen =
     match interface with
