@@ -633,6 +633,24 @@ let needed ~answer ~library items =
   Names.iter (fun n -> if not (Names.mem n aliases || Names.mem n m.own || library.known n) then add n) (module_roots items);
   Names.elements !found
 
+(* Libraries that people write tests with and that an answer does not define. *)
+let libraries = [ "Base"; "Core"; "Stdio"; "Batteries"; "Containers" ]
+
+(* The tests with nothing in place of the values that they need of the answer; None where they need more of it than values. *)
+let without_answer ~answer names items =
+  let aliases = names_of_answer answer items in
+  let default = Ast_mapper.default_mapper in
+  let nothing = Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.construct ~loc (lid (Longident.Lident "false")) None) in
+  let expr self e =
+    match e.pexp_desc with
+    | Pexp_ident { txt = Lident n; _ } when List.mem n names -> { nothing with pexp_loc = e.pexp_loc }
+    | Pexp_ident { txt = Ldot (Lident m, _); _ } when Names.mem m aliases -> { nothing with pexp_loc = e.pexp_loc }
+    | _ -> default.expr self e in
+  let mapper = { default with expr } in
+  let is_value n = Char.uppercase_ascii n.[0] <> n.[0] || List.mem n libraries in
+  let simple = Names.equal aliases (Names.singleton answer) && List.for_all is_value names in
+  if simple then Some (mapper.structure mapper (unopened aliases items)) else None
+
 (* ----------------------------------------------------------------------------------------- what an answer may not lend *)
 
 (* What decides in tests: with an [=] of its own, behind whatever [open], an answer would judge itself. *)
@@ -666,10 +684,10 @@ let lent ~unit ~framework ~known structure =
 
 (* ------------------------------------------------------------------------------------------------------------ whole *)
 
-(* Tests have a generator of their own, however they name it. *)
+(* Tests have a generator and printers of their own, however they name them. *)
 let own_random harness own items =
   let rec is_random = function
-    | Longident.Ldot (Lident "Stdlib", "Random") -> Longident.Lident "Random"
+    | Longident.Ldot (Lident "Stdlib", ("Random" | "Printexc" as name)) -> Longident.Lident name
     | Ldot (inner, name) -> Ldot (is_random inner, name)
     | path -> path
   in
@@ -689,7 +707,7 @@ let own_random harness own items =
     | _ -> default.module_expr self m in
   let mapper = { default with expr; module_expr } in
   let items = mapper.structure mapper items in
-  if not (Names.mem "Random" (module_roots items)) then [], items
+  if not (List.exists (fun name -> Names.mem name (module_roots items)) [ "Random"; "Printexc" ]) then [], items
   else
     [ open_ (Ast_helper.Mod.ident ~loc (lid (Longident.Ldot (Lident harness, "Of_tests")))) ], items
 

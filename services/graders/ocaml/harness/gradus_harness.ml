@@ -162,7 +162,7 @@ let step id f =
   let before = outcome id in
   let pass () = if before <> Failed then keep id Passed in
   keep id Failed;
-  (match ignore (f ()) with () -> pass () | exception Ended when !status = 0 -> pass () | exception _ -> ());
+  (match ignore (f ()) with () -> pass () | exception Ended when !status = 0 -> pass () | exception _ -> say "step");
   end_in_order ()
 
 (* Runs what has tests inside; what it raises must not take the tests after it along. *)
@@ -193,9 +193,18 @@ let finish number =
   done;
   conclude ()
 
-(* The generator of the tests: what the answer does with its own is of no consequence here. Tests that seed theirs seed the
+(* The generator of the tests, and their printers of exceptions: what the answer does with its own is of no consequence here. Tests that seed theirs seed the
    answer's, too, as they may be about what it does with certain numbers. *)
 module Of_tests = struct
+  module Printexc = struct
+    include Stdlib.Printexc
+
+    let printers = ref []
+    let register_printer f = printers := f :: !printers
+    let printed e f = try f e with _ -> None
+    let to_string e = match List.find_map (printed e) !printers with Some text -> text | None -> to_string_default e
+  end
+
   module Random = struct
     include Stdlib.Random
 

@@ -250,7 +250,7 @@ let referee report sheet child =
       if not (known n && known other) then raise Forged;
       let told = text_of_value sheet other in
       if is_value sheet n told then turn.right <- n :: other :: turn.right else turn.wrong <- true
-    | [ "step" ], [] -> sign report [ "step" ]
+    | [ "step" ], _ -> sign report [ "step" ]
     | [ "done" ], [] when !ended -> sign report [ "done" ]
     | [ token ], ({ id; _ } as turn) :: outer when token = turn.passed && id >= 0 ->
       turns := outer;
