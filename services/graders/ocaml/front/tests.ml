@@ -263,8 +263,9 @@ let is_pure items =
   List.exists (fun it -> match it.pstr_desc with Pstr_attribute { attr_name; _ } -> attr_name.txt = "gradus.pure" | _ -> false) items
 
 (* [assert] with the harness's account of it, which is not for functions that do nothing but fail. Where the tests
-   expect that a condition raises, as in [try assert c; assert false with Exit -> ()], it may. *)
-let instrumented harness items =
+   expect that a condition raises, as in [try assert c; assert false with Exit -> ()], it may. [watched]: names of asserting
+   functions; then functions [fun () -> ...] that assert are watched. *)
+let instrumented ?watched harness items =
   let call name arguments = apply harness name (if arguments = [] then [ Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None ] else arguments) in
   let expected = ref false in
   let default = Ast_mapper.default_mapper in
@@ -290,7 +291,11 @@ let instrumented harness items =
       expected := outer;
       { e with pexp_desc = Pexp_try (body, self.cases self cases) }
     | _ when only_fails e -> e
-    | _ -> default.expr self e in
+    | _ ->
+      match unit_body e, Compiler.parameter e with
+      | Some body, Some (_, _, { ppat_desc = Ppat_construct _; _ }, _) when Option.fold ~none:false ~some:(fun names -> needs_site names body) watched ->
+        replace_body e (apply harness "watch" [ thunk (self.Ast_mapper.expr self body) ])
+      | _ -> default.expr self e in
   let mapper = { default with expr } in
   mapper.structure mapper items
 
@@ -328,7 +333,7 @@ let count_asserts harness marks items =
         pairs = []; suites = Names.empty } in
     let _, items = structure w (calls_of items) Names.empty items in
     if w.total = 0 then raise (Broken "the tests assert nothing");
-    instrumented harness items, w.total, w.steps, List.rev w.pairs in
+    instrumented ~watched:needing harness items, w.total, w.steps, List.rev w.pairs in
   match forgotten needing items with
   | [] -> walk items
   | calls ->

@@ -50,6 +50,14 @@ let try_ () = !sites.evaluated <- !sites.evaluated + 1
 let fail () = !sites.failed <- true
 let judge condition = try_ (); if not condition then fail (); condition
 let leave condition = !sites.unfinished <- !sites.unfinished - 1; judge condition
+(* A function of the tests that raised before it evaluated what it asserts failed, whoever catches that. *)
+let watch f =
+  let own = !sites in
+  let before = own.evaluated in
+  match f () with
+  | value -> value
+  | exception e -> if own.evaluated = before then own.failed <- true; raise e
+
 let hold s = not (s.failed || s.unfinished > 0 || (s.needed && s.evaluated = 0))
 
 (* [exit] of the tests: ends them in order. *)
