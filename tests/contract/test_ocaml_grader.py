@@ -405,7 +405,9 @@ def test_a_compiler_child_that_dies_while_it_waits_costs_a_fault_at_most_and_no_
     """Whether its server sees its death before or after the next question comes."""
     grader = OcamlGrader(sandbox=ocaml_grader.sandbox)
     with closing(grader.warm):
-        verdict_of(grader, "let f x = x + 1")  # compiles the tests, and so its child does not wait
+        verdict_of(
+            grader, "let f"
+        )  # starts the server; a child that refused an answer does not wait
         child = waiting_child(grader, compilers())
         os.kill(child, signal.SIGKILL)
         while is_noticed and Path(f"/proc/{child}").exists():

@@ -38,6 +38,8 @@ class HarnessReport:
     """The answer's process reported what the harness could not have."""
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
+    failures: int = 0
+    """Tests that were reported as not passed; code between the tests that raised counts as one."""
     got: tuple[str, ...] = ()
     """Values that are not the expected ones, in the harness's words; of runs of public tests
     only."""
@@ -89,5 +91,6 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         passed=tuple(
             name for word, number, name in named if word == "name" and verdicts.get(number) == "ok"
         ),
+        failures=len(steps) + sum(word != "ok" for word in verdicts.values()),
         got=tuple(name for word, _, name in named if word == "got"),
     )

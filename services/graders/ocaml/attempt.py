@@ -17,18 +17,27 @@ from gradus.contract import Diagnostic, Stage
 from gradus.errors import InternalFault
 from gradus.tasks.ocaml import Framework, OcamlTask
 from services.graders.base.code import CodeFacts
+from services.graders.ocaml.syntax import SYNTAX
 from services.sandbox.cancellation import is_brief
 
 TOY = b"let toy = 1\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is
 broken."""
 
-_names_ounit = lru_cache(maxsize=1024)(re.compile(r"\bOUnit2?\b|>::").search)
+_OUNIT = re.compile(r"\bOUnit2?\b|>::")
 _needs_more = lru_cache(maxsize=1024)(
     re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.").search
 )
 """Tests that name these may want more than standing boxes have. Kept by the tests, which a group of
 answers shares."""
+
+
+@lru_cache(maxsize=1024)
+def _names_ounit(tests: str) -> bool:
+    """Return whether tests name OUnit, outside of comments and strings."""
+    return _OUNIT.search(SYNTAX.literal.sub(" ", tests)) is not None
+
+
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
 Sections = dict[str, bytes]

@@ -35,6 +35,7 @@ FRONT_UNITS = (
         "diagnostic",
         "forbidden",
         "typing",
+        "control",
         "data",
         "split",
         "tests",

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gradus.errors import SandboxFault
+from gradus.errors import InternalFault, SandboxFault
 from services.graders.base.code import CodeFacts, add_test_run
-from services.graders.base.harness_report import parse_test_report
+from services.graders.base.harness_report import HarnessReport, parse_test_report
 from services.graders.ocaml.attempt import (
     TOY,
     GradingAttempt,
@@ -34,6 +34,8 @@ from services.sandbox.persistent_box import RestartingBox
 _COMPILER, _RUNNER = "the compile server", "the runner"
 _PROGRAMS = {_COMPILER: (f"{MOUNT}/front", "serve", f"{MOUNT}/view"), _RUNNER: (f"{MOUNT}/runner",)}
 _CACHED_TASKS = 512
+_CALLED = "exit 113"
+"""How a process ends in which a control was called (front/control.ml)."""
 _HEAD = 48
 """Length of the runner's heads."""
 
@@ -42,6 +44,8 @@ class CompiledTests(NamedTuple):
     total: int
     outside: int
     code: bytes
+    problem: str | None = None
+    """Why the tests judge no answer, as a control showed."""
 
 
 class NeedsColdPath(Exception):
@@ -96,6 +100,16 @@ class WarmPath:
         }
         if tests is None:
             sections["tests"] = task.tests.encode()
+            tests = self._judge_task(attempt, sections) if task.signature is not None else None
+            if tests is not None:
+                self._store(key, tests)
+                del sections["tests"]
+        if tests is not None and tests.problem is not None:
+            message = (
+                f"this task cannot be judged: {tests.problem}. Check it with `gradus tasks"
+                " validate`"
+            )
+            raise InternalFault(message, retryable=False)
         ended, report = self._compile(attempt, sections)
         reply = decode_sections(report) if ended == "exit 0" else None
         if reply is None:
@@ -117,12 +131,29 @@ class WarmPath:
                 return build_mismatch_facts(facts, plan)
             tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
             if task.signature is not None:
-                with self._lock:
-                    self._tests[key] = tests
-                    if len(self._tests) > _CACHED_TASKS:
-                        del self._tests[next(iter(self._tests))]
+                self._store(key, tests)
         attempt.outside = tests.outside, tests.total
         return self._run(attempt, facts, reply["code/answer"], tests)
+
+    def _store(self, key: tuple[str | None, ...], tests: CompiledTests) -> None:
+        with self._lock:
+            self._tests[key] = tests
+            if len(self._tests) > _CACHED_TASKS:
+                del self._tests[next(iter(self._tests))]
+
+    def _judge_task(
+        self, attempt: GradingAttempt, sections: Mapping[str, bytes]
+    ) -> CompiledTests | None:
+        """Compile the tests and run them with a control, an answer that only shows that it is
+        called; None where the signature allows no control."""
+        ended, report = self._compile(attempt, {**sections, "control": b"raise"})
+        reply = decode_sections(report) if ended == "exit 0" else None
+        if reply is None or "code/tests" not in reply:
+            return None
+        plan = parse_section(reply, "plan")
+        tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
+        ended, proof, _ = self._run_program(attempt, reply["code/answer"], tests)
+        return tests._replace(problem=_find_problem(ended, proof))
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
         cpu_ms = self._config.compute_compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
@@ -147,6 +178,16 @@ class WarmPath:
     def _run(
         self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests
     ) -> CodeFacts:
+        ended, proof, cpu_ms = self._run_program(attempt, answer, tests)
+        if not ended.startswith("cpu "):
+            return add_test_run(facts, proof, None)
+        stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
+        return add_test_run(facts, proof, "cpu", (stopped,))
+
+    def _run_program(
+        self, attempt: GradingAttempt, answer: bytes, tests: CompiledTests
+    ) -> tuple[str, HarnessReport, int]:
+        """Return how the program ended, its report, and its CPU limit in milliseconds."""
         limits = self._config.compute_run_limits(attempt.task.limits)
         cpu_ms = self._config.compute_run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body = (
@@ -159,10 +200,7 @@ class WarmPath:
         proof = parse_test_report(report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({ended})")
-        if not ended.startswith("cpu "):
-            return add_test_run(facts, proof, None)
-        stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        return add_test_run(facts, proof, "cpu", (stopped,))
+        return ended, proof, cpu_ms
 
     def _ask(
         self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float
@@ -185,3 +223,18 @@ class WarmPath:
     def close(self) -> None:
         for box in self._boxes.values():
             box.close()
+
+
+def _find_problem(ended: str, proof: HarnessReport) -> str | None:
+    """Return why tests that were run with a control judge no answer; None if nothing is wrong."""
+    if ended.startswith("signal "):
+        return None
+    if ended.startswith("cpu "):
+        return "the tests use up their CPU time before they call the answer"
+    if proof.failures:
+        return "a test fails before the tests call the answer"
+    if ended == _CALLED:
+        return None
+    if proof.tests.passed < proof.tests.total:
+        return "the tests end before they call the answer"
+    return "the tests never call the answer"

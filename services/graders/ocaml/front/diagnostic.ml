@@ -28,6 +28,16 @@ let of_exn ~stage exn =
     in
     { stage; code = None; line = None; column = None; message }
 
+let max_number = 50
+
+(* what is reported of so many *)
+let first diagnostics =
+  let more = List.length diagnostics - max_number in
+  if more <= 0 then diagnostics
+  else
+    List.filteri (fun i _ -> i < max_number) diagnostics
+    @ [ { stage = (List.hd diagnostics).stage; code = None; line = None; column = None; message = Printf.sprintf "and %d more" more } ]
+
 let json d =
   let number = function Some n -> string_of_int n | None -> "null" in
   let text = function Some s -> Wire.json_string s | None -> "null" in

@@ -13,6 +13,9 @@
      Gc                          Memprof, finalisers and alarms run the answer's code inside of others', the harness included;
                                  set and compact control the heap that the tests are in. What only collects or counts stays
      Gradus_*, OUnit2            the harness
+     match that guards change    a guard or a lazy pattern that may change a mutable place which the match compares: the
+                                 compiler reads it once (ocaml/ocaml#7241)
+     include of sealed types     in indices of GADTs: the compiler takes such a type for different from the one it is
      exception Full = Empty      a constructor under a second name: tests take the two for different ones *)
 
 open Types
@@ -137,6 +140,101 @@ and laundered_item ~unit env have = function
         | source, target -> laundered ~unit env source target)
   | _ -> None
 
+(* ------------------------------------------------------------------------------------------ unsound matches *)
+
+(* What the answer's items so far define: functions by where, and abstract types that an [include] or [open] brought, which
+   may be any type, while the compiler takes them for types of their own. *)
+let bodies : (int, Typedtree.expression) Hashtbl.t = Hashtbl.create 16
+let sealed : Ident.t list ref = ref []
+
+let reset () = Hashtbl.reset bodies; sealed := []
+
+let note_bodies structure =
+  let value_binding self (b : Typedtree.value_binding) =
+    if Compiler.variable b.vb_pat <> None then Hashtbl.replace bodies b.vb_pat.pat_loc.loc_start.pos_cnum b.vb_expr;
+    Tast_iterator.default_iterator.value_binding self b in
+  let iterator = { Tast_iterator.default_iterator with value_binding } in
+  iterator.structure iterator structure
+
+let is_arrow (e : Typedtree.expression) =
+  let t = match Ctype.expand_head e.exp_env e.exp_type with t -> t | exception _ -> e.exp_type in
+  match Compiler.desc t with Tarrow _ -> true | _ -> false
+
+let changing = [ ":="; "incr"; "decr"; "set"; "fill"; "blit"; "sort"; "stable_sort"; "fast_sort"; "force"; "force_val"; "perform" ]
+
+(* Whether an expression certainly changes nothing: it calls functions of the library, and functions of the answer that do
+   the same. A function that it knows nothing of may do anything. *)
+let rec changes_nothing seen (e : Typedtree.expression) =
+  let fine = ref true in
+  let known (vd : value_description) path name =
+    match Compiler.home vd with
+    | Some unit when Ident.persistent (Path.head path) && starts "Stdlib" unit ->
+      not (List.mem name changing || contains "seq" name || List.mem unit [ "Stdlib__Seq"; "Stdlib__Format"; "Stdlib__Effect" ])
+    | _ ->
+      let at = vd.val_loc.loc_start.pos_cnum in
+      List.mem at seen
+      || match Hashtbl.find_opt bodies at with Some body -> changes_nothing (at :: seen) body | None -> false in
+  let expr self (e : Typedtree.expression) =
+    match e.exp_desc with
+    | Texp_ident (path, _, vd) -> if is_arrow e && not (known vd path (Path.last path)) then fine := false
+    | Texp_setfield _ | Texp_setinstvar _ | Texp_send _ | Texp_new _ | Texp_letmodule _ | Texp_letop _ | Texp_override _ -> fine := false
+    | Texp_apply ({ exp_desc = Texp_field _ | Texp_apply _ | Texp_array _; _ }, _) -> fine := false
+    | _ -> Tast_iterator.default_iterator.expr self e in
+  let iterator = { Tast_iterator.default_iterator with expr } in
+  iterator.expr iterator e;
+  !fine
+
+(* Whether the cases of this expression compare a mutable place that one of their guards, or a lazy pattern, may change. *)
+let changes_what_it_matches (e : Typedtree.expression) =
+  let compares = ref false and runs = ref false and mutable_ = ref false in
+  let default = Tast_iterator.default_iterator in
+  let within flag f =
+    let outer = !mutable_ in
+    mutable_ := outer || flag;
+    f ();
+    mutable_ := outer in
+  let pat (type k) self (p : k Typedtree.general_pattern) =
+    match p.pat_desc with
+    | Typedtree.Tpat_record (fields, _) ->
+      List.iter (fun (_, (l : label_description), p) -> within (l.lbl_mut <> Immutable) (fun () -> self.Tast_iterator.pat self p)) fields
+    | Tpat_array _ -> if !mutable_ then compares := true; within true (fun () -> default.pat self p)
+    | Tpat_construct (_, c, _, _) ->
+      if !mutable_ && c.cstr_consts + c.cstr_nonconsts <> 1 then compares := true;
+      default.pat self p
+    | Tpat_constant _ | Tpat_variant _ -> if !mutable_ then compares := true; default.pat self p
+    | Tpat_lazy _ -> runs := true; default.pat self p
+    | _ -> default.pat self p in
+  let case (type k) self (c : k Typedtree.case) =
+    self.Tast_iterator.pat self c.c_lhs;
+    Option.iter (fun guard -> if not (changes_nothing [] guard) then runs := true) c.c_guard in
+  let cases = { default with pat; case; expr = (fun _ _ -> ()) } in
+  default.expr cases e;
+  !compares && !runs
+
+(* Whether a type mentions a type that may be another one than the compiler takes it for. *)
+let mentions_sealed env t =
+  let rec mentions depth t =
+    let t = match Ctype.expand_head env t with t -> t | exception _ -> t in
+    match Compiler.desc t with
+    | Tconstr (Pident id, _, _) when List.exists (Ident.same id) !sealed -> true
+    | _ when depth = 0 -> true
+    | _ ->
+      let found = ref false in
+      Btype.iter_type_expr (fun t -> if mentions (depth - 1) t then found := true) t;
+      !found in
+  !sealed <> [] && mentions 12 t
+
+let note_sealed (m : Typedtree.module_expr) signature =
+  let rec seals (m : Typedtree.module_expr) =
+    match m.mod_desc with
+    | Tmod_ident _ | Tmod_structure _ | Tmod_functor _ -> false
+    | Tmod_constraint (m, _, Tmodtype_implicit, _) -> seals m
+    | _ -> true in
+  let add = function
+    | Sig_type (id, { type_manifest = None; type_kind; _ }, _, _) when Compiler.is_abstract type_kind -> sealed := id :: !sealed
+    | _ -> () in
+  if seals m then List.iter add signature
+
 (* ---------------------------------------------------------------------------------------------------- as typed *)
 
 (* [unit]: the answer's own compilation unit. *)
@@ -157,8 +255,32 @@ let as_typed ~unit structure =
      | Texp_ident (path, lid, vd) -> value e.exp_env lid.loc (Path.last path) vd path
      (* two packages of equal types are one to the compiler, whoever wrote the types *)
      | Texp_pack m -> check m.mod_loc (held ~unit m.mod_env m.mod_type)
+     | Texp_open ({ open_expr; open_bound_items; _ }, _) -> note_sealed open_expr open_bound_items
      | _ -> ());
+    if changes_what_it_matches e then
+      found := refusal ~why:"a guard or lazy pattern that may change what the match compares is not allowed in an answer: bind the value first" "match" e.exp_loc :: !found;
     default.expr self e in
+  let index env loc t =
+    if mentions_sealed env t then
+      found := refusal ~why:"an included or opened module's abstract type is not allowed as the index of a GADT in an answer" "gadt" loc :: !found in
+  let pat (type k) self (p : k Typedtree.general_pattern) =
+    (match p.pat_desc with
+     | Typedtree.Tpat_construct (_, c, _, _) when c.cstr_generalized -> index p.pat_env p.pat_loc p.pat_type
+     | _ -> ());
+    default.pat self p in
+  let case (type k) self (c : k Typedtree.case) =
+    (match c.c_rhs.exp_desc with Texp_unreachable -> index c.c_lhs.pat_env c.c_lhs.pat_loc c.c_lhs.pat_type | _ -> ());
+    default.case self c in
+  let constructor (result : Typedtree.core_type option) = Option.iter (fun (t : Typedtree.core_type) -> index t.ctyp_env t.ctyp_loc t.ctyp_type) result in
+  let type_kind self (k : Typedtree.type_kind) =
+    (match k with Ttype_variant cs -> List.iter (fun (c : Typedtree.constructor_declaration) -> constructor c.cd_res) cs | _ -> ());
+    default.type_kind self k in
+  let structure_item self (i : Typedtree.structure_item) =
+    (match i.str_desc with
+     | Tstr_include { incl_mod; incl_type; _ } -> note_sealed incl_mod incl_type
+     | Tstr_open { open_expr; open_bound_items; _ } -> note_sealed open_expr open_bound_items
+     | _ -> ());
+    default.structure_item self i in
   let binding_op self (b : Typedtree.binding_op) =
     check b.bop_loc (forbidden_value ~unit b.bop_op_name.txt b.bop_op_val);
     default.binding_op self b in
@@ -175,12 +297,14 @@ let as_typed ~unit structure =
   (* no other construct gives a constructor a name, so where none is given another one, no two names are the same *)
   let extension_constructor self (c : Typedtree.extension_constructor) =
     (match c.ext_kind with
+     | Text_decl _ -> List.iter (fun t -> constructor (Some t)) (Compiler.results c)
      | Text_rebind (path, _) when Path.last path <> Ident.name c.ext_id ->
        let why = Printf.sprintf "%s = %s is not allowed in an answer: a constructor under a second name" (Ident.name c.ext_id) (Path.last path) in
        found := refusal ~why "rebind" c.ext_loc :: !found
      | _ -> ());
     default.extension_constructor self c in
-  let iterator = { default with expr; binding_op; module_expr; extension_constructor } in
+  let iterator = { default with expr; pat; case; type_kind; structure_item; binding_op; module_expr; extension_constructor } in
+  note_bodies structure;
   iterator.structure iterator structure;
   List.rev !found
 

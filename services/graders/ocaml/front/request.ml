@@ -57,6 +57,11 @@ let needed log =
     Printf.sprintf "the tests need the %s %s, which the answer does not define" (Str.matched_group 1 log)
       (Str.matched_group 2 log)
 
+(* Types and fields may be the answer's. *)
+let mentions_of_answer exn =
+  let message = (Diagnostic.of_exn ~stage:"tests" exn).message in
+  List.exists (fun what -> Forbidden.starts ("Unbound " ^ what) message) [ "type"; "record field"; "class" ]
+
 let framework r = if Wire.get r.sections "framework" = "ounit2" then Tests.Ounit2 else Tests.Assert
 
 let library_of env =

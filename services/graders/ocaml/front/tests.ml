@@ -30,6 +30,24 @@ let asserts names e =
   iterator.expr iterator e;
   !found
 
+let is_false_assert e =
+  match e.pexp_desc with Pexp_assert { pexp_desc = Pexp_construct ({ txt = Lident "false"; _ }, None); _ } -> true | _ -> false
+
+let suite_asserts = [ "assert_equal"; "assert_bool"; "assert_raises"; "assert_string"; "@?" ]
+
+(* Whether [e] asserts more than [false]: what it asserts has to be evaluated for the test to pass. *)
+let needs_site names e =
+  let found = ref false in
+  let expr self e =
+    match e.pexp_desc with
+    | Pexp_assert _ when not (is_false_assert e) -> found := true
+    | Pexp_ident { txt = Lident name | Ldot (_, name); _ } when Names.mem name names -> found := true
+    | _ -> Ast_iterator.default_iterator.expr self e
+  in
+  let iterator = { Ast_iterator.default_iterator with expr } in
+  iterator.expr iterator e;
+  !found
+
 let rec is_discard p =
   match p.ppat_desc with
   | Ppat_any | Ppat_construct ({ txt = Lident "()"; _ }, None) -> true
@@ -56,6 +74,18 @@ let asserting names bindings =
     (fun names b -> match bound_name b.pvb_pat with Some name when is_helper names b -> Names.add name names | _ -> names)
     names bindings
 
+(* names that [needs_site], in the order in which they are written *)
+let needing ~suite items =
+  let names = ref (if suite then Names.of_list suite_asserts else Names.empty) in
+  let value_binding self b =
+    Ast_iterator.default_iterator.value_binding self b;
+    match bound_name b.pvb_pat with
+    | Some name when needs_site !names b.pvb_expr -> names := Names.add name !names
+    | _ -> () in
+  let iterator = { Ast_iterator.default_iterator with value_binding } in
+  iterator.structure iterator items;
+  !names
+
 (* the body of [fun () -> body] *)
 let rec unit_body e =
   match e.pexp_desc, Compiler.parameter e with
@@ -75,6 +105,8 @@ type walk = {
   harness : string;
   marks : Split.marks;
   pure : bool;
+  needing : Names.t;
+  applied : string -> bool; (* a module, somewhere in the tests *)
   mutable total : int;
   mutable steps : int;
   mutable pairs : (int * bool) list; (* tests that have a twin, the latest first, and whether the two changed numbers *)
@@ -87,7 +119,8 @@ let number n = Ast_helper.Exp.constant ~loc (Ast_helper.Const.int n)
 let counted w e =
   let id = w.total and values = List.length w.marks.values in
   w.total <- id + 1;
-  let check id e = apply w.harness "check" [ number id; thunk e ] in
+  let name = if needs_site w.needing e then "check" else "check_any" in
+  let check id e = apply w.harness name [ number id; thunk e ] in
   let marked = Split.mark w.marks id e in
   match if w.pure && List.length w.marks.values = values then Split.twin w.marks e else None with
   | None -> check id marked
@@ -152,6 +185,28 @@ let rec calls e =
     calls body
   | _ -> (match unit_call e with Some name -> Names.singleton name | None -> Names.empty)
 
+(* what is written out of a module, inside of functors and signatures *)
+let rec structure_of m =
+  match m.pmod_desc with
+  | Pmod_structure inner -> Some inner
+  | Pmod_functor (_, m) | Pmod_constraint (m, _) -> structure_of m
+  | _ -> None
+
+let rec with_structure m inner =
+  let desc = match m.pmod_desc with
+    | Pmod_functor (p, m) -> Pmod_functor (p, with_structure m inner)
+    | Pmod_constraint (m, t) -> Pmod_constraint (with_structure m inner, t)
+    | _ -> Pmod_structure inner in
+  { m with pmod_desc = desc }
+
+let is_functor m = match m.pmod_desc with Pmod_functor _ -> true | _ -> false
+
+(* the module that an item is or has inside *)
+let module_of item =
+  match item.pstr_desc with
+  | Pstr_module { pmb_expr = m; _ } | Pstr_include { pincl_mod = m; _ } | Pstr_open { popen_expr = m; _ } -> Some m
+  | _ -> None
+
 let rec calls_of_item item =
   match item.pstr_desc with
   | Pstr_eval (e, _) -> calls e
@@ -161,8 +216,7 @@ let rec calls_of_item item =
       else Option.fold ~none:Names.empty ~some:calls (unit_body b.pvb_expr)
     in
     List.fold_left (fun all b -> Names.union all (call b)) Names.empty bindings
-  | Pstr_module { pmb_expr = { pmod_desc = Pmod_structure inner; _ }; _ } -> calls_of inner
-  | _ -> Names.empty
+  | _ -> Option.fold ~none:Names.empty ~some:calls_of (Option.bind (module_of item) structure_of)
 
 and calls_of structure = List.fold_left (fun all item -> Names.union all (calls_of_item item)) Names.empty structure
 
@@ -191,10 +245,15 @@ let rec item w called (names, items) it =
   | Pstr_eval (e, attributes) -> add names (Pstr_eval (guarded w (statement w names e), attributes))
   | Pstr_value (flag, bindings) ->
     add (asserting names bindings) (Pstr_value (flag, List.map (binding w names called) bindings))
-  | Pstr_module ({ pmb_expr = { pmod_desc = Pmod_structure inner; _ } as m; _ } as mb) ->
-    let names, inner = structure w called names inner in
-    add names (Pstr_module { mb with pmb_expr = { m with pmod_desc = Pmod_structure inner } })
-  | _ -> names, it :: items
+  | Pstr_module { pmb_name = { txt = Some name; _ }; pmb_expr; _ } when is_functor pmb_expr && not (w.applied name) ->
+    names, it :: items
+  | desc ->
+    let inside m = Option.map (fun inner -> let names, inner = structure w called names inner in names, with_structure m inner) (structure_of m) in
+    match Option.bind (module_of it) inside, desc with
+    | Some (names, m), Pstr_module mb -> add names (Pstr_module { mb with pmb_expr = m })
+    | Some (names, m), Pstr_include i -> add names (Pstr_include { i with pincl_mod = m })
+    | Some (names, m), Pstr_open o -> add names (Pstr_open { o with popen_expr = m })
+    | _ -> names, it :: items
 
 and structure w called names items =
   let names, items = List.fold_left (item w called) (names, []) items in
@@ -203,17 +262,93 @@ and structure w called names items =
 let is_pure items =
   List.exists (fun it -> match it.pstr_desc with Pstr_attribute { attr_name; _ } -> attr_name.txt = "gradus.pure" | _ -> false) items
 
+(* [assert] with the harness's account of it, which is not for functions that do nothing but fail. Where the tests
+   expect that a condition raises, as in [try assert c; assert false with Exit -> ()], it may. [watched]: names of asserting
+   functions; then functions [fun () -> ...] that assert are watched. *)
+let instrumented ?watched harness items =
+  let call name arguments = apply harness name (if arguments = [] then [ Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None ] else arguments) in
+  let expected = ref false in
+  let default = Ast_mapper.default_mapper in
+  let first a b = Ast_helper.Exp.sequence ~loc a b in
+  let specific c = match c.pc_lhs.ppat_desc with Ppat_any | Ppat_var _ -> false | _ -> true in
+  let rec fails e =
+    match e.pexp_desc with
+    | Pexp_sequence (_, e) | Pexp_let (_, _, e) -> fails e
+    | Pexp_apply ({ pexp_desc = Pexp_ident { txt = Lident ("failwith" | "raise" | "invalid_arg"); _ }; _ }, _) -> true
+    | _ -> is_false_assert e in
+  let rec only_fails e = match Compiler.parameter e with Some (_, _, _, body) -> is_false_assert body || only_fails body | None -> false in
+  let expr self e =
+    match e.pexp_desc with
+    | Pexp_assert _ when is_false_assert e -> first (call "fail" []) e
+    | Pexp_assert c ->
+      let c = self.Ast_mapper.expr self c in
+      let before, after = if !expected then "try_", "judge" else "enter", "leave" in
+      { e with pexp_desc = Pexp_assert (first (call before []) (call after [ c ])) }
+    | Pexp_try (body, cases) when List.for_all specific cases && fails body ->
+      let outer = !expected in
+      expected := true;
+      let body = self.expr self body in
+      expected := outer;
+      { e with pexp_desc = Pexp_try (body, self.cases self cases) }
+    | _ when only_fails e -> e
+    | _ ->
+      match unit_body e, Compiler.parameter e with
+      | Some body, Some (_, _, { ppat_desc = Ppat_construct _; _ }, _) when Option.fold ~none:false ~some:(fun names -> needs_site names body) watched ->
+        replace_body e (apply harness "watch" [ thunk (self.Ast_mapper.expr self body) ])
+      | _ -> default.expr self e in
+  let mapper = { default with expr } in
+  mapper.structure mapper items
+
+let mentioned_by items =
+  let found = ref Names.empty in
+  let expr self e =
+    (match e.pexp_desc with Pexp_ident { txt = Lident n | Ldot (_, n); _ } -> found := Names.add n !found | _ -> ());
+    Ast_iterator.default_iterator.expr self e in
+  let module_expr self m =
+    (match m.pmod_desc with Pmod_ident { txt = Lident n | Ldot (_, n); _ } -> found := Names.add n !found | _ -> ());
+    Ast_iterator.default_iterator.module_expr self m in
+  let iterator = { Ast_iterator.default_iterator with expr; module_expr } in
+  iterator.structure iterator items;
+  !found
+
+(* Calls of the functions [let f () = assert ...] that the tests do not use: they are tests as well, beside others. *)
+let forgotten needing items =
+  let used = mentioned_by items in
+  let name b = match bound_name b.pvb_pat, unit_body b.pvb_expr with
+    | Some name, Some body when needs_site needing body && not (Names.mem name used) -> Some name
+    | _ -> None in
+  let names it = match it.pstr_desc with Pstr_value (_, [ b ]) -> Option.to_list (name b) | _ -> [] in
+  let call name =
+    let unit_ = Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None in
+    let call = Ast_helper.Exp.apply ~loc (ident (Longident.Lident name)) [ Asttypes.Nolabel, unit_ ] in
+    Ast_helper.Str.value ~loc Nonrecursive [ Ast_helper.Vb.mk ~loc (Ast_helper.Pat.any ~loc ()) call ] in
+  List.map call (List.concat_map names items)
+
 let count_asserts harness marks items =
-  let w = { harness; marks; pure = marks.whole && is_pure items; total = 0; steps = 0; pairs = []; suites = Names.empty } in
-  let _, items = structure w (calls_of items) Names.empty items in
-  if w.total = 0 then raise (Broken "the tests assert nothing");
-  items, w.total, w.steps, List.rev w.pairs
+  let needing = needing ~suite:false items in
+  let used = mentioned_by items in
+  let walk items =
+    let w =
+      { harness; marks; pure = marks.Split.whole && is_pure items; needing; applied = (fun name -> Names.mem name used); total = 0; steps = 0;
+        pairs = []; suites = Names.empty } in
+    let _, items = structure w (calls_of items) Names.empty items in
+    if w.total = 0 then raise (Broken "the tests assert nothing");
+    instrumented ~watched:needing harness items, w.total, w.steps, List.rev w.pairs in
+  match forgotten needing items with
+  | [] -> walk items
+  | calls ->
+    let is_forgotten it = forgotten needing [ it ] <> [] in
+    if List.exists (fun it -> not (is_forgotten it) && needs_site needing (Ast_helper.Exp.letmodule ~loc (Location.mkloc None loc) (Ast_helper.Mod.structure [ it ]) (number 0))) items
+    then walk (items @ calls) else walk items
 
 (* ------------------------------------------------------------------------------------------------ OUnit2 cases *)
 
 (* [name >:: f x] becomes [name >:: fun c -> f x c]: what the answer raises belongs to its own case, not to the suite. *)
-let delay_cases (marks : Split.marks) items =
-  let cases = ref 0 in
+let delay_cases harness (marks : Split.marks) ~of_answer items =
+  let cases = ref 0 and reached = ref 0 in
+  let needing = needing ~suite:true items and used = mentioned_by items in
+  (* inside of what may leave a case out of the suite, of what an answer decides *)
+  let uncertain = ref 0 and asked = ref false in
   let context = "gradus_context" in
   let delayed f =
     let pass = ident (Longident.Lident context) in
@@ -222,13 +357,37 @@ let delay_cases (marks : Split.marks) items =
   in
   let op_is name op = Split.ident_of op = Some (Longident.Lident name) in
   let value_binding self b = Split.helper marks (Ast_mapper.default_mapper.value_binding self b) in
+  let default = Ast_mapper.default_mapper in
+  let without self e =
+    incr uncertain;
+    let e = default.expr self e in
+    decr uncertain;
+    e in
+  let inside self e =
+    match e.pexp_desc with
+    | Pexp_ifthenelse _ | Pexp_match _ | Pexp_try _ -> without self e
+    | Pexp_apply (f, arguments) when List.exists (fun (_, a) -> Compiler.is_function a) arguments && List.exists (fun (_, a) -> not (Compiler.is_function a) && of_answer a) arguments ->
+      let outer = !asked in
+      asked := true;
+      let e = default.expr self e in
+      asked := outer;
+      e
+    | _ -> default.expr self e in
+  let needed f =
+    let context = Ast_helper.Exp.apply ~loc f [ Nolabel, ident (Longident.Lident context) ] in
+    let unit_ = Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None in
+    Compiler.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid "gradus_context"))
+      (Ast_helper.Exp.sequence ~loc (apply harness "need_site" [ unit_ ]) context) in
+  let reach e = if !asked then (incr reached; apply harness "reach" [ number (!reached - 1); e ]) else e in
   let expr self e =
-    let e = Ast_mapper.default_mapper.expr self e in
+    let e = inside self e in
     match e.pexp_desc with
     | Pexp_apply (({ pexp_desc = Pexp_ident { txt = Lident (">::" | ">:"); _ }; _ } as op), [ name; label, f ]) ->
       let case = !cases in
       incr cases;
-      let f = if op_is ">::" op then Split.mark_case marks case f else f in
+      let f = if op_is ">::" op && !uncertain = 0 then Split.mark_case marks case f else f in
+      let f = if op_is ">::" op && needs_site needing f then needed f else f in
+      reach @@
       let e = { e with pexp_desc = Pexp_apply (op, [ name; label, f ]) } in
       (match op.pexp_desc with
        | Pexp_ident { txt = Lident ">:"; _ } -> e
@@ -236,9 +395,17 @@ let delay_cases (marks : Split.marks) items =
        | _ -> { e with pexp_desc = Pexp_apply (op, [ name; label, delayed f ]) })
     | _ -> e
   in
-  let mapper = { Ast_mapper.default_mapper with expr; value_binding } in
-  let items = mapper.structure mapper items in
-  items, max 1 !cases, 0, []
+  let structure_item self it =
+    match it.pstr_desc with
+    | Pstr_value (_, [ { pvb_pat; _ } ]) when (match bound_name pvb_pat with Some n -> not (Names.mem n used) | None -> false) ->
+      incr uncertain;
+      let it = default.structure_item self it in
+      decr uncertain;
+      it
+    | _ -> default.structure_item self it in
+  let mapper = { default with expr; value_binding; structure_item } in
+  let items = instrumented harness (mapper.structure mapper items) in
+  items, max 1 !cases, !reached, []
 
 (* ------------------------------------------------------------------------------------- what tests see of the answer *)
 
@@ -471,6 +638,24 @@ let needed ~answer ~library items =
   Names.iter (fun n -> if not (Names.mem n aliases || Names.mem n m.own || library.known n) then add n) (module_roots items);
   Names.elements !found
 
+(* Libraries that people write tests with and that an answer does not define. *)
+let libraries = [ "Base"; "Core"; "Stdio"; "Batteries"; "Containers" ]
+
+(* The tests with nothing in place of the values that they need of the answer; None where they need more of it than values. *)
+let without_answer ~answer names items =
+  let aliases = names_of_answer answer items in
+  let default = Ast_mapper.default_mapper in
+  let nothing = Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.construct ~loc (lid (Longident.Lident "false")) None) in
+  let expr self e =
+    match e.pexp_desc with
+    | Pexp_ident { txt = Lident n; _ } when List.mem n names -> { nothing with pexp_loc = e.pexp_loc }
+    | Pexp_ident { txt = Ldot (Lident m, _); _ } when Names.mem m aliases -> { nothing with pexp_loc = e.pexp_loc }
+    | _ -> default.expr self e in
+  let mapper = { default with expr } in
+  let is_value n = Char.uppercase_ascii n.[0] <> n.[0] || List.mem n libraries in
+  let simple = Names.equal aliases (Names.singleton answer) && List.for_all is_value names in
+  if simple then Some (mapper.structure mapper (unopened aliases items)) else None
+
 (* ----------------------------------------------------------------------------------------- what an answer may not lend *)
 
 (* What decides in tests: with an [=] of its own, behind whatever [open], an answer would judge itself. *)
@@ -504,13 +689,17 @@ let lent ~unit ~framework ~known structure =
 
 (* ------------------------------------------------------------------------------------------------------------ whole *)
 
-(* Tests have a generator of their own, however they name it. *)
-let own_random harness items =
+(* Tests have a generator and printers of their own, however they name them. *)
+let own_random harness own items =
   let rec is_random = function
-    | Longident.Ldot (Lident "Stdlib", "Random") -> Longident.Lident "Random"
+    | Longident.Ldot (Lident "Stdlib", ("Random" | "Printexc" as name)) -> Longident.Lident name
     | Ldot (inner, name) -> Ldot (is_random inner, name)
     | path -> path
   in
+  let exits = not (Names.mem "exit" own) in
+  let is_random = function
+    | Longident.Lident "exit" | Ldot (Lident "Stdlib", "exit") when exits -> Longident.Ldot (Lident harness, "exit")
+    | path -> is_random path in
   let renamed (l : Longident.t Location.loc) = { l with txt = is_random l.txt } in
   let default = Ast_mapper.default_mapper in
   let expr self e =
@@ -523,7 +712,7 @@ let own_random harness items =
     | _ -> default.module_expr self m in
   let mapper = { default with expr; module_expr } in
   let items = mapper.structure mapper items in
-  if not (Names.mem "Random" (module_roots items)) then [], items
+  if not (List.exists (fun name -> Names.mem name (module_roots items)) [ "Random"; "Printexc" ]) then [], items
   else
     [ open_ (Ast_helper.Mod.ident ~loc (lid (Longident.Ldot (Lident harness, "Of_tests")))) ], items
 
@@ -542,9 +731,14 @@ let harness_name secret = "Gradus_" ^ secret
 (* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
 let rewrite ~framework ~answer ~secret ~declared ~library items =
   let opened = framework = Assert || opens (names_of_answer answer items) items in
+  let others = List.filter (fun path -> path <> Longident.Lident answer) (mentions items).opened in
+  let defined n = library.defined (Lident n) || List.exists (fun path -> library.defined (Ldot (path, n))) others in
+  let unknown n = not (Names.mem n (mentions items).own || defined n) in
+  (* a suite that opens nothing of the answer and uses its names all the same *)
+  let lacks = not opened && Names.exists unknown (mentions items).names in
   if opened && not declared then refuse_what_judges_the_library ~answer ~library items;
   let harness = harness_name secret in
-  let random, items = own_random harness items in
+  let random, items = own_random harness (mentions items).own items in
   let m = mentions items in
   let theirs n = Names.mem n m.own in
   let of_answer = function
@@ -557,13 +751,22 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
   let marks =
     { Split.suite = framework = Ounit2; whole; harness; of_answer; once = (fun n -> not (Names.mem n m.again)); values = []; data = Split.Names.empty; checks = Split.Names.empty;
       conditions = Split.Names.empty; asking = Split.Names.empty } in
+  let mentions_answer e =
+    let found = ref false in
+    let expr self e =
+      (match Split.ident_of e with Some name when of_answer name && name <> Lident "assert_equal" -> found := true | _ -> ());
+      Ast_iterator.default_iterator.expr self e in
+    let iterator = { Ast_iterator.default_iterator with expr } in
+    iterator.expr iterator e;
+    !found in
   Random.self_init ();
   let rewritten, total, steps, pairs =
-    match framework with Assert -> count_asserts harness marks items | Ounit2 -> delay_cases marks items
+    match framework with Assert -> count_asserts harness marks items | Ounit2 -> delay_cases harness marks ~of_answer:mentions_answer items
   in
   let visible =
-    if declared then random @ if framework = Assert then open_module answer :: rewritten else rewritten
-    else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
+    if declared && lacks then random @ (open_module answer :: open_module "Stdlib" :: rewritten)
+    else if declared then random @ if framework = Assert then open_module answer :: rewritten else rewritten
+    else if opened || lacks then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
     else random @ rewritten
   in
   let numbers, pool = decoys harness ~total:(total + List.length pairs) in

@@ -162,6 +162,7 @@ let rec errors_of env item exn left =
        error :: List.filter (( <> ) error) more, result)
 
 let type_items env ~unit declared structure =
+  Forbidden.reset ();
   let own = Forbidden.own_modules structure in
   let broken_item p item exn =
     let errors, repaired = errors_of p.env item exn (max_errors_per_item - 1) in
@@ -214,5 +215,5 @@ let judge env ~unit ~interface ~needed structure =
     if declarations = [] then items, p.typed_items else List.length declarations + items - p.typed_items, met
   in
   { total; typed = (if refused = [] then typed else 0);
-    diagnostics = List.map Forbidden.diagnostic refused @ List.rev p.errors @ unmet;
+    diagnostics = Diagnostic.first (List.map Forbidden.diagnostic refused @ List.rev p.errors @ unmet);
     forbidden = List.sort_uniq compare (List.map (fun (r : Forbidden.refusal) -> r.what) refused) }

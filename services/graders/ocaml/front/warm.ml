@@ -41,6 +41,7 @@ let interface r env =
 (* the answer as a whole: its tree, what others may see of it, and how to get from one to the other *)
 let whole r env interface structure =
   let tree, signature, names, final_env = typed env structure in
+  Forbidden.reset ();
   if Forbidden.externals structure <> [] || Forbidden.as_typed ~unit:(module_name r) tree <> [] then raise Exit;
   let seen =
     match interface with
@@ -57,6 +58,7 @@ let compile_tests r env seen =
   let tests = parsed_tests r in
   let names = needed_names r env tests in
   let structure, total, sheet = rewritten_tests r env tests in
+  let library = env in
   let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
   Compiler.set_unit "Gradus_tests";
   match typed env structure with
@@ -69,6 +71,14 @@ let compile_tests r env seen =
        let sheet, outside = sheet known in
        [ plan total ~outside; "code/tests", sheet ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
   | exception exn when not r.declared ->
+    (* whether they would type with any answer *)
+    (match Option.map (typed library) (Tests.without_answer ~answer:(module_name r) names tests) with
+     | None | Some _ -> ()
+     | exception exn when Request.mentions_of_answer exn -> ()
+     | exception exn ->
+       let d = Diagnostic.of_exn ~stage:"tests" exn in
+       let line = match d.line with Some n -> Printf.sprintf " (line %d)" n | None -> "" in
+       raise (Broken (Printf.sprintf "the tests do not type%s: %s" line d.message)));
     [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ~types:(share_of_needed r env names) ]
   | exception _ -> raise Cold
 
@@ -92,7 +102,12 @@ let judged r env interface structure exn =
 
 let answer r env =
   let interface = interface r env in
-  match Typing.parse_implementation (r.answer ^ ".ml") (Wire.get r.sections "answer") with
+  let parsed () =
+    match Wire.find r.sections "control", interface with
+    | Some _, Some (declared, _) -> (try Control.structure declared with Control.Impossible -> raise Cold)
+    | _ -> Typing.parse_implementation (r.answer ^ ".ml") (Wire.get r.sections "answer") in
+  match parsed () with
+  | exception Cold -> raise Cold
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
   | structure ->
     Compiler.set_unit (module_name r);

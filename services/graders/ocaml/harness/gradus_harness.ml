@@ -38,13 +38,48 @@ let same n = Sys.opaque_identity n
 
 exception Skipped
 
-let run f ~passed ~failed =
-  match ignore (f ()) with
-  | () -> note passed
-  | exception Skipped -> note (failed ^ " skip")
-  | exception Assert_failure _ -> note (failed ^ " fail")
-  | exception Stack_overflow -> note (failed ^ " stack")
-  | exception _ -> note (failed ^ " raise")
+(* What the asserts came to that the running test evaluated: whoever catches an exception, one that failed fails its test, and
+   so does one whose condition raised. A test that has asserts and evaluates none does not pass. *)
+type sites = { mutable needed : bool; mutable evaluated : int; mutable unfinished : int; mutable failed : bool }
+
+let fresh needed = { needed; evaluated = 0; unfinished = 0; failed = false }
+let sites = ref (fresh false)
+let need_site () = !sites.needed <- true
+let enter () = !sites.unfinished <- !sites.unfinished + 1
+let try_ () = !sites.evaluated <- !sites.evaluated + 1
+let fail () = !sites.failed <- true
+let judge condition = try_ (); if not condition then fail (); condition
+let leave condition = !sites.unfinished <- !sites.unfinished - 1; judge condition
+(* A function of the tests that raised before it evaluated what it asserts failed, whoever catches that. *)
+let watch f =
+  let own = !sites in
+  let before = own.evaluated in
+  match f () with
+  | value -> value
+  | exception e -> if own.evaluated = before then own.failed <- true; raise e
+
+let hold s = not (s.failed || s.unfinished > 0 || (s.needed && s.evaluated = 0))
+
+(* [exit] of the tests: ends them in order. *)
+exception Ended
+
+let status = ref (-1)
+let exit n = if !status < 0 then status := n land 255; raise_notrace Ended
+
+let run ?(needed = false) f ~passed ~failed =
+  let outer = !sites and own = fresh needed in
+  sites := own;
+  let pass () = if hold own then passed else failed ^ " fail" in
+  let outcome =
+    match ignore (f ()) with
+    | () -> pass ()
+    | exception Skipped -> failed ^ " skip"
+    | exception Assert_failure _ -> failed ^ " fail"
+    | exception Stack_overflow -> failed ^ " stack"
+    | exception Ended when !status = 0 -> pass ()
+    | exception _ -> failed ^ " raise" in
+  sites := outer;
+  note outcome
 
 (* Runs the tests that the referee releases together: decoys, and the test that [real] runs. *)
 let released real =
@@ -58,9 +93,9 @@ let released real =
   done;
   flush !up
 
-let check id f =
+let check_any ?needed id f =
   say ("at " ^ string_of_int id);
-  released (run f)
+  released (run ?needed f)
 
 (* What stands in the tests for data that only the referee knows. [near]: it is a float that others only have to be near to. *)
 let handle_tag = 245
@@ -85,12 +120,14 @@ let number_of value =
     if Obj.is_int n && (Obj.obj n : int) < Array.length !handles && !handles.(Obj.obj n) == v then Some (Obj.obj n : int) else None
   else None
 
-(* Whether one of them is a handle; then the referee is told what to compare. The test goes on as if it were equal. *)
+(* Whether one of them is a handle; then the referee is told what to compare, and knows both where both are. The test goes on as
+   if it were equal. *)
 let told a b =
   let tell handle number value =
     let words = if Obj.obj (Obj.field (Obj.repr handle) 1) then [ Gradus_value.bits (Obj.magic value) ] else Gradus_value.told (Obj.repr value) in
     note (String.concat " " ("value" :: string_of_int number :: words)); true in
   match number_of a, number_of b with
+  | Some one, Some other -> note (Printf.sprintf "same %d %d" one other); true
   | Some number, _ -> tell a number b
   | _, Some number -> tell b number a
   | None, None -> false
@@ -106,9 +143,6 @@ let same_exception expected raised =
   if Obj.tag e = 0 && Obj.tag r = 0 && Obj.size e = Obj.size r && Obj.field e 0 == Obj.field r 0
   then List.for_all2 equal (fields e) (fields r) else expected = raised
 
-(* Runs what has tests inside; what it raises must not take the tests after it along. *)
-let guard f = try ignore (f ()) with _ -> ()
-
 type outcome = Not_run | Failed | Passed
 
 let steps = ref [||]
@@ -122,14 +156,36 @@ let keep id outcome =
   end;
   !steps.(id) <- outcome
 
+let conclude () =
+  say "end";
+  released (fun ~passed:_ ~failed:_ -> ());
+  if !sites.failed || Array.exists (( = ) Failed) !steps then say "step";
+  say "done"
+
+external end_process : int -> 'a = "caml_sys_exit"
+let end_in_order () = if !status >= 0 then (conclude (); end_process !status)
+
 (* Runs what is no test itself; that it raised, or ever did, is told at the end, and the tests after it run all the same. *)
 let step id f =
-  try
-    let before = outcome id in
-    keep id Failed;
-    ignore (f ());
-    if before <> Failed then keep id Passed
-  with _ -> ()
+  let before = outcome id in
+  let pass () = if before <> Failed then keep id Passed in
+  keep id Failed;
+  (match ignore (f ()) with () -> pass () | exception Ended when !status = 0 -> pass () | exception _ -> say "step");
+  end_in_order ()
+
+(* Runs what has tests inside; what it raises must not take the tests after it along. *)
+let guard f =
+  (try ignore (f ()) with _ -> ());
+  end_in_order ()
+
+let check_any ?needed id f =
+  check_any ?needed id f;
+  end_in_order ()
+
+let check id f = check_any ~needed:true id f
+
+(* What is true of a test of the tests' own writing once it was reached. *)
+let reach id value = if outcome id <> Failed then keep id Passed; value
 
 (* The number of tests of a suite that is built while it runs; the tests of several suites add up. *)
 let planned = ref 0
@@ -140,16 +196,23 @@ let plan n =
 
 (* [number]: of steps. *)
 let finish number =
-  say "end";
-  released (fun ~passed:_ ~failed:_ -> ());
   for id = 0 to number - 1 do
-    if outcome id <> Passed then say "step"
+    if outcome id = Not_run then keep id Failed
   done;
-  say "done"
+  conclude ()
 
-(* The generator of the tests: what the answer does with its own is of no consequence here. Tests that seed theirs seed the
+(* The generator of the tests, and their printers of exceptions: what the answer does with its own is of no consequence here. Tests that seed theirs seed the
    answer's, too, as they may be about what it does with certain numbers. *)
 module Of_tests = struct
+  module Printexc = struct
+    include Stdlib.Printexc
+
+    let printers = ref []
+    let register_printer f = printers := f :: !printers
+    let printed e f = try f e with _ -> None
+    let to_string e = match List.find_map (printed e) !printers with Some text -> text | None -> to_string_default e
+  end
+
   module Random = struct
     include Stdlib.Random
 

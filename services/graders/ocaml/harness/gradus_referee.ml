@@ -1,6 +1,6 @@
 (* The process beside the one that runs an answer. It alone holds the secret and the report: the answer's process, however
    much of its own memory an answer controls, can only say over a pipe what this one asked for.
-     child:   start | ready | at <id> | value <n> <digest> [<text>] | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
+     child:   start | ready | at <id> | value <n> <digest> [<text>] | same <n> <n> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
      referee: a line for each test and at [end], which releases tests: names them, and two tokens of each, passed and failed
    A release is 32 digits: the number of a test (12), and the tokens (10 each). Numbers of the sheet are decoys, which fail
    when they are run as all tests are; any other number is the test that the child stands at. Each test is released among
@@ -74,6 +74,11 @@ let is_value sheet n text =
   | '[' -> within (fun a b epsilon -> abs_float (a -. b) <= epsilon)
   | '~' -> within (fun a b epsilon -> Gradus_value.in_proportion ~epsilon a b)
   | _ -> false
+
+(* as a child would tell it *)
+let text_of_value sheet n =
+  let at = sheet.values_at + (n * length_of_value) + 5 in
+  Bytes.sub_string sheet.bytes at (if Bytes.get sheet.bytes (at - 1) = '=' then 32 else 16)
 
 type child = { pid : int (* 0: it may wait *); said : int; told : int (* descriptors *) }
 
@@ -239,7 +244,13 @@ let referee report sheet child =
         turn.wrong <- true;
         if report.shows then List.iter (fun text -> sign report [ "got"; string_of_int id; text ]) text
       end
-    | [ "step" ], [] -> sign report [ "step" ]
+    | [ "same"; n; other ], ({ id; _ } as turn) :: _ when id >= 0 ->
+      let n = number n and other = number other in
+      let known n = n < Array.length sheet.groups && sheet.groups.(n) <> no_group in
+      if not (known n && known other) then raise Forged;
+      let told = text_of_value sheet other in
+      if is_value sheet n told then turn.right <- n :: other :: turn.right else turn.wrong <- true
+    | [ "step" ], _ -> sign report [ "step" ]
     | [ "done" ], [] when !ended -> sign report [ "done" ]
     | [ token ], ({ id; _ } as turn) :: outer when token = turn.passed && id >= 0 ->
       turns := outer;

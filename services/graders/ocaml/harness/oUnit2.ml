@@ -16,17 +16,18 @@ let ( >: ) label test = TestLabel (label, test)
 let ( >:: ) label f = TestLabel (label, TestCase f)
 let ( >::: ) label tests = TestLabel (label, TestList tests)
 
-let assert_failure message = raise (Failure_of_test message)
-let assert_bool message condition = if not condition then assert_failure message
+let assert_failure message = Gradus_harness.fail (); raise (Failure_of_test message)
+let assert_bool message condition = if not (Gradus_harness.judge condition) then assert_failure message
 let ( @? ) = assert_bool
-let assert_string text = if text <> "" then assert_failure text
+let assert_string text = assert_bool text (text = "")
 
 let assert_equal ?ctxt:_ ?(cmp = ( = )) ?printer ?pp_diff:_ ?msg expected actual =
-  if not (Gradus_harness.told expected actual || cmp expected actual) then
+  if not (Gradus_harness.judge (Gradus_harness.told expected actual || cmp expected actual)) then
     let shown = match printer with Some p -> Printf.sprintf "expected: %s but got: %s" (p expected) (p actual) | None -> "not equal" in
     assert_failure (match msg with Some m -> m ^ "\n" ^ shown | None -> shown)
 
 let assert_raises ?msg expected f =
+  Gradus_harness.try_ ();
   let wrong what = assert_failure (match msg with Some m -> m ^ "\n" ^ what | None -> what) in
   match f () with
   | _ -> wrong "an exception was expected, but none was raised."
@@ -69,7 +70,7 @@ let next = ref 0
 let run_counted f =
   let id = !next in
   incr next;
-  Gradus_harness.check id (fun () -> run_case f)
+  Gradus_harness.check_any id (fun () -> run_case f)
 
 let run_test_tt_main ?exit:_ suite =
   let all = cases suite in
