@@ -6,6 +6,7 @@ The command inside is trusted, its children are not: they write the report chann
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import threading
@@ -13,10 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import ClassVar
+from weakref import WeakSet
 
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox
 from services.sandbox.cancellation import CANCELLED, current_token
+from services.sandbox.cgroup import remove_leftovers
+from services.sandbox.memory_budget import get_memory_budget
 from services.sandbox.pid1 import kill_box, read_init_pid
 from services.sandbox.pipes import Pipe
 
@@ -27,6 +31,8 @@ _QUIET_MS = 20.0
 waking up twice."""
 MAX_REPLY = 1 << 26
 _COUNTING = threading.Lock()
+_REMOVAL_S = 1.0
+"""Longest wait, when the process ends, for the kernel to let go of the last control groups."""
 
 
 class PersistentBox:
@@ -36,17 +42,26 @@ class PersistentBox:
     bytes.
 
     `spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id;
-    `gone` is called once the box is no more.
+    `gone` is called once the box is no more; `count_kills` returns the processes so far that were
+    killed for lack of memory and may have been the box's.
     """
 
+    _open: ClassVar[WeakSet[PersistentBox]] = WeakSet()
+    """Those to close when this process ends."""
     resets: ClassVar[int] = 0
     """Persistent boxes of this process that were lost and had to be replaced."""
 
     def __init__(
-        self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None]
+        self,
+        spawn: Callable[[Sequence[int]], int],
+        limits: Limits,
+        gone: Callable[[], None],
+        count_kills: Callable[[], int],
     ) -> None:
         self._limits = limits
         self._gone = gone
+        self._count_kills = count_kills
+        self._kills_seen = count_kills()
         # kept for the life of the box: the thread that started it may be the one it dies with
         self._spawn = spawn
         self._turn = threading.Lock()  # one request at a time: the box has one pair of pipes
@@ -66,6 +81,7 @@ class PersistentBox:
         self._report = report.read
         for fd in (self._stdin, self._out, self._err, self._report):
             os.set_blocking(fd, False)
+        PersistentBox._open.add(self)
         try:
             ready = self.ask(b"", START_S)
         except BoxLost as lost:
@@ -73,6 +89,14 @@ class PersistentBox:
         if ready.words[:1] != ("ready",):
             self.close()
             raise SandboxFault("a box answered before it was asked")
+
+    def has_new_kills(self) -> bool:
+        """Return whether a process that may be one of the box's was killed for lack of memory since
+        the last call."""
+        kills = self._count_kills()
+        seen = self._kills_seen
+        self._kills_seen = kills
+        return kills > seen
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
         """Raise BoxLost; the box is gone then."""
@@ -146,6 +170,13 @@ class PersistentBox:
         self.close()
 
 
+@atexit.register
+def _close_all() -> None:
+    for box in list(PersistentBox._open):  # noqa: SLF001 - its own module
+        box.close()
+    remove_leftovers(_REMOVAL_S)
+
+
 class RestartingBox:
     """A box that is made when it is first needed, and again after it was lost. Faults call it
     `name`."""
@@ -156,14 +187,22 @@ class RestartingBox:
         self._name = name
         self._box: PersistentBox | None = None
 
-    def ask(self, question: bytes, wall_s: float) -> Exchange:
-        """Raise SandboxFault when the box cannot be made, or is lost over this question."""
-        self._box = self._box or self._sandbox.open(self._command)
-        try:
-            return self._box.ask(question, wall_s)
-        except BoxLost as lost:
-            self._box = None
-            raise SandboxFault(f"{self._name} was lost: {lost}") from None
+    def ask(self, question: bytes, wall_s: float, memory_mb: int) -> Exchange:
+        """Wait until `memory_mb`, what the box's child may use, fits into the budget; then ask.
+
+        Raises SandboxFault when the box cannot be made, or is lost over this question.
+        """
+        with get_memory_budget().reserve(memory_mb):
+            self._box = self._box or self._sandbox.open(self._command)
+            try:
+                return self._box.ask(question, wall_s)
+            except BoxLost as lost:
+                self._box = None
+                raise SandboxFault(f"{self._name} was lost: {lost}") from None
+
+    def has_new_kills(self) -> bool:
+        """Return `PersistentBox.has_new_kills`. Ask when a child of the box ended badly."""
+        return self._box is not None and self._box.has_new_kills()
 
     def close(self) -> None:
         if self._box is not None:

@@ -349,9 +349,9 @@ def test_answers_that_share_a_compiler_child_are_judged_as_alone(
     asked: list[bytes] = []
     ask = RestartingBox.ask
 
-    def noted(box: RestartingBox, question: bytes, wall_s: float) -> Exchange:
+    def noted(box: RestartingBox, question: bytes, wall_s: float, memory_mb: int) -> Exchange:
         asked.append(question[:1])
-        return ask(box, question, wall_s)
+        return ask(box, question, wall_s, memory_mb)
 
     def judged_in_a_shared_child(answer: str) -> Graded:
         """The verdict by the child that compiled the answer before, once that child had room."""
