@@ -19,25 +19,33 @@ _JOIN = 'echo 0 > "$0" && exec "$@"'
 _NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all")
 
 
+class NoControlGroup(Exception):
+    """No memory control group can be made here."""
+
+
 class LimitedGroup:
     """A control group below our own, to run programs in."""
 
     def __init__(self, folder: Path, version: int) -> None:
         self.folder = folder
         self.group = MemoryGroup(folder, version)
-        self._limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
+        self.limit_file = folder / ("memory.limit_in_bytes" if version == 1 else "memory.max")
 
     def set_limit(self, limit_mb: int) -> None:
-        (self.folder / self._limit).write_text(str(limit_mb << 20))
+        self.limit_file.write_text(str(limit_mb << 20))
+
+    def wrap(self, argv: Sequence[str]) -> list[str]:
+        """Return the command that runs `argv` in the group."""
+        return ["/bin/sh", "-c", _JOIN, f"{self.folder}/cgroup.procs", *argv]
 
     def start(self, argv: Sequence[str], *, privileged: bool = True) -> subprocess.Popen[str]:
         """Start a program in the group; its standard output is text to be read."""
         person: tuple[str, ...] = ()
         if not privileged:
             person = _NOBODY
-            (self.folder / self._limit).chmod(0o666)
+            self.limit_file.chmod(0o666)
         return subprocess.Popen(
-            ["/bin/sh", "-c", _JOIN, f"{self.folder}/cgroup.procs", *person, *argv],
+            self.wrap([*person, *argv]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -48,7 +56,7 @@ class LimitedGroup:
     def run_python(self, script: str, *argv: str, privileged: bool = True) -> str:
         """Return what `script` prints. The test fails if it fails."""
         interpreter = sys.executable if privileged else "/usr/bin/python3"
-        program = [interpreter, "-c", script, str(self.folder / self._limit), *argv]
+        program = [interpreter, "-c", script, str(self.limit_file), *argv]
         process = self.start(program, privileged=privileged)
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
@@ -56,26 +64,38 @@ class LimitedGroup:
 
 
 @contextmanager
-def make_limited_group(limit_mb: int) -> Iterator[LimitedGroup]:
-    """Make a group with this limit. Skips the test where none can be made."""
+def open_limited_group(limit_mb: int) -> Iterator[LimitedGroup]:
+    """Make a group with this limit, removed with the groups in it at the end. Raises
+    NoControlGroup."""
     around = find_memory_groups()
     if not around:
-        pytest.skip("no memory control group can be read here")
+        raise NoControlGroup("no memory control group can be read")
     folder = around[0].folder / f"test-{os.getpid()}-{time.monotonic_ns()}"
     try:
         folder.mkdir()
     except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
+        raise NoControlGroup(f"no control group can be made: {error}") from None
     try:
         made = LimitedGroup(folder, around[0].version)
-        if not (folder / made._limit).exists():  # noqa: SLF001 - of this module
-            pytest.skip("control groups that are made here have no memory controller")
+        if not made.limit_file.exists():
+            raise NoControlGroup("control groups that are made here have no memory controller")
         made.set_limit(limit_mb)
         yield made
     finally:
         for _ in range(100):
-            with suppress(OSError):
-                folder.rmdir()
+            for place in (*folder.glob("*/"), folder):
+                with suppress(OSError):
+                    place.rmdir()
             if not folder.exists():
                 break
             time.sleep(0.02)
+
+
+@contextmanager
+def make_limited_group(limit_mb: int) -> Iterator[LimitedGroup]:
+    """As `open_limited_group`, but skips the test where none can be made."""
+    try:
+        with open_limited_group(limit_mb) as group:
+            yield group
+    except NoControlGroup as reason:
+        pytest.skip(str(reason))

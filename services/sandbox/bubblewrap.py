@@ -275,13 +275,13 @@ def tell_memory_apart(outcome: Outcome, group: Cgroup, *, stopped_by_us: bool) -
     own = group.own
     if own and own.count_kills() > 0:
         if not own.has_met_limit():
-            raise MemoryShortage("a box")
+            raise MemoryShortage
         return replace(outcome, exit_reason=ExitReason.MEMORY_LIMIT)
     if stopped_by_us or outcome.exit_code == 0 or group.count_kills_around() == 0:
         return outcome
     # Without a group of its own, who was killed is not known: any bad ending may come of it.
     if own is None or outcome.exit_code == _KILLED:
-        raise MemoryShortage("a box")
+        raise MemoryShortage
     return outcome
 
 
@@ -438,12 +438,8 @@ class _Watch:
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        killed_or_idle = code == _KILLED or exit_reason is ExitReason.WALL_IDLE
-        if (
-            exit_reason in (ExitReason.EXITED, ExitReason.WALL_IDLE)
-            and killed_or_idle
-            and self._has_used_up(cpu_s)
-        ):
+        may_be_cpu = exit_reason in (ExitReason.EXITED, ExitReason.WALL_IDLE)
+        if may_be_cpu and code == _KILLED and self._has_used_up(cpu_s):
             exit_reason = ExitReason.CPU_LIMIT
         wall_s = time.monotonic() - self.started
         stdout, stderr, report = (bytes(capture.data) for capture in captures.values())
@@ -474,7 +470,9 @@ class _Watch:
                 look_s = look_at - time.monotonic()
                 events = poll.poll(max(0, math.ceil(min(left_s, look_s) * 1000)))
                 if left_s <= 0 and not events:
-                    return self._kill(self._get_timeout_reason())
+                    # none that slept for half of the time is short of CPU
+                    slept = 2 * self._stalled_s >= self.limits.wall_s
+                    return self._kill(ExitReason.WALL_IDLE if slept else ExitReason.WALL_STARVED)
                 if time.monotonic() >= look_at:
                     reason = self._look()
                     if reason:
@@ -526,21 +524,6 @@ class _Watch:
             soonest_s = (self.limits.cpu_s - activity.cpu_s) / _CORES
             self._sample_s = min(self._sample_s, max(_FIRST_SAMPLE_S, soonest_s))
         return None
-
-    def _get_timeout_reason(self) -> ExitReason:
-        """Return idle or starved: a box that may not stall so long was starved; of others the time
-        decides that their threads waited for a CPU. Starved when that is unknown."""
-        if self.limits.stall_s is not None:
-            return ExitReason.WALL_STARVED
-        try:
-            waited_s = _Activity.measure(self._init_pid or 0).waited_s
-        except (OSError, ValueError, IndexError):
-            return ExitReason.WALL_STARVED
-        return (
-            ExitReason.WALL_IDLE
-            if waited_s < 0.25 * self.limits.wall_s
-            else ExitReason.WALL_STARVED
-        )
 
     @property
     def _init_pid(self) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from pathlib import Path
 
 _CGROUPS = "sys/fs/cgroup"
 _PREFIX = "gradus-"
+_LIMIT_FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
+"""By version: the file that a group with a memory controller has, and the root of version 2 not."""
 _OVERHEAD_MB = 64
 """What a box's group may hold beyond the limit of a process and its scratch: bubblewrap, the
 kernel's own tables, and page cache of the box's files."""
@@ -26,7 +29,7 @@ _NUMBERS = itertools.count()
 """Serial numbers, shared by all sandboxes of this process."""
 _LOCK = threading.Lock()
 _LEFTOVERS: list[Path] = []
-"""Folders of groups whose processes were still ending when the box was gone; guarded by `_LOCK`."""
+"""Folders of groups to remove, whose last processes may still be ending."""
 
 
 @dataclass(frozen=True)
@@ -39,58 +42,52 @@ class MemoryGroup:
     def read_limit(self) -> int | None:
         """Return the limit in bytes; None without one. `memory.high` counts, as reclaim beyond it
         all but stops a program."""
-        names = ("memory.limit_in_bytes",) if self.version == 1 else ("memory.max", "memory.high")
-        limits = []
-        for name in names:
-            text = self._read(name).strip()
-            if text.isdecimal():
-                limits.append(int(text))
-        return min(limits, default=None)
+        limits = [read_number(self.folder / _LIMIT_FILES[self.version])]
+        limits.append(read_number(self.folder / "memory.high"))
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def read_usage(self) -> int:
         """Return the bytes in use that the kernel cannot take back by dropping files."""
-        current = "memory.usage_in_bytes" if self.version == 1 else "memory.current"
-        prefix = "total_" if self.version == 1 else ""
-        counts = self._read_counts("memory.stat")
-        files = counts.get(f"{prefix}inactive_file", 0) + counts.get(f"{prefix}active_file", 0)
-        return max(0, int(self._read(current).strip() or 0) - files)
+        current = "memory.current" if self.version == 2 else "memory.usage_in_bytes"
+        total = "" if self.version == 2 else "total_"
+        files = sum(
+            self._count("memory.stat", f"{total}{kind}_file") for kind in ("active", "inactive")
+        )
+        return max(0, self._count(current) - files)
 
     def count_kills(self) -> int:
         """Return how many processes of the group were killed for lack of memory, whoever's limit it
         was. Version 2 counts groups below it, too."""
-        file = "memory.oom_control" if self.version == 1 else "memory.events"
-        return self._read_counts(file).get("oom_kill", 0)
+        return self._count(
+            "memory.events" if self.version == 2 else "memory.oom_control", "oom_kill"
+        )
 
     def has_met_limit(self) -> bool:
         """Return whether the group met its own limit, and not only one of a group around it."""
         if self.version == 1:
-            return int(self._read("memory.failcnt").strip() or 0) > 0
-        events = self._read_counts("memory.events.local") or self._read_counts("memory.events")
-        return events.get("oom", 0) > 0
+            return self._count("memory.failcnt") > 0
+        local = "memory.events.local"
+        if not (self.folder / local).exists():  # before Linux 5.2
+            local = "memory.events"
+        return self._count(local, "oom") > 0
 
-    def _read(self, name: str) -> str:
-        try:
-            return (self.folder / name).read_text()
-        except OSError:
-            return ""
+    def _count(self, file: str, name: str = "") -> int:
+        return read_number(self.folder / file, name) or 0
 
-    def _read_counts(self, name: str) -> dict[str, int]:
-        """Return the lines `name number` of a file; empty if there is no such file."""
-        counts = {}
-        for line in self._read(name).splitlines():
-            key, _, value = line.partition(" ")
-            if value.isdecimal():
-                counts[key] = int(value)
-        return counts
+
+def read_number(file: Path, name: str = "") -> int | None:
+    """Return the number in a file of /proc or /sys, or in its line `name number`; None if there is
+    none."""
+    with suppress(OSError):
+        match = re.search(rf"^{name}[: ]*(\d+)(?: kB)?$", file.read_text(), re.MULTILINE)
+        return int(match[1]) if match else None
+    return None
 
 
 def find_memory_groups(root: Path = Path("/")) -> list[MemoryGroup]:
     """Return the memory groups that this process is in, its own first, then those around it that
     can be seen. `root`: where /proc and /sys are."""
-    try:
-        own_paths = _read_own_paths(root)
-    except OSError:
-        return []
+    own_paths = _read_own_paths(root)
     version = 1 if "memory" in own_paths else 2
     base = root / _CGROUPS
     if version == 1:
@@ -101,7 +98,7 @@ def find_memory_groups(root: Path = Path("/")) -> list[MemoryGroup]:
         folder = base
     groups = []
     for place in (folder, *folder.parents):
-        if place.is_dir():
+        if (place / _LIMIT_FILES[version]).exists():
             groups.append(MemoryGroup(place, version))
         if place == base:
             break
@@ -112,12 +109,7 @@ def count_kills(groups: list[MemoryGroup], root: Path = Path("/")) -> int:
     """Return the kills for lack of memory that these groups count, or else the whole machine."""
     if groups:
         return sum(group.count_kills() for group in groups)
-    with suppress(OSError):
-        for line in (root / "proc/vmstat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    return 0
+    return read_number(root / "proc/vmstat", "oom_kill") or 0
 
 
 class CgroupManager:
@@ -128,7 +120,11 @@ class CgroupManager:
         cgroups = root / _CGROUPS
         self._parents = _find_v2_parent(root, cgroups) or _find_v1_parents(root, cgroups)
         for parent in self._parents:
-            _sweep(parent)
+            for folder in parent.glob(f"{_PREFIX}*-*"):
+                pid = folder.name.split("-")[1]
+                if not Path(f"/proc/{pid}").exists():  # of a dead worker
+                    _LEFTOVERS.append(folder)
+        remove_leftovers()
 
     @contextmanager
     def open_group(self, memory_mb: int, processes: int, scratch_mb: int = 0) -> Iterator[Cgroup]:
@@ -174,10 +170,9 @@ class Cgroup:
     @property
     def own(self) -> MemoryGroup | None:
         """The box's own memory group, if it has one."""
-        for folder in self.folders:
-            for version, name in ((1, "memory.limit_in_bytes"), (2, "memory.max")):
-                if (folder / name).exists():
-                    return MemoryGroup(folder, version)
+        for folder, version in itertools.product(self.folders, _LIMIT_FILES):
+            if (folder / _LIMIT_FILES[version]).exists():
+                return MemoryGroup(folder, version)
         return None
 
     def list_join_files(self) -> list[str]:
@@ -190,8 +185,7 @@ class Cgroup:
         return count_kills(self.around) - self._kills_before
 
     def remove(self) -> None:
-        with _LOCK:
-            _LEFTOVERS.extend(self.folders)
+        _LEFTOVERS.extend(self.folders)
         remove_leftovers()
 
 
@@ -201,36 +195,24 @@ def remove_leftovers(patience_s: float = 0.0) -> None:
     give_up_at = time.monotonic() + patience_s
     while True:
         with _LOCK:
-            busy = []
-            for folder in _LEFTOVERS:
-                try:
+            for folder in list(_LEFTOVERS):
+                with suppress(OSError):
                     folder.rmdir()
-                except FileNotFoundError:
-                    continue
-                except OSError:
-                    busy.append(folder)
-            _LEFTOVERS[:] = busy
-        if not busy or time.monotonic() >= give_up_at:
+                if not folder.exists():
+                    _LEFTOVERS.remove(folder)
+        if not _LEFTOVERS or time.monotonic() >= give_up_at:
             return
         time.sleep(0.01)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the groups that dead workers left below `parent`; those with a process stay."""
-    for folder in parent.glob(f"{_PREFIX}*-*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if not Path(f"/proc/{pid}").exists():
-            with suppress(OSError):
-                folder.rmdir()
 
 
 def _read_own_paths(root: Path) -> dict[str, str]:
     """Controller -> path of our own group; the empty name is v2."""
     paths = {}
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            paths[controller] = path
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for controller in controllers.split(","):
+                paths[controller] = path
     return paths
 
 
@@ -246,9 +228,8 @@ def _find_v2_parent(root: Path, cgroups: Path) -> list[Path]:
 
 def _find_v1_parents(root: Path, cgroups: Path) -> list[Path]:
     parents = []
-    with suppress(OSError):
-        for controller, path in _read_own_paths(root).items():
-            folder = cgroups / controller / path.lstrip("/")
-            if controller in ("memory", "pids") and os.access(folder, os.W_OK):
-                parents.append(folder)
+    for controller, path in _read_own_paths(root).items():
+        folder = cgroups / controller / path.lstrip("/")
+        if controller in ("memory", "pids") and os.access(folder, os.W_OK):
+            parents.append(folder)
     return parents

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from gradus.errors import SandboxFault
 from services.sandbox.cancellation import CANCELLED, current_token, is_cautious
-from services.sandbox.cgroup import find_memory_groups
+from services.sandbox.cgroup import find_memory_groups, read_number
 
 SHORT_OF_MEMORY = (
     "the kernel killed a process of the box for lack of memory outside of the box's own limit: this"
@@ -40,8 +40,8 @@ class MemoryShortage(SandboxFault):
     """A box was killed for lack of memory that was no limit of its own. The next attempt is
     cautious."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name}: {SHORT_OF_MEMORY}")
+    def __init__(self) -> None:
+        super().__init__(SHORT_OF_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,6 @@ class MemoryBudget:
     def size_mb(self) -> int:
         """MiB for boxes at work."""
         return self._total_mb - sum(self._standing.values())
-
-    @property
-    def overcommits(self) -> bool:
-        """Whether more is admitted, at first, than fits at worst."""
-        return self._overcommit > 1
 
     def count_slots(self, needs: BoxMemory) -> int:
         """Return the most slots whose persistent boxes leave room for a box at work."""
@@ -192,7 +187,10 @@ def get_memory_budget() -> MemoryBudget:
 def _measure_free(root: Path) -> tuple[int, bool]:
     """Return the MiB that are free for this process, and whether a control group's limit, not the
     machine's size, bounds them."""
-    free_mb = _read_available_mb(root)
+    free_kb = read_number(root / "proc/meminfo", "MemAvailable")
+    if free_kb is None:  # a sandboxed runtime may hide it
+        free_kb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 10
+    free_mb = free_kb >> 10
     is_limited = False
     for group in find_memory_groups(root):
         limit = group.read_limit()
@@ -203,14 +201,3 @@ def _measure_free(root: Path) -> tuple[int, bool]:
             free_mb = left_mb
             is_limited = True
     return free_mb, is_limited
-
-
-def _read_available_mb(root: Path) -> int:
-    try:
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return int(value.split()[0]) >> 10
-    except OSError:
-        pass  # a sandboxed runtime may hide the file
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MB

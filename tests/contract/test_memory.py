@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ def test_the_budget_is_what_the_smallest_limit_leaves(case: Any, tmp_path: Path)
     write_files(tmp_path, case["files"])
     budget = MemoryBudget.measure(tmp_path)
     assert budget.size_mb == case["free_mb"]
-    assert budget.overcommits is case["overcommits"]
+    assert (budget._overcommit > 1) is case["overcommits"]
 
 
 @pytest.mark.parametrize("case", CASES["endings"], ids=lambda case: case["name"])
@@ -258,8 +259,118 @@ def test_a_box_whose_processes_meet_its_own_limit_is_at_its_memory_limit() -> No
         assert said[0] == "memory_limit", said
 
 
+STANDING = """
+import os, signal, sys
+from services.sandbox import Command, Limits
+from services.sandbox.bubblewrap import Bubblewrap
+sandbox = Bubblewrap()
+python = os.path.realpath(sys.executable)
+serve = "import sys, time; print('0 ready', flush=True); time.sleep(300)"
+argv = (python, "-I", "-S", "-c", serve)
+binds = ("/usr", os.path.realpath(sys.base_prefix))
+box = sandbox.open(Command(argv=argv, limits=Limits(cpu_s=None), binds=binds))
+print("open", flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("end", ["ends", "killed"])
+def test_no_groups_stay_when_a_worker_ends_or_the_next_one_starts(end: str) -> None:
+    with make_limited_group(1024) as group:
+        process = group.start([sys.executable, "-c", STANDING, "", end])
+        out, err = process.communicate(timeout=60)
+        assert out == "open\n", err
+        folders = list(group.folder.glob("gradus-*"))
+        assert bool(folders) is (end == "killed")
+        group.run_python("from services.sandbox.bubblewrap import Bubblewrap\nBubblewrap()")
+        assert list(group.folder.glob("gradus-*")) == []
+
+
 def test_a_box_that_can_never_fit_is_a_fault_that_says_so() -> None:
     with make_limited_group(512) as group:
         said = json.loads(group.run_python(BOX, "", "600", "0"))
     assert said[:2] == ["SandboxFault", False]
     assert "a box of 600 MB can never run here" in said[2]
+
+
+# ------------------------------------------------------------------------------ whole graders
+
+GRADE = """
+import json, sys
+from gradus.contract import TaskSubmission
+from gradus.local import open_local
+from services.graders.base import load
+
+name, slots, number, code, task = sys.argv[2:]
+kind = load(name).task
+submissions = [
+    TaskSubmission(id=str(n), completion=code.replace("NUMBER", str(n)),
+                   task=kind.model_validate_json(task))
+    for n in range(int(number))
+]
+results = list(open_local(name, slots=int(slots)).grade(submissions))
+print(json.dumps([
+    [r.status, getattr(r, "reward", None), r.fault.message if r.status == "faulted" else ""]
+    for r in results
+]))
+"""
+OCAML = """let f x =
+  let keep = Array.init 11 (fun _ -> Bytes.make (32*1024*1024) 'a') in
+  let s = ref 0 in
+  for _ = 1 to 3 do
+    Array.iter (fun b -> for i = 0 to 400_000 do s := !s + Char.code (Bytes.get b (i*80)) done) keep
+  done;
+  if !s < 0 then 0 else x + 1 (* NUMBER *)"""
+RUST = """pub fn f(x: i64) -> i64 {
+    let mut table = vec![1u8; 880 * 1024 * 1024];
+    let mut s: u64 = 0;
+    for r in 0..6 {
+        let mut i = r;
+        while i < table.len() { table[i] = (i % 7) as u8; s += u64::from(table[i]); i += 512; }
+    }
+    if s == 42 { 0 } else { x + 1 }
+}
+// NUMBER"""
+RUST_TASK = {
+    "signature": "pub fn f(x: i64) -> i64;",
+    "tests": "use solution::f;\n#[test]\nfn t() { assert_eq!(f(1), 2); }",
+}
+OCAML_TASK = {"tests": "let () = assert (f 1 = 2)"}
+
+
+def grade_in_group(limit_mb: int, name: str, slots: int, number: int, code: str, task: Any) -> Any:
+    with make_limited_group(limit_mb) as group:
+        printed = group.run_python(GRADE, name, str(slots), str(number), code, json.dumps(task))
+        assert group.group.count_kills() == 0
+    return json.loads(printed)
+
+
+@pytest.mark.parametrize(
+    ("limit_mb", "name", "slots", "number", "code", "task"),
+    [
+        pytest.param(2048, "ocaml", 8, 7, OCAML, OCAML_TASK, id="ocaml"),
+        pytest.param(3400, "rust", 4, 5, RUST, RUST_TASK, id="rust", marks=pytest.mark.slow),
+        pytest.param(
+            2048, "ocaml", 8, 7, OCAML, {**OCAML_TASK, "public_tests": [OCAML_TASK["tests"]]},
+            id="ocaml with public tests", marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            2048, "ocaml", 8, 7, OCAML, {**OCAML_TASK, "packages": ["unix"]},
+            id="ocaml in boxes of its own", marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_right_answers_wait_for_memory_and_are_right(
+    limit_mb: int, name: str, slots: int, number: int, code: str, task: Any
+) -> None:
+    """Together they would hold more than the group may."""
+    results = grade_in_group(limit_mb, name, slots, number, code, task)
+    assert results == [["graded", 1.0, ""]] * number
+
+
+def test_a_task_that_asks_for_more_memory_than_there_is_is_a_fault_that_says_so() -> None:
+    task = {**OCAML_TASK, "limits": {"memory_mb": 2048}}
+    [[status, _, why]] = grade_in_group(2048, "ocaml", 2, 1, "let f x = x + 1", task)
+    assert status == "faulted"
+    assert "a box of 2048 MB can never run here" in why

@@ -343,6 +343,14 @@ ONE_AFTER_ANOTHER = [
 ]
 
 
+@pytest.mark.parametrize("packages", [[], ["unix"]])
+def test_a_task_may_ask_for_all_the_memory_that_the_configuration_allows(
+    ocaml_grader: OcamlGrader, packages: list[str]
+) -> None:
+    task = {**INC, "packages": packages, "limits": {"memory_mb": 4096}}
+    assert grade(ocaml_grader, "let f x = x + 1", task).passed
+
+
 def test_answers_that_share_a_compiler_child_are_judged_as_alone(
     ocaml_grader: OcamlGrader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

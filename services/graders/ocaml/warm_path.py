@@ -182,7 +182,7 @@ class WarmPath:
         """Raise MemoryShortage if the child's end may be the kernel's doing."""
         ended_well = ended == "exit 0" or ended.startswith("cpu ")
         if not ended_well and self._boxes[attempt.slot, name].has_new_kills():
-            raise MemoryShortage(name)
+            raise MemoryShortage
 
     def _ask(
         self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float, memory_mb: int

@@ -280,7 +280,7 @@ class Compiler:
         done = server.compile(argv, environment, files)
         compiled = _parse_result(done, self._limits)
         if compiled.status is not CompileStatus.COMPILED and server.has_new_kills():
-            raise MemoryShortage("the compiler")  # or of a linker, which it reports as an error
+            raise MemoryShortage
         return replace(compiled, cpu_s=done.cpu_s)
 
     def close(self) -> None:
