@@ -141,12 +141,7 @@ class Bubblewrap:
                     argv = self._build_start_argv(command, group)
                     return self._parent.submit(_spawn, argv, [*targets, seccomp]).result()
 
-            own = group.own
-
-            def count_kills() -> int:
-                return own.count_kills() if own else group.count_kills_around()
-
-            return PersistentBox(spawn, command.limits, stack.pop_all().close, count_kills)
+            return PersistentBox(spawn, command.limits, stack.pop_all().close, group)
 
     def create_unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)
@@ -272,15 +267,13 @@ def tell_memory_apart(outcome: Outcome, group: Cgroup, *, stopped_by_us: bool) -
 
     Raises MemoryShortage for a box that the kernel killed for another's use of memory.
     """
-    own = group.own
-    if own and own.count_kills() > 0:
-        if not own.has_met_limit():
+    if group.own and group.has_kills():
+        if not group.has_met_limit():
             raise MemoryShortage
         return replace(outcome, exit_reason=ExitReason.MEMORY_LIMIT)
-    if stopped_by_us or outcome.exit_code == 0 or group.count_kills_around() == 0:
-        return outcome
     # Without a group of its own, who was killed is not known: any bad ending may come of it.
-    if own is None or outcome.exit_code == _KILLED:
+    is_suspect = outcome.exit_code == _KILLED or (outcome.exit_code != 0 and not group.own)
+    if is_suspect and not stopped_by_us and group.has_kills_around():
         raise MemoryShortage
     return outcome
 

@@ -134,7 +134,6 @@ class CgroupManager:
         group = Cgroup([parent / name for parent in self._parents], self._around)
         memory = (memory_mb + scratch_mb + _OVERHEAD_MB) << 20
         limits = {"memory.max": memory, "memory.swap.max": 0, "memory.limit_in_bytes": memory}
-        limits["memory.oom.group"] = 1
         limits["pids.max"] = processes + 4  # bubblewrap itself and its monitor
         try:
             group.make(limits)
@@ -156,16 +155,16 @@ class Cgroup:
         self._kills_before = count_kills(self.around)
 
     def make(self, limits: Mapping[str, int]) -> None:
-        made = []
+        created = []
         for folder in self.folders:
             with suppress(OSError):
                 folder.mkdir()
-                made.append(folder)
+                created.append(folder)
             for name, value in limits.items():
                 with suppress(OSError):  # a file of the other version or controller
                     if (folder / name).exists():
                         (folder / name).write_text(str(value))
-        self.folders = made
+        self.folders = created
 
     @property
     def own(self) -> MemoryGroup | None:
@@ -179,10 +178,20 @@ class Cgroup:
         """Return the files to which a process writes 0 to join the group."""
         return [f"{folder}/cgroup.procs" for folder in self.folders]
 
-    def count_kills_around(self) -> int:
-        """Return the kills in the groups that this process is in, since the box's group was
-        made."""
-        return count_kills(self.around) - self._kills_before
+    def has_kills(self) -> bool:
+        """Return whether a process was killed for lack of memory since the group was made: in the
+        box, if it has a memory group, or in the groups that this process is in."""
+        if self.own:
+            return self.own.count_kills() > 0
+        return self.has_kills_around()
+
+    def has_kills_around(self) -> bool:
+        """Return whether one was killed in the groups that this process is in."""
+        return count_kills(self.around) > self._kills_before
+
+    def has_met_limit(self) -> bool:
+        """Return whether the box met a memory limit of its own group."""
+        return self.own is not None and self.own.has_met_limit()
 
     def remove(self) -> None:
         _LEFTOVERS.extend(self.folders)

@@ -115,10 +115,10 @@ class MemoryBudget:
             f"{whole_mb} MB beside the worker itself are enough for all slots at once (mem_limit in"
             " Compose, resources.limits.memory in Kubernetes, MemoryMax in systemd)"
         )
-        most = self.count_slots(needs)
-        if most < slots:
-            remedy = f"start it with --slots {most} or fewer"
-            if most < 1:
+        possible = self.count_slots(needs)
+        if possible < slots:
+            remedy = f"start it with --slots {possible} or fewer"
+            if possible < 1:
                 remedy = "lower the limits in configs/graders"
             message = f"too little memory: {numbers}; {remedy}, or give it more: {advice}"
             raise SandboxFault(message, retryable=False)

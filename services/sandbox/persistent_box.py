@@ -19,7 +19,7 @@ from weakref import WeakSet
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox
 from services.sandbox.cancellation import CANCELLED, current_token
-from services.sandbox.cgroup import remove_leftovers
+from services.sandbox.cgroup import Cgroup, remove_leftovers
 from services.sandbox.memory_budget import get_memory_budget
 from services.sandbox.pid1 import kill_box, read_init_pid
 from services.sandbox.pipes import Pipe
@@ -42,8 +42,7 @@ class PersistentBox:
     bytes.
 
     `spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id;
-    `gone` is called once the box is no more; `count_kills` returns the processes so far that were
-    killed for lack of memory and may have been the box's.
+    `gone` is called once the box is no more; `group` is its control group.
     """
 
     _open: ClassVar[WeakSet[PersistentBox]] = WeakSet()
@@ -56,12 +55,11 @@ class PersistentBox:
         spawn: Callable[[Sequence[int]], int],
         limits: Limits,
         gone: Callable[[], None],
-        count_kills: Callable[[], int],
+        group: Cgroup,
     ) -> None:
         self._limits = limits
         self._gone = gone
-        self._count_kills = count_kills
-        self._kills_seen = count_kills()
+        self.group = group
         # kept for the life of the box: the thread that started it may be the one it dies with
         self._spawn = spawn
         self._turn = threading.Lock()  # one request at a time: the box has one pair of pipes
@@ -90,14 +88,6 @@ class PersistentBox:
             self.close()
             raise SandboxFault("a box answered before it was asked")
 
-    def has_new_kills(self) -> bool:
-        """Return whether a process that may be one of the box's was killed for lack of memory since
-        the last call."""
-        kills = self._count_kills()
-        seen = self._kills_seen
-        self._kills_seen = kills
-        return kills > seen
-
     def ask(self, question: bytes, wall_s: float) -> Exchange:
         """Raise BoxLost; the box is gone then."""
         with self._turn:
@@ -122,7 +112,8 @@ class PersistentBox:
         poll.register(self._out, select.POLLIN)
         if question:
             poll.register(self._stdin, select.POLLOUT)
-        if token := current_token():
+        token = current_token()
+        if token:
             poll.register(token.fd, select.POLLIN)
         while (frame := _parse_frame(reply)) is None:
             left_ms = max(0, (deadline - time.monotonic()) * 1000)
@@ -200,9 +191,14 @@ class RestartingBox:
                 self._box = None
                 raise SandboxFault(f"{self._name} was lost: {lost}") from None
 
-    def has_new_kills(self) -> bool:
-        """Return `PersistentBox.has_new_kills`. Ask when a child of the box ended badly."""
-        return self._box is not None and self._box.has_new_kills()
+    def was_starved(self) -> bool:
+        """Return whether the bad end of a child may be the kernel's doing, for want of memory that
+        others use. A box that had such kills, or met its own limit, is replaced by a new one."""
+        if self._box is None or not self._box.group.has_kills():
+            return False
+        is_own_doing = self._box.group.has_met_limit()
+        self.close()
+        return not is_own_doing
 
     def close(self) -> None:
         if self._box is not None:

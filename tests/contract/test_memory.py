@@ -9,17 +9,20 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
+from gradus.contract import TaskSubmission
 from gradus.errors import SandboxFault
+from services.graders import base
 from services.sandbox import ExitReason, Outcome
 from services.sandbox.bubblewrap import tell_memory_apart
-from services.sandbox.cancellation import CancelToken, enter_attempt
+from services.sandbox.cancellation import CancelToken, enter_attempt, is_cautious
 from services.sandbox.cgroup import Cgroup, CgroupManager, find_memory_groups
 from services.sandbox.memory_budget import BoxMemory, MemoryBudget, MemoryShortage
+from services.worker import grade_with_retries
 from tests.memory_group import make_limited_group
 
 CASES = yaml.safe_load((Path(__file__).parents[1] / "cases/memory/groups.yaml").read_text())
@@ -298,18 +301,23 @@ def test_a_box_that_can_never_fit_is_a_fault_that_says_so() -> None:
 
 GRADE = """
 import json, sys
+from pathlib import Path
 from gradus.contract import TaskSubmission
 from gradus.local import open_local
 from services.graders.base import load
 
-name, slots, number, code, task = sys.argv[2:]
+limit_file, name, slots, number, code, task, lowered_mb = sys.argv[1:]
 kind = load(name).task
 submissions = [
     TaskSubmission(id=str(n), completion=code.replace("NUMBER", str(n)),
                    task=kind.model_validate_json(task))
     for n in range(int(number))
 ]
-results = list(open_local(name, slots=int(slots)).grade(submissions))
+grader = open_local(name, slots=int(slots))
+grader.self_test()
+if lowered_mb != "0":
+    Path(limit_file).write_text(str(int(lowered_mb) << 20))
+results = list(grader.grade(submissions))
 print(json.dumps([
     [r.status, getattr(r, "reward", None), r.fault.message if r.status == "faulted" else ""]
     for r in results
@@ -341,7 +349,8 @@ OCAML_TASK = {"tests": "let () = assert (f 1 = 2)"}
 
 def grade_in_group(limit_mb: int, name: str, slots: int, number: int, code: str, task: Any) -> Any:
     with make_limited_group(limit_mb) as group:
-        printed = group.run_python(GRADE, name, str(slots), str(number), code, json.dumps(task))
+        arguments = (name, str(slots), str(number), code, json.dumps(task), "0")
+        printed = group.run_python(GRADE, *arguments)
         assert group.group.count_kills() == 0
     return json.loads(printed)
 
@@ -369,8 +378,54 @@ def test_right_answers_wait_for_memory_and_are_right(
     assert results == [["graded", 1.0, ""]] * number
 
 
+@pytest.mark.slow
+def test_a_starved_child_of_a_persistent_box_is_a_fault() -> None:
+    """Slow, because further attempts wait for memory that is free."""
+    with make_limited_group(1600) as group:
+        arguments = ("ocaml", "1", "1", OCAML, json.dumps(OCAML_TASK), "260")
+        [[status, _, why]] = json.loads(group.run_python(GRADE, *arguments))
+    assert (status, "for lack of memory" in why) == ("faulted", True), why
+
+
 def test_a_task_that_asks_for_more_memory_than_there_is_is_a_fault_that_says_so() -> None:
     task = {**OCAML_TASK, "limits": {"memory_mb": 2048}}
     [[status, _, why]] = grade_in_group(2048, "ocaml", 2, 1, "let f x = x + 1", task)
     assert status == "faulted"
     assert "a box of 2048 MB can never run here" in why
+
+
+class Starved:
+    """A grader whose first attempt is starved."""
+
+    def __init__(self) -> None:
+        self.attempts: list[bool] = []
+
+    def grade(self, submission: Any, rubric: str, slot: int) -> Any:
+        self.attempts.append(is_cautious())
+        if len(self.attempts) < 3:
+            raise MemoryShortage
+        return "verdict"
+
+
+def test_an_attempt_after_a_starved_one_is_cautious() -> None:
+    grader = Starved()
+    submission = TaskSubmission[Any].model_construct(id="a", completion="", task=None)
+    result: Any = grade_with_retries(cast(Any, grader), submission, "r", 0, brief=False)
+    assert result == "verdict"
+    assert grader.attempts == [False, True, True]
+
+
+def test_default_slots_are_those_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = MemoryBudget(1400)
+    monkeypatch.setattr(base, "get_memory_budget", lambda: budget)
+    monkeypatch.setattr(base.os, "sched_getaffinity", lambda _: range(16))
+    grader: Any = Boxes(80, 1024)
+    grader.waiting_slots = None
+    assert base.get_default_slots(grader) == 4
+    assert base.get_default_slots(cast(Any, Waiting())) == 64
+
+
+class Waiting:
+    """A grader without boxes, whose slots wait for a model."""
+
+    waiting_slots = 64

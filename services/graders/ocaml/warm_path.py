@@ -181,7 +181,7 @@ class WarmPath:
     def _refuse_shortage(self, attempt: GradingAttempt, name: str, ended: str) -> None:
         """Raise MemoryShortage if the child's end may be the kernel's doing."""
         ended_well = ended == "exit 0" or ended.startswith("cpu ")
-        if not ended_well and self._boxes[attempt.slot, name].has_new_kills():
+        if not ended_well and self._boxes[attempt.slot, name].was_starved():
             raise MemoryShortage
 
     def _ask(

@@ -279,7 +279,7 @@ class Compiler:
         }  # as in a new crate of cargo's
         done = server.compile(argv, environment, files)
         compiled = _parse_result(done, self._limits)
-        if compiled.status is not CompileStatus.COMPILED and server.has_new_kills():
+        if compiled.status is not CompileStatus.COMPILED and server.was_starved():
             raise MemoryShortage
         return replace(compiled, cpu_s=done.cpu_s)
 

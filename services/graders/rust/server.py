@@ -59,7 +59,7 @@ class CompileServer:
         )
         self._box = RestartingBox(sandbox, server, "the compile server")
         self.close = self._box.close
-        self.has_new_kills = self._box.has_new_kills
+        self.was_starved = self._box.was_starved
 
     def compile(
         self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]
