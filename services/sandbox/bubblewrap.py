@@ -48,7 +48,7 @@ _SCRATCH = "/sys"
 """Where the scratch of a box is mounted before the box is made: a folder that every machine has and
 no box shows."""
 _JOIN = (
-    "echo 1000 > /proc/self/oom_score_adj;"
+    "{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null;"
     ' while [ "$1" != -- ]; do echo 0 > "$1" || exit 70; shift; done; shift;'
 )
 """First of all a box joins its control groups: whom it forked before would be outside of them. And

@@ -96,7 +96,8 @@ class MemoryBudget:
 
     def count_slots(self, needs: BoxMemory) -> int:
         """Return the most slots whose persistent boxes leave room for a box at work."""
-        return (self.size_mb - needs.largest_mb) // max(1, needs.standing_mb)
+        room_mb = self.size_mb - needs.largest_mb // self._overcommit
+        return room_mb // max(1, needs.standing_mb)
 
     def set_aside(self, grader: UsesBoxes, name: str, slots: int) -> str | None:
         """Set memory aside for the persistent boxes of a grader's slots. Return a warning if its
@@ -134,7 +135,7 @@ class MemoryBudget:
 
         Raises SandboxFault if it never will, and when the attempt was cancelled.
         """
-        if memory_mb > self.size_mb:
+        if memory_mb > self._overcommit * self.size_mb:
             message = (
                 f"a box of {memory_mb} MB can never run here: this worker has {self.size_mb} MB for"
                 " boxes. Lower limits.memory_mb of the task, or give the worker more memory"
@@ -169,7 +170,9 @@ class MemoryBudget:
 
     def _fits(self, memory_mb: int, cautious: bool, give_up_at: float) -> bool:
         bound_mb = self.size_mb
-        if not cautious and self._cautious == 0:
+        if cautious:
+            memory_mb = min(memory_mb, bound_mb)  # alone, if it may use more than there is
+        elif self._cautious == 0:
             bound_mb *= self._overcommit
         if self._admitted_mb + memory_mb > bound_mb:
             return False

@@ -178,6 +178,19 @@ def test_a_cancelled_attempt_waits_no_longer() -> None:
     token.close()
 
 
+def test_a_small_machine_still_runs_boxes_that_may_use_more_than_it_has(tmp_path: Path) -> None:
+    """A Rust compiler may use 3,072 MB and uses 124."""
+    write_files(tmp_path, {"proc/meminfo": "MemAvailable:    1572864 kB\n"})
+    budget = MemoryBudget(1400, overcommit=4, root=tmp_path)
+    assert budget.count_slots(BoxMemory(24, 3072)) >= 2
+    budget.set_aside(Boxes(24, 3072), "rust", 2)
+    with budget.reserve(3072):
+        pass
+    assert _reserve_cautiously(budget, 3072)
+    with pytest.raises(SandboxFault, match="can never run here"), budget.reserve(6000):
+        pass
+
+
 @pytest.mark.parametrize(
     ("slots", "needs", "why"),
     [
