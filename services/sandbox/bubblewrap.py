@@ -346,6 +346,8 @@ class _Activity:
     """When it was read, by the monotonic clock."""
     cpu_s: float
     """CPU time of its processes, with their threads and children that have ended."""
+    ended_cpu_s: float
+    """The part of it whose threads have ended; how long they waited for a CPU is not known."""
     waited_s: float
     """Time in which threads were ready to run and had no CPU."""
     is_asleep: bool
@@ -371,15 +373,20 @@ class _Activity:
                     processes += _iter_children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
-        return cls(time.monotonic(), ticks * _TICK_S, waited / 1e9, is_asleep)
+        cpu_s = ticks * _TICK_S
+        return cls(time.monotonic(), cpu_s, cpu_s - ran / 1e9, waited / 1e9, is_asleep)
 
-    def count_stall_since(self, last: _Activity) -> float:
-        """Return the seconds since `last` without CPU time and without time in the queue; 0 while a
-        thread is awake. At most two looks: when the worker got no CPU itself, nothing is known."""
-        if not self.is_asleep:
+    def count_stall_since(self, last: _Activity, looks: int) -> float:
+        """Return the seconds since `last`, so many looks ago, without CPU time and without time in
+        the queue. Call it while all threads are asleep.
+
+        At most a second for each look: while the worker got no CPU itself, or all were frozen,
+        nothing is known; nor over several looks in which threads ended.
+        """
+        if looks > 1 and self.ended_cpu_s - last.ended_cpu_s > 2 * _TICK_S:
             return 0.0
         busy_s = self.cpu_s - last.cpu_s + self.waited_s - last.waited_s
-        return min(max(0.0, self.at_s - last.at_s - busy_s), 2 * _SAMPLE_S)
+        return min(max(0.0, self.at_s - last.at_s - busy_s), float(looks))
 
 
 def _read_stat(place: str | Path) -> list[str]:
@@ -411,6 +418,9 @@ class _Watch:
         """The box was over a limit and we ended it."""
         self._init: int | None = None
         self._last: _Activity | None = None
+        """The last look at which all threads were asleep, or the first one."""
+        self._looks = 0
+        """Looks since then."""
         self._sample_s = _FIRST_SAMPLE_S
         self._stalled_s = 0.0
 
@@ -506,9 +516,12 @@ class _Watch:
         except (OSError, ValueError, IndexError):
             self._last = None  # no box yet, or none any more
             return None
-        if self._last is not None:
-            self._stalled_s += activity.count_stall_since(self._last)
-        self._last = activity
+        self._looks += 1
+        if self._last is not None and activity.is_asleep:
+            self._stalled_s += activity.count_stall_since(self._last, self._looks)
+        if self._last is None or activity.is_asleep:
+            self._last = activity
+            self._looks = 0
         if self._has_used_up(activity.cpu_s):
             return ExitReason.CPU_LIMIT
         if self.limits.stall_s is not None and self._stalled_s >= self.limits.stall_s:
