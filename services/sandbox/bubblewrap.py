@@ -350,8 +350,8 @@ class _Activity:
     """The part of it whose threads have ended; how long they waited for a CPU is not known."""
     waited_s: float
     """Time in which threads were ready to run and had no CPU."""
-    is_asleep: bool
-    """No thread is running, ready to run, or waiting for a disk or for memory."""
+    states: frozenset[str]
+    """States of its threads: R is running or ready to run, D waiting for a disk or for memory."""
 
     @classmethod
     def measure(cls, init: int) -> _Activity:
@@ -359,7 +359,7 @@ class _Activity:
         ran = 0
         waited = 0
         ticks = 0
-        is_asleep = True
+        states = set()
         processes = [init]
         for process in processes:
             ticks += sum(map(int, _read_stat(f"/proc/{process}")[11:15]))
@@ -369,12 +369,12 @@ class _Activity:
                     words = (place / "schedstat").read_text().split()
                     ran += int(words[0])
                     waited += int(words[1])
-                    is_asleep = is_asleep and _read_stat(place)[0] not in ("R", "D")
+                    states.add(_read_stat(place)[0])
                     processes += _iter_children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
         cpu_s = ticks * _TICK_S
-        return cls(time.monotonic(), cpu_s, cpu_s - ran / 1e9, waited / 1e9, is_asleep)
+        return cls(time.monotonic(), cpu_s, cpu_s - ran / 1e9, waited / 1e9, frozenset(states))
 
     def count_stall_since(self, last: _Activity, looks: int) -> float:
         """Return the seconds since `last`, so many looks ago, without CPU time and without time in
@@ -418,7 +418,7 @@ class _Watch:
         """The box was over a limit and we ended it."""
         self._init: int | None = None
         self._last: _Activity | None = None
-        """The last look at which all threads were asleep, or the first one."""
+        """The last look at which all threads were asleep, or one waited for the machine."""
         self._looks = 0
         """Looks since then."""
         self._sample_s = _FIRST_SAMPLE_S
@@ -517,9 +517,10 @@ class _Watch:
             self._last = None  # no box yet, or none any more
             return None
         self._looks += 1
-        if self._last is not None and activity.is_asleep:
+        is_asleep = not activity.states & {"R", "D"}
+        if self._last is not None and is_asleep:
             self._stalled_s += activity.count_stall_since(self._last, self._looks)
-        if self._last is None or activity.is_asleep:
+        if self._last is None or is_asleep or "D" in activity.states:  # the machine's doing
             self._last = activity
             self._looks = 0
         if self._has_used_up(activity.cpu_s):
