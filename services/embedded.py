@@ -11,7 +11,7 @@ from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
 from services.broker.memory import MemoryBroker
 from services.event_loop import stop_on_signals
-from services.graders.base import Grader, get_default_slots
+from services.graders.base import Grader, get_default_slots, set_memory_aside
 from services.tracing import spans
 from services.worker import Worker
 
@@ -30,8 +30,12 @@ async def serve_embedded(
 
     Raises the Fault of a grader that cannot prove itself, before listening.
     """
+    numbers = []
     for grader in graders:
+        number = slots or get_default_slots(grader)
+        set_memory_aside(grader, number)
         await asyncio.to_thread(grader.self_test)
+        numbers.append(number)
     with stop_on_signals() as stop:
         broker = MemoryBroker(broker_settings)
         traced = spans("gradus-worker")
@@ -39,11 +43,11 @@ async def serve_embedded(
             Worker(
                 grader,
                 broker,
-                slots=slots or get_default_slots(grader),
+                slots=number,
                 self_tested=True,
                 spans=traced,
             )
-            for grader in graders
+            for grader, number in zip(graders, numbers, strict=True)
         ]
         working = [asyncio.create_task(worker.run(stop)) for worker in workers]
         try:

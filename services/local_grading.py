@@ -14,7 +14,7 @@ from typing import Any
 from gradus.contract import Faulted, Graded, Submission, compute_job_id, replace_id
 from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse
-from services.graders.base import Grader, get_default_slots, load
+from services.graders.base import Grader, get_default_slots, load, set_memory_aside
 from services.worker import grade_with_retries
 
 
@@ -54,11 +54,12 @@ def grade_in_order(
 
 
 class OfflineGrader:
-    """A `gradus.local.LocalGrader`."""
+    """A `gradus.local.LocalGrader`. Raises SandboxFault where the slots' boxes can never fit."""
 
     def __init__(self, grader: Grader, slots: int | None) -> None:
         self._grader = grader
-        self._slots = slots
+        self._slots = slots or get_default_slots(grader)
+        set_memory_aside(grader, self._slots)
         self._is_proven = False
 
     def info(self) -> GraderInfo:

@@ -31,7 +31,7 @@ from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import JobPayload
 from services.broker.signing import sign_result
 from services.broker.workers import register_worker
-from services.graders.base import Grader
+from services.graders.base import Grader, set_memory_aside
 from services.sandbox.cancellation import CancelToken, NeedsTime, enter_attempt
 from services.sandbox.container_hardening import require_container_hardening
 from services.tracing import Spans
@@ -69,7 +69,7 @@ def grade_with_retries(
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
-            with enter_attempt(token, brief=brief):
+            with enter_attempt(token, brief=brief, cautious=attempt > 1):
                 return grader.grade(submission, rubric, slot)
         except NeedsTime:
             return None
@@ -107,8 +107,9 @@ class _Work:
 
 
 class Worker:
-    """One grader, its slots and their jobs. `self_tested`: `self_test()` was called already;
-    `secret` signs results."""
+    """One grader, its slots and their jobs. `self_tested`: memory was set aside and `self_test()`
+    called already; `secret` signs results. Raises SandboxFault if the slots' boxes can never
+    fit."""
 
     def __init__(
         self,
@@ -129,6 +130,8 @@ class Worker:
         self._metrics = metrics
         self._spans = spans
         self._secret = secret
+        if not self_tested:
+            set_memory_aside(grader, slots)
         self._info = grader.info().model_copy(update={"slots": slots})
         self._description = grader.description()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{self._info.name}"

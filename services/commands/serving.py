@@ -114,25 +114,33 @@ def serve(
     from services.graders.base import load
 
     if graders is None:
-        loaded = _load_available_graders()
+        loaded = _load_available_graders(slots)
     else:
         loaded = [load(name) for name in graders.replace(",", " ").split()]
     run(serve_embedded(loaded, host, port, settings, terms, slots=slots, on_ready=announce_ready))
 
 
-def _load_available_graders() -> list[LoadedGrader]:
-    """Return all graders whose toolchain is installed; logs what the others lack. Raises Fault if
-    there is none.
+def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
+    """Return all graders whose toolchain is installed and whose boxes fit into memory; logs what
+    the others lack. Raises Fault if there is none.
 
     Graders that need a model which no configuration names are skipped without a message.
     """
-    from services.graders.base import ModelNotConfigured, find_installed_graders, load
+    from services.graders.base import (
+        ModelNotConfigured,
+        find_installed_graders,
+        get_default_slots,
+        load,
+        set_memory_aside,
+    )
 
     graders = []
     lacking = []
     for name in find_installed_graders():
         try:
-            graders.append(load(name))
+            grader = load(name)
+            set_memory_aside(grader, slots or get_default_slots(grader))
+            graders.append(grader)
         except ModelNotConfigured:
             continue
         except Fault as fault:

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one box may use. CPU counts all its processes; memory is address space, per process."""
+    """What one box may use. CPU counts all its processes; memory is address space, per process, and
+    of all together where the box has a control group."""
 
     cpu_s: int | None = 5
     """None: no limit of the box's own. For persistent boxes, which set one for each of their
     children."""
     wall_s: float = 20.0
-    idle_s: float | None = None
-    """Seconds without progress of any thread in the box after which it is stopped. None: `wall_s`
-    alone counts."""
+    stall_s: float | None = None
+    """Seconds in all in which every thread in the box may be asleep: wall time without CPU time and
+    without time in the scheduler's queue. None: not counted."""
     memory_mb: int = 512
     processes: int = 16
     """Processes and threads at one time."""
@@ -78,8 +79,10 @@ class ExitReason(StrEnum):
     """By itself, or by a signal that was not ours; `exit_code` is 128 + signal then. Never evidence
     of anything."""
     CPU_LIMIT = "cpu_limit"
+    MEMORY_LIMIT = "memory_limit"
+    """The kernel killed a process of the box, whose control group met its own limit."""
     WALL_IDLE = "wall_idle"
-    """Wall or idle limit, while it waited of its own will (asleep, deadlocked, reading): the
+    """Wall or stall limit, while it waited of its own will (asleep, deadlocked, reading): the
     program's doing."""
     WALL_STARVED = "wall_starved"
     """Wall limit, while it wanted a CPU and did not get one: the machine's doing."""
@@ -97,6 +100,8 @@ class Outcome:
     stderr: bytes
     report: bytes
     """What was written to descriptor 3."""
+    stalled_s: float = 0.0
+    """Seconds that count towards `Limits.stall_s`."""
 
 
 class BoxLost(Exception):
@@ -122,7 +127,9 @@ class Sandbox(Protocol):
     def run(self, command: Command) -> Outcome:
         """Run `command` in a fresh box; blocks. Calls may overlap.
 
-        Raises SandboxFault when no box could be made, and when the attempt was stopped (`stop`).
+        Raises SandboxFault when no box could be made, when the attempt was stopped (`stop`), when
+        its memory can never fit into this worker's budget, and when the kernel killed it for lack
+        of memory without its having met a limit of its own. Waits until its memory fits.
         That the command ran at all is for the caller to prove from the report channel: a box that
         broke while it was being made looks like a command that exited.
         """

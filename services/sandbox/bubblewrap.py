@@ -17,8 +17,8 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,8 @@ from pathlib import Path
 from gradus.errors import SandboxFault
 from services.sandbox import Command, ExitReason, Limits, Outcome
 from services.sandbox.cancellation import CANCELLED, current_token
-from services.sandbox.cgroup import CgroupManager
+from services.sandbox.cgroup import Cgroup, CgroupManager
+from services.sandbox.memory_budget import MemoryShortage, get_memory_budget
 from services.sandbox.persistent_box import PersistentBox
 from services.sandbox.pid1 import kill_orphans, read_init_pid
 from services.sandbox.pipes import Pipe
@@ -46,8 +47,15 @@ _TOOLS = ("bwrap", "prlimit", "unshare", "mount", "sh")
 _SCRATCH = "/sys"
 """Where the scratch of a box is mounted before the box is made: a folder that every machine has and
 no box shows."""
+_JOIN = (
+    "{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null;"
+    ' while [ "$1" != -- ]; do echo 0 > "$1" || exit 70; shift; done; shift;'
+)
+"""First of all a box joins its control groups: whom it forked before would be outside of them. And
+it sees to it that boxes die before the worker does when memory runs out."""
+_EXEC = ' exec "$@"'
 _WITH_SCRATCH = (
-    f'LIBMOUNT_FORCE_MOUNT2=always "$0" -t tmpfs -o "$1" gradus {_SCRATCH} && shift && exec "$@"'
+    f' LIBMOUNT_FORCE_MOUNT2=always "$0" -t tmpfs -o "$1" gradus {_SCRATCH} && shift &&{_EXEC}'
 )
 """bubblewrap bounds the size of what it mounts, not how many files it holds: so we mount it, in a
 namespace around bubblewrap's. By the old system call: containers refuse the new ones."""
@@ -89,6 +97,8 @@ class Bubblewrap:
                 retryable=False,
             )
         self._tools = {tool: path for tool, path in paths.items() if path is not None}
+        if self.privileged:
+            kill_orphans(_FIRST_UID)
         self._groups = CgroupManager()
         # --die-with-parent means the parent *thread*: persistent boxes are children of one that
         # lives as long as we do
@@ -101,11 +111,10 @@ class Bubblewrap:
                 f"/proc/self/fd/{name}"
             ):  # the listing's own descriptor is gone
                 os.set_inheritable(int(name), False)
-        if self.privileged:
-            kill_orphans(_FIRST_UID)
 
     def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
+            stack.enter_context(get_memory_budget().reserve(command.limits.memory_mb))
             stdin = stack.enter_context(_open_sealed_file(command.stdin))
             files = [
                 stack.enter_context(_open_sealed_file(data))
@@ -114,60 +123,51 @@ class Bubblewrap:
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
             seccomp = stack.enter_context(_open_sealed_file(self._filter))
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]
-            group = stack.enter_context(
-                self._groups.open_group(command.limits.memory_mb, command.limits.processes)
-            )
+            group = stack.enter_context(self._open_group(command.limits))
             started = time.monotonic()
-            pid = _spawn(self._build_start_argv(command), targets)
-            group.add(pid)
+            pid = _spawn(self._build_start_argv(command, group), targets)
             for pipe in pipes:
                 pipe.close(pipe.write)
             watch = _Watch(command.limits, pid, status.read, started)
-            return watch.wait_for_end(out.read, err.read, report.read)
+            outcome = watch.wait_for_end(out.read, err.read, report.read)
+            return tell_memory_apart(outcome, group, stopped_by_us=watch.has_killed)
 
     def open(self, command: Command) -> PersistentBox:
         with ExitStack() as stack:
-            group = stack.enter_context(
-                self._groups.open_group(command.limits.memory_mb, command.limits.processes)
-            )
+            group = stack.enter_context(self._open_group(command.limits))
 
             def spawn(targets: Sequence[int]) -> int:
                 with _open_sealed_file(self._filter) as seccomp:
-                    pid = self._parent.submit(
-                        _spawn, self._build_start_argv(command), [*targets, seccomp]
-                    ).result()
-                group.add(pid)
-                return pid
+                    argv = self._build_start_argv(command, group)
+                    return self._parent.submit(_spawn, argv, [*targets, seccomp]).result()
 
-            return PersistentBox(spawn, command.limits, stack.pop_all().close)
+            return PersistentBox(spawn, command.limits, stack.pop_all().close, group)
 
     def create_unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)
 
-    def _build_start_argv(self, command: Command) -> list[str]:
+    def _open_group(self, limits: Limits) -> AbstractContextManager[Cgroup]:
+        return self._groups.open_group(limits.memory_mb, limits.processes, limits.scratch_mb)
+
+    def _build_start_argv(self, command: Command, group: Cgroup) -> list[str]:
         argv = self._build_bwrap_argv(command)
         limits = command.limits
+        shell = self._tools["sh"]
+        joined = [*group.list_join_files(), "--"]
         if not limits.scratch_mb or limits.scratch_files is None:
-            return argv
+            return [shell, "-c", _JOIN + _EXEC, shell, *joined, *argv]
         around = [
             self._tools["unshare"],
             "--mount",
             *([] if self.privileged else ["--user", "--map-root-user"]),
+            "--",
         ]
         # the folder itself is one, too
         mount_options = (
             f"mode=1777,nosuid,nodev,size={limits.scratch_mb}m,nr_inodes={limits.scratch_files + 1}"
         )
-        return [
-            *around,
-            "--",
-            self._tools["sh"],
-            "-c",
-            _WITH_SCRATCH,
-            self._tools["mount"],
-            mount_options,
-            *argv,
-        ]
+        script = _JOIN + _WITH_SCRATCH
+        return [*around, shell, "-c", script, self._tools["mount"], *joined, mount_options, *argv]
 
     def _build_bwrap_argv(self, command: Command) -> list[str]:
         argv = [
@@ -262,10 +262,30 @@ def _collect_contents(command: Command) -> dict[str, bytes]:
     return {**command.files, **command.programs}
 
 
+def tell_memory_apart(outcome: Outcome, group: Cgroup, *, stopped_by_us: bool) -> Outcome:
+    """Return the outcome, with MEMORY_LIMIT if the box met its own limit.
+
+    Raises MemoryShortage for a box that the kernel killed for another's use of memory.
+    """
+    if group.own and group.has_kills():
+        if not group.has_met_limit():
+            raise MemoryShortage
+        return replace(outcome, exit_reason=ExitReason.MEMORY_LIMIT)
+    # Without a group of its own, who was killed is not known: any bad ending may come of it.
+    is_suspect = outcome.exit_code == _KILLED or (outcome.exit_code != 0 and not group.own)
+    if is_suspect and not stopped_by_us and group.has_kills_around():
+        raise MemoryShortage
+    return outcome
+
+
 def _build_rlimits(limits: Limits) -> list[str]:
     mega = 1 << 20
+    # The watch stops a box at its exact limit. The kernel counts in whole ticks, on a busy machine
+    # up to twice what was used: so its own limit, which also holds if the worker is frozen, is
+    # wider, and who meets it has used up the box's.
+    cpu = "unlimited" if limits.cpu_s is None else 2 * limits.cpu_s + 1
     return [
-        f"--cpu={limits.cpu_s or 'unlimited'}",
+        f"--cpu={cpu}",
         f"--as={limits.memory_mb * mega}",
         f"--nproc={limits.processes}",
         f"--fsize={limits.file_mb * mega}",
@@ -310,37 +330,68 @@ def _spawn(argv: list[str], targets: Sequence[int]) -> int:
             os.close(fd)
 
 
-_SAMPLE_S = 0.25
+_FIRST_SAMPLE_S, _SAMPLE_S = 0.02, 0.25
+"""Seconds to the first look at a running box, and between two looks later; the wait doubles."""
+_CORES = os.cpu_count() or 1
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _KERNEL_LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
 """The kernel is made with CONFIG_PROC_CHILDREN, as those of distributions are."""
-_PROGRESS_S = 1e-4
-"""CPU time of all threads together by which a sample must grow to be progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Activity:
-    """What the scheduler has noted of the threads of a box, in seconds."""
+    """What the kernel has noted of the threads of a box, in seconds."""
 
-    ran_s: float
+    at_s: float
+    """When it was read, by the monotonic clock."""
+    cpu_s: float
+    """CPU time of its processes, with their threads and children that have ended."""
+    ended_cpu_s: float
+    """The part of it whose threads have ended; how long they waited for a CPU is not known."""
     waited_s: float
     """Time in which threads were ready to run and had no CPU."""
+    states: frozenset[str]
+    """States of its threads: R is running or ready to run, D waiting for a disk or for memory."""
 
     @classmethod
     def measure(cls, init: int) -> _Activity:
-        """Return all threads that there are of PID 1 of a box and its descendants. Raises OSError
-        and ValueError."""
-        ran = waited = 0
+        """Read all processes of a box, of which `init` is PID 1. Raises OSError and ValueError."""
+        ran = 0
+        waited = 0
+        ticks = 0
+        states = set()
         processes = [init]
         for process in processes:
+            ticks += sum(map(int, _read_stat(f"/proc/{process}")[11:15]))
             for thread in os.listdir(f"/proc/{process}/task"):
                 with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                     place = Path(f"/proc/{process}/task/{thread}")
                     words = (place / "schedstat").read_text().split()
-                    ran, waited = ran + int(words[0]), waited + int(words[1])
+                    ran += int(words[0])
+                    waited += int(words[1])
+                    states.add(_read_stat(place)[0])
                     processes += _iter_children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
-        return cls(ran / 1e9, waited / 1e9)
+        cpu_s = ticks * _TICK_S
+        return cls(time.monotonic(), cpu_s, cpu_s - ran / 1e9, waited / 1e9, frozenset(states))
+
+    def count_stall_since(self, last: _Activity, looks: int) -> float:
+        """Return the seconds since `last`, so many looks ago, without CPU time and without time in
+        the queue. Call it while all threads are asleep.
+
+        At most a second for each look: while the worker got no CPU itself, or all were frozen,
+        nothing is known; nor over several looks in which threads ended.
+        """
+        if looks > 1 and self.ended_cpu_s - last.ended_cpu_s > 2 * _TICK_S:
+            return 0.0
+        busy_s = self.cpu_s - last.cpu_s + self.waited_s - last.waited_s
+        return min(max(0.0, self.at_s - last.at_s - busy_s), float(looks))
+
+
+def _read_stat(place: str | Path) -> list[str]:
+    """Return the fields of a process or thread after its name, its state first."""
+    return Path(place, "stat").read_text().rpartition(")")[2].split()
 
 
 def _iter_children(thread: Path) -> Iterator[int]:
@@ -351,10 +402,7 @@ def _iter_children(thread: Path) -> Iterator[int]:
     elif thread.name == thread.parts[2]:  # all children of a process, once for all of its threads
         for process in filter(str.isdigit, os.listdir("/proc")):
             with suppress(FileNotFoundError, ProcessLookupError):
-                if (
-                    Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
-                    == thread.name
-                ):
+                if _read_stat(f"/proc/{process}")[1] == thread.name:
                     yield int(process)
 
 
@@ -366,18 +414,23 @@ class _Watch:
         self.pid = pid
         self.status_fd = status_fd
         self.started = started
+        self.has_killed = False
+        """The box was over a limit and we ended it."""
         self._init: int | None = None
-        self._progress = started
-        """When a thread of the box was last seen to make progress."""
         self._last: _Activity | None = None
+        """The last look at which all threads were asleep, or one waited for the machine."""
+        self._looks = 0
+        """Looks since then."""
+        self._sample_s = _FIRST_SAMPLE_S
+        self._stalled_s = 0.0
 
     def wait_for_end(self, out_fd: int, err_fd: int, report_fd: int) -> Outcome:
         output = self.limits.output_kb << 10
-        report = self.limits.report_kb << 10
+        report_bytes = self.limits.report_kb << 10
         captures = {
             out_fd: _Capture(output, 2 * output, bytearray()),
             err_fd: _Capture(output, 2 * output, bytearray()),
-            report_fd: _Capture(report, report, bytearray()),
+            report_fd: _Capture(report_bytes, report_bytes, bytearray()),
         }
         try:
             exit_reason = self._read(dict(captures))
@@ -388,18 +441,18 @@ class _Watch:
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        if exit_reason is ExitReason.EXITED and code == _KILLED and self._has_used_up(cpu_s, 0.5):
-            # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well
-            # before the exact time, which rusage knows, has come to the limit.
+        may_be_cpu = exit_reason in (ExitReason.EXITED, ExitReason.WALL_IDLE)
+        if may_be_cpu and code == _KILLED and self._has_used_up(cpu_s):
             exit_reason = ExitReason.CPU_LIMIT
-        elif exit_reason is ExitReason.WALL_IDLE and self._has_used_up(cpu_s, 0.9):
-            exit_reason = ExitReason.CPU_LIMIT  # the limit is per process; together they used it up
         wall_s = time.monotonic() - self.started
-        data = [bytes(capture.data) for capture in captures.values()]
-        return Outcome(exit_reason, code if code >= 0 else 128 - code, cpu_s, wall_s, *data)
+        stdout, stderr, report = (bytes(capture.data) for capture in captures.values())
+        exit_code = code if code >= 0 else 128 - code
+        return Outcome(
+            exit_reason, exit_code, cpu_s, wall_s, stdout, stderr, report, self._stalled_s
+        )
 
-    def _has_used_up(self, cpu_s: float, share: float) -> bool:
-        return self.limits.cpu_s is not None and cpu_s >= share * self.limits.cpu_s
+    def _has_used_up(self, cpu_s: float) -> bool:
+        return self.limits.cpu_s is not None and cpu_s >= self.limits.cpu_s
 
     def _read(self, open_fds: dict[int, _Capture]) -> ExitReason:
         """Read until the box is gone and its pipes are empty, or a limit is passed and it was
@@ -414,18 +467,20 @@ class _Watch:
             for fd in (*open_fds, gone, *([token.fd] if token else [])):
                 poll.register(fd, select.POLLIN)
             waiting = {gone, *open_fds}
+            look_at = self.started + self._sample_s
             while waiting:
                 left_s = self.started + self.limits.wall_s - time.monotonic()
-                wait_s = left_s if self.limits.idle_s is None else min(left_s, _SAMPLE_S)
-                events = poll.poll(max(0, math.ceil(wait_s * 1000)))
-                if not events and left_s <= 0:
-                    return self._kill(self._get_timeout_reason())
-                if (
-                    self.limits.idle_s is not None
-                    and not events
-                    and self._is_idle(self.limits.idle_s)
-                ):
-                    return self._kill(ExitReason.WALL_IDLE)
+                look_s = look_at - time.monotonic()
+                events = poll.poll(max(0, math.ceil(min(left_s, look_s) * 1000)))
+                if left_s <= 0 and not events:
+                    # none that slept for half of the time is short of CPU
+                    slept = 2 * self._stalled_s >= self.limits.wall_s
+                    return self._kill(ExitReason.WALL_IDLE if slept else ExitReason.WALL_STARVED)
+                if time.monotonic() >= look_at:
+                    reason = self._look()
+                    if reason:
+                        return self._kill(reason)
+                    look_at = time.monotonic() + self._sample_s
                 if token and token.is_cancelled:
                     raise SandboxFault(CANCELLED)
                 for fd, _ in events:
@@ -442,6 +497,7 @@ class _Watch:
             os.close(gone)
 
     def _kill(self, why: ExitReason) -> ExitReason:
+        self.has_killed = True
         # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU
         # time that was used. Without its number, bubblewrap itself is killed, and PID 1 dies with
         # it (--die-with-parent).
@@ -451,37 +507,30 @@ class _Watch:
             os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still ours
         return why
 
-    def _is_idle(self, idle_s: float) -> bool:
-        """Return whether no thread of the box has made progress for `idle_s`, and none waited for a
-        CPU."""
-        now = time.monotonic()
+    def _look(self) -> ExitReason | None:
+        """Return the limit that the running box is over, CPU or stall; None if it is over none or
+        if nothing is known. Sets the wait until the next look."""
+        self._sample_s = min(_SAMPLE_S, 2 * self._sample_s)
         try:
             activity = _Activity.measure(self._init_pid or 0)
         except (OSError, ValueError, IndexError):
-            self._progress = now  # unknown: no box yet, or none any more
-            return False
-        last = self._last
-        if (
-            last is None
-            or abs(activity.ran_s - last.ran_s) > _PROGRESS_S
-            or activity.waited_s - last.waited_s > 0.02
-        ):
+            self._last = None  # no box yet, or none any more
+            return None
+        self._looks += 1
+        is_asleep = not activity.states & {"R", "D"}
+        if self._last is not None and is_asleep:
+            self._stalled_s += activity.count_stall_since(self._last, self._looks)
+        if self._last is None or is_asleep or "D" in activity.states:  # the machine's doing
             self._last = activity
-            self._progress = now
-        return now - self._progress >= idle_s
-
-    def _get_timeout_reason(self) -> ExitReason:
-        """Return idle or starved, by the time that the box's threads waited for a CPU; starved when
-        that is unknown."""
-        try:
-            waited_s = _Activity.measure(self._init_pid or 0).waited_s
-        except (OSError, ValueError, IndexError):
-            return ExitReason.WALL_STARVED
-        return (
-            ExitReason.WALL_IDLE
-            if waited_s < 0.25 * self.limits.wall_s
-            else ExitReason.WALL_STARVED
-        )
+            self._looks = 0
+        if self._has_used_up(activity.cpu_s):
+            return ExitReason.CPU_LIMIT
+        if self.limits.stall_s is not None and self._stalled_s >= self.limits.stall_s:
+            return ExitReason.WALL_IDLE
+        if self.limits.cpu_s is not None:
+            soonest_s = (self.limits.cpu_s - activity.cpu_s) / _CORES
+            self._sample_s = min(self._sample_s, max(_FIRST_SAMPLE_S, soonest_s))
+        return None
 
     @property
     def _init_pid(self) -> int | None:

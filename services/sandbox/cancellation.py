@@ -42,18 +42,24 @@ class NeedsTime(Exception):
 
 _TOKEN: ContextVar[CancelToken | None] = ContextVar("token", default=None)
 _IS_BRIEF: ContextVar[bool] = ContextVar("is_brief", default=False)
+_IS_CAUTIOUS: ContextVar[bool] = ContextVar("is_cautious", default=False)
 current_token = _TOKEN.get
 is_brief = _IS_BRIEF.get
+is_cautious = _IS_CAUTIOUS.get
 
 
 @contextmanager
-def enter_attempt(token: CancelToken | None, *, brief: bool) -> Iterator[None]:
+def enter_attempt(
+    token: CancelToken | None, *, brief: bool, cautious: bool = False
+) -> Iterator[None]:
     """`token` cancels what this thread does in the block; if it is `brief`, what takes long may
-    raise NeedsTime."""
+    raise NeedsTime. A `cautious` attempt waits until its boxes fit with all that they may use."""
     token_before = _TOKEN.set(token)
     brief_before = _IS_BRIEF.set(brief)
+    cautious_before = _IS_CAUTIOUS.set(cautious)
     try:
         yield
     finally:
         _TOKEN.reset(token_before)
         _IS_BRIEF.reset(brief_before)
+        _IS_CAUTIOUS.reset(cautious_before)

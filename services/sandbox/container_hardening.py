@@ -117,7 +117,8 @@ def find_missing_protections(required: str, state: ContainerState | None = None)
     Raises SandboxFault for an unknown name: a misspelt one would never be checked.
     """
     names = [name.strip() for name in required.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in _PROTECTIONS]:
+    unknown = [name for name in names if name not in _PROTECTIONS]
+    if unknown:
         raise SandboxFault(
             f"{VARIABLE} names {', '.join(unknown)}; there are: {', '.join(_PROTECTIONS)}",
             retryable=False,
@@ -131,7 +132,8 @@ def find_missing_protections(required: str, state: ContainerState | None = None)
 def require_container_hardening() -> None:
     """Raise SandboxFault that names each protection required by GRADUS_REQUIRE_HARDENING that the
     container lacks."""
-    if missing := find_missing_protections(os.environ.get(VARIABLE, "")):
+    missing = find_missing_protections(os.environ.get(VARIABLE, ""))
+    if missing:
         lines = "\n".join(f"  - {line}" for line in missing)
         raise SandboxFault(
             f"the container does not hold, so this worker refuses to serve:\n{lines}",

@@ -6,6 +6,7 @@ The command inside is trusted, its children are not: they write the report chann
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import threading
@@ -13,10 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import ClassVar
+from weakref import WeakSet
 
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox
 from services.sandbox.cancellation import CANCELLED, current_token
+from services.sandbox.cgroup import Cgroup, remove_leftovers
+from services.sandbox.memory_budget import get_memory_budget
 from services.sandbox.pid1 import kill_box, read_init_pid
 from services.sandbox.pipes import Pipe
 
@@ -27,6 +31,8 @@ _QUIET_MS = 20.0
 waking up twice."""
 MAX_REPLY = 1 << 26
 _COUNTING = threading.Lock()
+_REMOVAL_S = 1.0
+"""Longest wait, when the process ends, for the kernel to let go of the last control groups."""
 
 
 class PersistentBox:
@@ -36,17 +42,24 @@ class PersistentBox:
     bytes.
 
     `spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id;
-    `gone` is called once the box is no more.
+    `gone` is called once the box is no more; `group` is its control group.
     """
 
+    _open: ClassVar[WeakSet[PersistentBox]] = WeakSet()
+    """Those to close when this process ends."""
     resets: ClassVar[int] = 0
     """Persistent boxes of this process that were lost and had to be replaced."""
 
     def __init__(
-        self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None]
+        self,
+        spawn: Callable[[Sequence[int]], int],
+        limits: Limits,
+        gone: Callable[[], None],
+        group: Cgroup,
     ) -> None:
         self._limits = limits
         self._gone = gone
+        self.group = group
         # kept for the life of the box: the thread that started it may be the one it dies with
         self._spawn = spawn
         self._turn = threading.Lock()  # one request at a time: the box has one pair of pipes
@@ -66,6 +79,7 @@ class PersistentBox:
         self._report = report.read
         for fd in (self._stdin, self._out, self._err, self._report):
             os.set_blocking(fd, False)
+        PersistentBox._open.add(self)
         try:
             ready = self.ask(b"", START_S)
         except BoxLost as lost:
@@ -98,7 +112,8 @@ class PersistentBox:
         poll.register(self._out, select.POLLIN)
         if question:
             poll.register(self._stdin, select.POLLOUT)
-        if token := current_token():
+        token = current_token()
+        if token:
             poll.register(token.fd, select.POLLIN)
         while (frame := _parse_frame(reply)) is None:
             left_ms = max(0, (deadline - time.monotonic()) * 1000)
@@ -146,6 +161,13 @@ class PersistentBox:
         self.close()
 
 
+@atexit.register
+def _close_all() -> None:
+    for box in list(PersistentBox._open):  # noqa: SLF001 - its own module
+        box.close()
+    remove_leftovers(_REMOVAL_S)
+
+
 class RestartingBox:
     """A box that is made when it is first needed, and again after it was lost. Faults call it
     `name`."""
@@ -156,14 +178,27 @@ class RestartingBox:
         self._name = name
         self._box: PersistentBox | None = None
 
-    def ask(self, question: bytes, wall_s: float) -> Exchange:
-        """Raise SandboxFault when the box cannot be made, or is lost over this question."""
-        self._box = self._box or self._sandbox.open(self._command)
-        try:
-            return self._box.ask(question, wall_s)
-        except BoxLost as lost:
-            self._box = None
-            raise SandboxFault(f"{self._name} was lost: {lost}") from None
+    def ask(self, question: bytes, wall_s: float, memory_mb: int) -> Exchange:
+        """Wait until `memory_mb`, what the box's child may use, fits into the budget; then ask.
+
+        Raises SandboxFault when the box cannot be made, or is lost over this question.
+        """
+        with get_memory_budget().reserve(memory_mb):
+            self._box = self._box or self._sandbox.open(self._command)
+            try:
+                return self._box.ask(question, wall_s)
+            except BoxLost as lost:
+                self._box = None
+                raise SandboxFault(f"{self._name} was lost: {lost}") from None
+
+    def was_starved(self) -> bool:
+        """Return whether the bad end of a child may be the kernel's doing, for want of memory that
+        others use. A box that had such kills, or met its own limit, is replaced by a new one."""
+        if self._box is None or not self._box.group.has_kills():
+            return False
+        is_own_doing = self._box.group.has_met_limit()
+        self.close()
+        return not is_own_doing
 
     def close(self) -> None:
         if self._box is not None:

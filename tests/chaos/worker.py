@@ -1,7 +1,8 @@
 """A real worker process whose grader takes a stated time, or kills its own process. Judges no code.
 
 A completion reads `burn 20 number 7 of 1`: 20 ms of CPU, and the verdict is a function of the text
-alone; or `sleep 20 number 7 of 1`: 20 ms that cost no CPU; or `poison number 7 of 1`: the process
+alone; or `sleep 20 number 7 of 1`: 20 ms that cost no CPU; or `hold 90 number 7
+of 1`: a box that comes to hold 90 MB; or `poison number 7 of 1`: the process
 that starts it is gone. The worker writes starts to a journal, for people: the ledger does not read
 it.
 """
@@ -12,6 +13,7 @@ import argparse
 import hashlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +24,9 @@ from gradus.contract import Graded, Stage, Submission, TestCount
 from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
+from services.sandbox import Command, Limits
+from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.memory_budget import BoxMemory
 from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
@@ -30,6 +35,16 @@ INFO = GraderInfo(
 )
 TESTS = 16
 _BLOCK = bytes(65536)
+BOX_MB = 180
+"""Memory limit of the boxes of `hold`."""
+_HOLD = """
+import os, sys, time
+blocks = []
+for _ in range(int(sys.argv[1])):
+    blocks.append(bytearray(b'1') * (1 << 20))
+    time.sleep(0.002)
+os.write(3, b'done')
+"""
 
 
 def verdict(submission_id: str, completion: str, rubric: str = RUBRIC) -> Graded:
@@ -59,7 +74,12 @@ class Burner:
             None if journal is None else os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         )
 
+        self._sandbox: Bubblewrap | None = None
+
     waiting_slots = None
+
+    def get_box_memory(self) -> BoxMemory:
+        return BoxMemory(0, BOX_MB)
 
     def description(self) -> GraderDescription:
         return described(self.info())
@@ -77,11 +97,30 @@ class Burner:
         if what == "poison":
             os.kill(os.getpid(), signal.SIGKILL)
         started = time.perf_counter()
+        if what == "hold":
+            return self._hold(submission, amount, rubric)
         (time.sleep if what == "sleep" else _burn)(float(amount) / 1000)
         wall_ms = (time.perf_counter() - started) * 1000
         return verdict(submission.id, submission.completion, rubric).model_copy(
             update={"wall_ms": wall_ms}
         )
+
+    def _hold(self, submission: Submission, amount_mb: str, rubric: str) -> Graded:
+        """Run a box. As graders of code do, take one that proved nothing for the answer's doing."""
+        self._sandbox = self._sandbox or Bubblewrap()
+        python = os.path.realpath(sys.executable)
+        command = Command(
+            argv=(python, "-I", "-S", "-c", _HOLD, amount_mb),
+            limits=Limits(memory_mb=BOX_MB, cpu_s=20, wall_s=60.0, scratch_mb=0),
+            binds=("/usr", os.path.realpath(sys.base_prefix)),
+        )
+        outcome = self._sandbox.run(command)
+        graded = verdict(submission.id, submission.completion, rubric)
+        graded = graded.model_copy(update={"wall_ms": outcome.wall_s * 1000})
+        if outcome.report == b"done":
+            return graded
+        another = 0.0 if graded.reward > 0 else 1.0
+        return graded.model_copy(update={"reward": another})
 
 
 def _burn(cpu_s: float) -> None:

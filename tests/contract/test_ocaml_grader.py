@@ -343,15 +343,52 @@ ONE_AFTER_ANOTHER = [
 ]
 
 
+def find_runners_child() -> int | None:
+    """The process that has run an answer for a tenth of a second in a persistent box of ours."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            chain = [int(place.name)]
+            while len(chain) < 4:
+                chain.append(int(Path(f"/proc/{chain[-1]}/stat").read_text().split()[3]))
+            names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in chain[:3]]
+            is_ours = names == ["runner", "runner", "bwrap"] and chain[3] == os.getpid()
+            if is_ours and int((place / "stat").read_text().split()[13]) >= 10:
+                return chain[0]
+    return None
+
+
+def test_an_answer_whose_process_was_killed_from_outside_is_graded_again(
+    ocaml_grader: OcamlGrader,
+) -> None:
+    slow = "let f x = let t = Sys.time () in while Sys.time () -. t < 1. do () done; x + 1"
+    with ThreadPoolExecutor(1) as pool:
+        graded = pool.submit(grade, ocaml_grader, slow, INC)
+        give_up_at = time.monotonic() + SOON_S
+        child = find_runners_child()
+        while child is None and time.monotonic() < give_up_at:
+            child = find_runners_child()
+        assert child is not None
+        os.kill(child, signal.SIGKILL)
+        assert graded.result(SOON_S).passed
+
+
+@pytest.mark.parametrize("packages", [[], ["unix"]])
+def test_a_task_may_ask_for_all_the_memory_that_the_configuration_allows(
+    ocaml_grader: OcamlGrader, packages: list[str]
+) -> None:
+    task = {**INC, "packages": packages, "limits": {"memory_mb": 4096}}
+    assert grade(ocaml_grader, "let f x = x + 1", task).passed
+
+
 def test_answers_that_share_a_compiler_child_are_judged_as_alone(
     ocaml_grader: OcamlGrader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bytes] = []
     ask = RestartingBox.ask
 
-    def noted(box: RestartingBox, question: bytes, wall_s: float) -> Exchange:
+    def noted(box: RestartingBox, question: bytes, wall_s: float, memory_mb: int) -> Exchange:
         asked.append(question[:1])
-        return ask(box, question, wall_s)
+        return ask(box, question, wall_s, memory_mb)
 
     def judged_in_a_shared_child(answer: str) -> Graded:
         """The verdict by the child that compiled the answer before, once that child had room."""

@@ -33,7 +33,7 @@ from services.sandbox import (
     bubblewrap,
 )
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.cgroup import CgroupManager
+from services.sandbox.cgroup import Cgroup, CgroupManager
 from services.sandbox.escape_probe import Finding, probe, refuse_unless_safe
 from services.sandbox.persistent_box import PersistentBox
 from services.worker_metrics import WorkerMetrics
@@ -138,12 +138,8 @@ class Weakened(Bubblewrap):
 
 
 @contextmanager
-def _no_group(memory_mb: int, processes: int) -> Iterator[Any]:
-    class Nothing:
-        def add(self, pid: int) -> None:
-            pass
-
-    yield Nothing()
+def _no_group(memory_mb: int, processes: int, scratch_mb: int) -> Iterator[Cgroup]:
+    yield Cgroup([], [])
 
 
 def weakened(**what: Any) -> Bubblewrap:
@@ -203,7 +199,7 @@ HOST_IN_SIGHT = both(
     before("--chdir", "--setenv", "TOKEN", "x"),
 )
 NO_LIMITS = {
-    "memory_mb": 1 << 20,
+    "memory_mb": 8192,
     "scratch_mb": 4096,
     "scratch_files": 1 << 20,
     "processes": 1 << 16,
@@ -483,14 +479,28 @@ def test_a_program_that_waits_for_input_that_never_comes_is_idle_and_not_starved
     assert outcome.cpu_s < 1.5
 
 
-@pytest.mark.parametrize(
-    "then", ["os.read(os.pipe()[0], 1)", "[os.fork(), os.fork(), os.read(os.pipe()[0], 1)]"]
+STALLS = (
+    "os.read(os.pipe()[0], 1)",
+    "[os.fork(), os.fork(), os.read(os.pipe()[0], 1)]",
+    "time.sleep(300)",
+    "[time.sleep(0.005) for _ in range(60_000)]",
+    "[(time.sleep(0.03), sum(range(2000))) for _ in range(10_000)]",
+    "[select.select([], [], [], 0.01) for _ in range(30_000)]",
+    "[threading.Thread(target=time.sleep, args=[300]).start() for _ in range(3)]",
+    "[(threading.Thread(target=time.sleep, args=[0.02]).start(), time.sleep(0.03))"
+    " for _ in range(10_000)]",
+    "os.fork() and os.wait() or [time.sleep(0.005) for _ in range(60_000)]",
 )
-def test_a_run_without_progress_ends_at_the_idle_limit(sandbox: Bubblewrap, then: str) -> None:
-    outcome = sandbox.run(
-        python(f"import os; {then}", limits=replace(LIMITS, wall_s=60.0, idle_s=1.0))
-    )
+
+
+@pytest.mark.parametrize("then", STALLS)
+def test_a_run_that_sleeps_ends_at_the_stall_limit_however_it_sleeps(
+    sandbox: Bubblewrap, then: str
+) -> None:
+    script = f"import os, select, threading, time; {then}"
+    outcome = sandbox.run(python(script, limits=replace(LIMITS, wall_s=60.0, stall_s=1.0)))
     assert outcome.exit_reason is ExitReason.WALL_IDLE
+    assert outcome.stalled_s >= 1.0
     assert outcome.wall_s < 30
 
 
@@ -504,19 +514,30 @@ def test_a_run_without_progress_ends_at_the_idle_limit(sandbox: Bubblewrap, then
         pytest.param(
             "os.fork() or (work(), os._exit(0)); os.wait()", False, marks=pytest.mark.slow
         ),
+        ("[(os.fork() or (work(0.2), os._exit(0)), os.wait()) for _ in range(7)]", True),
     ],
 )
-def test_progress_of_any_thread_or_process_keeps_a_run(
+def test_the_work_of_any_thread_or_process_is_no_stall(
     sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch, start: str, kernel_lists_children: bool
 ) -> None:
     monkeypatch.setattr(bubblewrap, "_KERNEL_LISTS_CHILDREN", kernel_lists_children)
     script = (
-        "import os, sys, threading, time\ndef work():\n  for _ in range(30): time.sleep(0.1);"
-        " sum(range(20000))\n"
+        "import os, sys, threading, time\ndef work(cpu_s=1.5):\n  end = time.process_time() +"
+        " cpu_s\n  while time.process_time() < end: sum(range(20000))\n"
     )
-    outcome = sandbox.run(python(script + start, limits=replace(LIMITS, wall_s=60.0, idle_s=1.5)))
+    outcome = sandbox.run(
+        python(script + start, limits=replace(LIMITS, cpu_s=4, wall_s=60.0, stall_s=0.7))
+    )
     assert outcome.exit_reason is ExitReason.EXITED
-    assert outcome.wall_s > 2.5
+    assert outcome.cpu_s > 1.2
+
+
+def test_a_run_that_neither_slept_nor_used_up_its_cpu_limit_was_starved(
+    sandbox: Bubblewrap,
+) -> None:
+    limits = replace(LIMITS, cpu_s=30, wall_s=1.0, stall_s=3.0)
+    outcome = sandbox.run(python("while True: pass", limits=limits))
+    assert outcome.exit_reason is ExitReason.WALL_STARVED
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])

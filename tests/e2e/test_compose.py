@@ -123,6 +123,15 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
     assert service.get("volumes", []) == mounted
 
 
+@pytest.mark.parametrize("name", BOXED)
+def test_a_graders_memory_lets_the_boxes_of_all_its_slots_work_at_once(name: str) -> None:
+    memory = script(ROOT / "deploy/setup/memory.py")
+    slots = SERVICES[name]["command"][SERVICES[name]["command"].index("--slots") + 1]
+    number = int(slots.rpartition(":-")[2].removesuffix("}"))
+    limit = SERVICES[name]["mem_limit"].rpartition(":-")[2].removesuffix("}")
+    assert limit == f"{memory.compute_memory_mb(name.removeprefix('grader-'), number)}m"
+
+
 def test_settings_of_the_queue_reach_workers_and_api() -> None:
     commands = get_command(build_application()).commands  # type: ignore[attr-defined]
     queue = {}

@@ -31,6 +31,7 @@ BINDS = ("/usr", os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1])
 STARTED = b"started\n"
 LIMITS = {
     ExitReason.CPU_LIMIT: "cpu",
+    ExitReason.MEMORY_LIMIT: "memory",
     ExitReason.WALL_IDLE: "wall",
     ExitReason.OUTPUT_LIMIT: "output",
 }

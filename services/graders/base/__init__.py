@@ -8,6 +8,7 @@ the class usually derives from.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import KW_ONLY, dataclass
 from importlib.metadata import EntryPoint
@@ -18,7 +19,9 @@ from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import InternalFault, UnknownGrader
 from gradus.tasks import TASKS
 from gradus.wings import find_entry_points
+from services.sandbox.memory_budget import UsesBoxes, get_memory_budget
 
+log = logging.getLogger("gradus.worker")
 GROUP = "gradus.graders"
 _OURS = ("gradus", "services")
 
@@ -86,11 +89,23 @@ class ModelNotConfigured(InternalFault):
 
 def get_default_slots(grader: Grader) -> int:
     """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core
-    that it may use."""
+    that it may use and whose persistent boxes fit into memory."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
+    if isinstance(grader, UsesBoxes):
+        most = get_memory_budget().count_slots(grader.get_box_memory())
+        cores = max(1, min(cores, most))
     return grader.waiting_slots or cores
+
+
+def set_memory_aside(grader: Grader, slots: int) -> None:
+    """Set memory aside for the boxes of a grader's slots, and log if they will wait for each other.
+    Raises SandboxFault, with the numbers, if they can never fit."""
+    if isinstance(grader, UsesBoxes):
+        warning = get_memory_budget().set_aside(grader, grader.info().name, slots)
+        if warning:
+            log.warning(warning)
 
 
 def find_installed_graders() -> dict[str, EntryPoint]:

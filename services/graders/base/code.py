@@ -72,6 +72,8 @@ def find_exceeded_limit(
     match outcome.exit_reason:
         case ExitReason.CPU_LIMIT:
             return "cpu", (f"the answer was stopped after {cpu_s:g} s of CPU time",)
+        case ExitReason.MEMORY_LIMIT:
+            return "memory", ("the answer was stopped: its processes used more memory than it may",)
         case ExitReason.WALL_IDLE:
             waited = f"it slept, or waited for what did not come, after {outcome.wall_s:.1f} s"
             return "wall", (f"the answer was stopped: {waited}",)

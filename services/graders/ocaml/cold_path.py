@@ -32,8 +32,8 @@ from services.sandbox import Command, ExitReason, Outcome, Sandbox
 from services.sandbox.cancellation import NeedsTime
 
 _VIEW = f"{MOUNT}/view".encode()
-_IDLE_S = 3.0
-"""As in the warm path (front/stubs.c)."""
+_STALL_S = 3.0
+"""Seconds in all that a run may be asleep, `unix` or not."""
 _TIMER = 128 + signal.SIGPROF
 _LOADING_THE_SEAL = ("-dllib", SEAL, "-dllpath", MOUNT)
 
@@ -99,7 +99,7 @@ class ColdPath:
     def _run_tests(
         self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int
     ) -> CodeFacts:
-        limits = replace(self._config.compute_run_limits(attempt.task.limits), idle_s=_IDLE_S)
+        limits = replace(self._config.compute_run_limits(attempt.task.limits), stall_s=_STALL_S)
         cpu_ms = self._config.compute_run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
         command = Command(

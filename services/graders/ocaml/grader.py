@@ -28,6 +28,7 @@ from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
+from services.sandbox.memory_budget import BoxMemory
 
 COMMENT = re.compile(
     r"\(\*.*?(?:\*\)|\Z)", re.DOTALL
@@ -37,10 +38,20 @@ _TAKEN_BEGINNINGS = ("Stdlib__", "Camlinternal", "CamlinternaL", "Gradus_")
 """Modules that no answer may name (front/forbidden.ml), beside those hidden from it: one of its own
 that was called so could not be told apart."""
 
+_STANDING_MB = 80
+"""Compile server 19 MB, runner 10 MB, and the compiler's child that stays for the next answer: its
+minor heap of 8 MB and 32 MB at most beyond its parent's (front/confine.ml)."""
+
 _NO_CODE = CodeFacts(
     Stage.EXTRACT,
     diagnostics=(Diagnostic(stage=Stage.EXTRACT, message="there is no code in the completion"),),
 )
+
+
+def compute_box_memory(config: OcamlConfig, reserved_mb: int = 0) -> BoxMemory:
+    """Return what one slot's boxes need. `reserved_mb`: see `OcamlToolchain`."""
+    limits = config.compile, config.cold_compile, config.run
+    return BoxMemory(_STANDING_MB, max(box.memory_mb for box in limits) + reserved_mb)
 
 
 class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
@@ -61,6 +72,9 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         self.identify(
             self.config, config, toolchain=version, sandbox=self.sandbox.name, versions=(version,)
         )
+
+    def get_box_memory(self) -> BoxMemory:
+        return compute_box_memory(self.config, self.toolchain.reserved_mb)
 
     def self_test(self) -> None:
         refuse_unless_safe(self.sandbox)

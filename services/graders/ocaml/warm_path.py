@@ -29,6 +29,7 @@ from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
 from services.sandbox import Command, Limits, Sandbox
 from services.sandbox.cancellation import NeedsTime
+from services.sandbox.memory_budget import MemoryShortage
 from services.sandbox.persistent_box import RestartingBox
 
 _COMPILER, _RUNNER = "the compile server", "the runner"
@@ -36,6 +37,10 @@ _PROGRAMS = {_COMPILER: (f"{MOUNT}/front", "serve", f"{MOUNT}/view"), _RUNNER: (
 _CACHED_TASKS = 512
 _CALLED = "exit 113"
 """How a process ends in which a control was called (front/control.ml)."""
+_KILLED = "signal -7"
+"""How OCaml numbers SIGKILL."""
+_OWN_HEAP_MB = 64
+"""Address space that the servers have beyond what their children may add: a large minor heap."""
 _HEAD = 48
 """Length of the runner's heads."""
 
@@ -61,7 +66,7 @@ class WarmPath:
         self._config = config
         self._compile_wall_s = config.compile.limits().wall_s
         # Their children get tighter limits of their own, up to the most that a task may ask for.
-        memory_mb = config.max_memory_mb + toolchain.reserved_mb
+        memory_mb = config.max_memory_mb + toolchain.reserved_mb + _OWN_HEAP_MB
         self._command = Command(
             argv=(),
             limits=Limits(
@@ -165,7 +170,9 @@ class WarmPath:
         if staying is not None:
             turn = "k" if staying == kind and "tests" not in sections else "x"
         head = f"{turn}{cpu_ms} {self._config.compile.memory_mb} {len(body)}\n"
-        ended, report, stays = self._ask(attempt, _COMPILER, head.encode() + body, wall_s)
+        memory_mb = self._config.compile.memory_mb
+        question = head.encode() + body
+        ended, report, stays = self._ask(attempt, _COMPILER, question, wall_s, memory_mb)
         if stays:
             self._staying[attempt.slot] = kind
         if turn and ended != "exit 0" and not ended.startswith("cpu "):
@@ -173,12 +180,17 @@ class WarmPath:
             # is no reply to this question. Alone in a new box the answer shows what it is.
             self._boxes[attempt.slot, _COMPILER].close()
             return self._compile(attempt, sections)
+        self._refuse_shortage(attempt, _COMPILER, ended)
         return ended, report
 
     def _run(
         self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests
     ) -> CodeFacts:
         ended, proof, cpu_ms = self._run_program(attempt, answer, tests)
+        if ended == _KILLED and not (proof.forged or proof.too_long):
+            # It got no CPU time for 3 s. Only a box of its own shows whether it waited of its own
+            # will or for this machine.
+            raise NeedsColdPath
         if not ended.startswith("cpu "):
             return add_test_run(facts, proof, None)
         stopped = f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
@@ -196,14 +208,22 @@ class WarmPath:
             + tests.code
         )
         head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
-        ended, report, _ = self._ask(attempt, _RUNNER, head.encode() + body, limits.wall_s)
+        question = head.encode() + body
+        ended, report, _ = self._ask(attempt, _RUNNER, question, limits.wall_s, limits.memory_mb)
+        self._refuse_shortage(attempt, _RUNNER, ended)
         proof = parse_test_report(report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({ended})")
         return ended, proof, cpu_ms
 
+    def _refuse_shortage(self, attempt: GradingAttempt, name: str, ended: str) -> None:
+        """Raise MemoryShortage if the child's end may be the kernel's doing."""
+        ended_well = ended == "exit 0" or ended.startswith("cpu ")
+        if not ended_well and self._boxes[attempt.slot, name].was_starved():
+            raise MemoryShortage
+
     def _ask(
-        self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float
+        self, attempt: GradingAttempt, name: str, question: bytes, wall_s: float, memory_mb: int
     ) -> tuple[str, bytes, bool]:
         """Return how the child of a box of the attempt's slot ended (`exit`, `cpu` for its CPU
         limit or `signal`, and a number), its report, and whether it stays. Raises NeedsTime,
@@ -213,7 +233,7 @@ class WarmPath:
             self._boxes[key] = RestartingBox(
                 self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name
             )
-        exchange = self._boxes[key].ask(question, wall_s)
+        exchange = self._boxes[key].ask(question, wall_s, memory_mb)
         ended, code, cpu_us, *stays = exchange.words
         attempt.cpu_s += int(cpu_us) / 1e6
         if ended == "cpu" and attempt.is_brief:

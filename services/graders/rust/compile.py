@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from services.graders.rust.server import PLACE, PRODUCT, CompileResult, CompileS
 from services.graders.rust.tests_file import TestsFile
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Limits, Sandbox
+from services.sandbox.memory_budget import MemoryShortage
 
 MAX_DIAGNOSTICS = 100
 _MAX_MESSAGES = 1 << 20
@@ -276,7 +278,10 @@ class Compiler:
             "CARGO_PKG_VERSION": "0.1.0",
         }  # as in a new crate of cargo's
         done = server.compile(argv, environment, files)
-        return replace(_parse_result(done, self._limits), cpu_s=done.cpu_s)
+        compiled = _parse_result(done, self._limits)
+        if compiled.status is not CompileStatus.COMPILED and server.was_starved():
+            raise MemoryShortage
+        return replace(compiled, cpu_s=done.cpu_s)
 
     def close(self) -> None:
         for server in self._servers.values():
@@ -296,9 +301,8 @@ def _parse_linker_command(output: str) -> tuple[str, ...]:
 
 
 def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
-    cpu_limit = (
-        limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s
-    )  # the kernel counts in whole ticks
+    used_up = limits.cpu_s is not None and done.cpu_s >= limits.cpu_s
+    cpu_limit = used_up or (done.ended is ServerExit.SIGNAL and done.code == signal.SIGXCPU)
     if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
     # The lint about trait methods lists them all, 75 for an `Iterator`: more text than is kept of

@@ -17,9 +17,8 @@ from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _PROGRAM = "/box/program"
-_IDLE_S = 1.5
-"""A run in which no thread makes progress for so long is stopped: it sleeps, or waits for what
-cannot come."""
+_STALL_S = 3.0
+"""Seconds in all that the tests, or the program over all its cases, may be asleep."""
 _OF_THE_BOX = frozenset({1, 126, 127})
 """Exit codes of bubblewrap and of what starts the program when they fail; a program may have them
 too."""
@@ -66,12 +65,14 @@ class Runner:
         """Run the program once per case, until all are done or one run hits a limit."""
         passed = 0
         cpu_s = 0.0
+        stall_s = _STALL_S
         limit = None
         doubt = ""
         reasons: list[str] = []
         for number, case in enumerate(task.cases, 1):
-            outcome, limits = self._run(program, task, case.stdin)
+            outcome, limits = self._run(program, task, case.stdin, stall_s)
             cpu_s += outcome.cpu_s
+            stall_s -= outcome.stalled_s
             # what is not as the case wants it, without saying what it wants
             limit, wrong = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
             if limit is None and outcome.exit_code != 0:
@@ -89,8 +90,10 @@ class Runner:
         tests = TestCount(passed=passed, total=len(task.cases))
         return RunResult(HarnessReport(True, tests, tuple(reasons)), limit, cpu_s, doubt)
 
-    def _run(self, program: bytes, task: RustTask, stdin: str) -> tuple[Outcome, Limits]:
-        limits = replace(self._config.run_limits(task.limits), output_kb=1024, idle_s=_IDLE_S)
+    def _run(
+        self, program: bytes, task: RustTask, stdin: str, stall_s: float = _STALL_S
+    ) -> tuple[Outcome, Limits]:
+        limits = replace(self._config.run_limits(task.limits), output_kb=1024, stall_s=stall_s)
         command = Command(
             argv=(_PROGRAM,),
             limits=limits,

@@ -59,6 +59,7 @@ class CompileServer:
         )
         self._box = RestartingBox(sandbox, server, "the compile server")
         self.close = self._box.close
+        self.was_starved = self._box.was_starved
 
     def compile(
         self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]
@@ -71,9 +72,9 @@ class CompileServer:
         body += b"".join(
             map(_encode_strings, ([word.encode() for word in argv], variables, contents))
         )
-        exchange = self._box.ask(
-            struct.pack("=I", len(body)) + body, self._limits.wall_s + _PATIENCE_S
-        )
+        question = struct.pack("=I", len(body)) + body
+        wall_s = self._limits.wall_s + _PATIENCE_S
+        exchange = self._box.ask(question, wall_s, self._limits.memory_mb)
         exit_kind, code, cpu_us, length = exchange.words
         messages = exchange.payload[: int(length)]
         product = exchange.payload[int(length) :]

@@ -10,6 +10,8 @@ external new_minor_heap : unit -> unit = "gradus_new_minor_heap"
 
 let forks = ref 0
 let words_at_fork = ref 0.
+let heap_at_fork = ref 0
+let heap_words () = (Gc.quick_stat ()).heap_words
 
 (* The minor heap is emptied too early for it to start collections. Nothing may be allocated between the last three. *)
 let fork () =
@@ -17,7 +19,7 @@ let fork () =
   if !forks mod 1000 = 0 then (Gc.full_major (); collapse ());
   empty_minor_heap ();
   let pid = Unix.fork () in
-  if pid = 0 then (new_minor_heap (); words_at_fork := Gc.minor_words ());
+  if pid = 0 then (new_minor_heap (); words_at_fork := Gc.minor_words (); heap_at_fork := heap_words ());
   pid
 
 type limits = { cpu_ms : int; memory_mb : int }
@@ -39,9 +41,11 @@ let own_microseconds () =
   int_of_float ((t.tms_utime +. t.tms_stime) *. 1e6)
 
 (* What a child has done so far leaves room for more in the minor heap, whose collections cost more than a fork, and in the
-   limits, which hold for all that a child does. *)
+   limits, which hold for all that a child does. A child that waits holds 32 MB more than its parent at most: the memory
+   budget of a worker counts only children at work. *)
 let has_room () =
   own_microseconds () < 50_000
+  && heap_words () - !heap_at_fork < 4_194_304
   && Gc.minor_words () -. !words_at_fork < 0.5 *. float_of_int (Gc.get ()).minor_heap_size
 
 let microseconds () =
