@@ -28,7 +28,8 @@ async def serve_embedded(
 ) -> None:
     """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
 
-    Raises the Fault of a grader that cannot prove itself, before listening.
+    Raises the Fault of a grader that cannot prove itself, before listening; an ExceptionGroup when
+    a worker fails unexpectedly.
     """
     for grader in graders:
         await asyncio.to_thread(grader.self_test)
@@ -45,12 +46,15 @@ async def serve_embedded(
             )
             for grader in graders
         ]
-        working = [asyncio.create_task(worker.run(stop)) for worker in workers]
         try:
-            await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
+            async with asyncio.TaskGroup() as group:
+                for worker in workers:
+                    group.create_task(worker.run(stop))
+                try:
+                    await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
+                finally:
+                    stop.set()
         finally:
-            stop.set()
-            await asyncio.gather(*working)
             await broker.close()
             if traced:
                 await asyncio.to_thread(traced.close)

@@ -139,7 +139,7 @@ class GradingDispatcher:
             return batch
         rubric = request.rubric or info.rubrics[0]
         payload_fields = {
-            "deadline": time.time() + request.deadline_s,
+            "deadline": await self._broker.get_time() + batch.get_remaining_s(),
             "traceparent": TRACEPARENT.get(),
         }
         await run_outside_loop(
@@ -281,7 +281,7 @@ def parse_result(text: str, job_id: str, secrets: Secrets | None) -> Graded | Fa
     """Return the result that a worker sent, or a fault for a malformed text and for one that the
     job's grader did not sign."""
     try:
-        return RESULT.validate_json(verify_result(text, job_id, secrets) or "")
+        return RESULT.validate_json(verify_result(text, job_id, secrets) or "", extra="ignore")
     except ValidationError:
         message = "the worker's answer is no result, or is not signed with its grader's secret"
         return build_faulted(job_id, FaultKind.INTERNAL, message, retryable=False)

@@ -16,7 +16,7 @@ from gradus.tasks import TASKS
 from services.api.known_grader import KnownGrader
 from services.api.problems import MAX_NAME_CHARS
 from services.broker import Broker
-from services.broker.workers import find_description
+from services.broker.workers import DeathLog, find_description
 
 POLL_S = 0.2
 
@@ -35,6 +35,7 @@ class GraderRegistry:
         self._asked_at = float("-inf")
         self._absent_since: dict[str, float] = {}
         self._asking: asyncio.Task[None] | None = None
+        self._death_log = DeathLog()
 
     async def list_live(self) -> list[GraderInfo]:
         """Return what live workers announced. Raises QueueFault when the broker is away."""
@@ -61,6 +62,7 @@ class GraderRegistry:
         self._asked_at = time.monotonic()
         absent = self.known.keys() - names
         self._absent_since = {name: self._absent_since.get(name, self._asked_at) for name in absent}
+        await self._death_log.look(self._broker)
 
     async def find_known(self, name: str) -> KnownGrader:
         """Return what is known of the grader. Raises UnknownGrader, QueueFault."""

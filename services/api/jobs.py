@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import time
 from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
@@ -37,13 +36,13 @@ class _Group(BaseModel):
 
     grader: GraderName
     deadline: float
-    """Unix seconds."""
+    """Seconds of the store's clock (`Broker.get_time`)."""
     items: tuple[tuple[str, str], ...]
     """(submission id, job id), in the order of the request."""
 
-    def compute_ttl_s(self) -> float:
-        """Return the seconds for which what is known of it is kept."""
-        return max(self.deadline - time.time(), 0) + TTL_S
+    def compute_ttl_s(self, now: float) -> float:
+        """Return the seconds for which what is known of it is kept. `now`: of the store's clock."""
+        return max(self.deadline - now, 0) + TTL_S
 
 
 class Jobs:
@@ -64,12 +63,11 @@ class Jobs:
         items = tuple(
             (submission_id, job_of.get(submission_id, "")) for submission_id in batch.submission_ids
         )
-        group = _Group(
-            grader=batch.grader, deadline=time.time() + batch.get_remaining_s(), items=items
-        )
+        now = await self._broker.get_time()
+        group = _Group(grader=batch.grader, deadline=now + batch.get_remaining_s(), items=items)
         group_id = secrets.token_urlsafe(24)
         await self._broker.save_note(
-            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s()
+            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s(now)
         )
         watcher = self._watchers[group_id] = asyncio.create_task(
             self._watch(group_id, group, batch)
@@ -99,7 +97,8 @@ class Jobs:
     ) -> None:
         """Store the results, unless some are stored: every later answer has the same ones."""
         text = GradeResponse(results=tuple(results)).model_dump_json()
-        await self._broker.save_note(f"done:{group_id}", text, group.compute_ttl_s(), replace=False)
+        ttl_s = group.compute_ttl_s(await self._broker.get_time())
+        await self._broker.save_note(f"done:{group_id}", text, ttl_s, replace=False)
 
     async def _sweep_cancelled(self) -> None:
         """Withdraw what other processes cancelled, while this one watches something."""
@@ -135,7 +134,7 @@ class Jobs:
         if (key := f"done:{group_id}") in notes:
             return group, {
                 result.id: result
-                for result in GradeResponse.model_validate_json(notes[key]).results
+                for result in GradeResponse.model_validate_json(notes[key], extra="ignore").results
             }
         texts = await self._broker.results([job_id for _, job_id in group.items])
         results = {
@@ -145,7 +144,7 @@ class Jobs:
             for submission_id, job_id in group.items
             if job_id in texts
         }
-        if time.time() > group.deadline + WATCH_SLACK_S:
+        if await self._broker.get_time() > group.deadline + WATCH_SLACK_S:
             results = _add_faults(
                 group, results, FaultKind.DEADLINE, "no verdict before the deadline", retryable=True
             )

@@ -24,7 +24,11 @@ class Job:
 
 
 class JobPayload(BaseModel):
-    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker."""
+    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker.
+
+    Releases of one major version work side by side: read payloads with `parse_payload`, and add
+    only fields with a default that a worker may ignore.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,13 +36,20 @@ class JobPayload(BaseModel):
     """The submission as it was sent; only the grader knows the type of its task."""
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
-    """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
+    """Seconds of the store's clock (`Broker.get_time`). A job that is claimed later ends in a
+    `deadline` fault."""
     grader: str
     """name@revision by which the job's id was made; only its verdicts are cached."""
     traceparent: (
         Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None
     ) = None
     """W3C trace context of the request that queued the job, when requests are traced."""
+
+
+def parse_payload(text: str) -> JobPayload:
+    """Return the payload without fields that this release does not know, at any depth. Raises
+    ValidationError."""
+    return JobPayload.model_validate_json(text, extra="ignore")
 
 
 class Priority(StrEnum):
@@ -73,6 +84,8 @@ class Claim:
     deliveries: int
     """Starts of the job, this one included: 1 at first, more after a worker died or released it.
     See MAX_DELIVERIES."""
+    claimed_at: float
+    """Seconds of the store's clock, to compare with the deadline."""
 
 
 class QueueFull(Exception):

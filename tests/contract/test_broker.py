@@ -1316,8 +1316,8 @@ async def no_faults(url: str) -> list[object]:
             answers(broker, ["job-0"]),
             broker.results(["job-0"]),
             broker.claim("ocaml", "w", 1, 0),
-            broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1)]),
-            broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1), "{}", cache=True),
+            broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1, 0.0)]),
+            broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1, 0.0), "{}", cache=True),
             broker.graders(),
             broker.get_queue_stats("ocaml"),
         ]

@@ -323,7 +323,7 @@ async def test_a_worker_cannot_use_the_functions_on_another_grader(address: str)
             await working.heartbeat(
                 "w", INFO.model_copy(update={"name": "rust", "slots": 10**6}), 60
             )
-        stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1)
+        stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1, 0.0)
         with pytest.raises(QueueFault, match="no permissions"):
             await working.finish(stolen, "{}", cache=True)
 
