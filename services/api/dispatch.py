@@ -248,9 +248,10 @@ class GradingDispatcher:
     def _deliver_result(
         self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver
     ) -> None:
-        self.last_result_at[batch.grader] = time.monotonic()
+        now = time.monotonic()
+        self.last_result_at[batch.grader] = now
         for submission_id in batch.asking[job_id]:
-            self._metrics.record_result(batch.grader, result)
+            self._metrics.record_result(batch.grader, result, now - batch.began_at)
             deliver(
                 result if result.id == submission_id else replace_id(result, submission_id)
             )  # copying is what costs here
@@ -271,7 +272,7 @@ class GradingDispatcher:
                 f"{batch.grader} submission {submission_id!r}: {message}",
                 retryable=True,
             )
-            self._metrics.record_result(batch.grader, fault)
+            self._metrics.record_result(batch.grader, fault, time.monotonic() - batch.began_at)
             deliver(fault)
         batch.unqueued = []
         batch.jobs = {}

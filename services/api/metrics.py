@@ -12,6 +12,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.broker import Broker
+from services.broker.jobs import BOUNDS
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -51,6 +52,8 @@ class Metrics:
         self._requests = make_counter(
             "api_requests", "HTTP requests answered", "method", "route", "status"
         )
+        about = "Requests that got 429, by the bound that was reached"
+        self._refusals = make_counter("api_refusals", about, "bound")
         about = "Seconds from request to last byte"
         self._seconds = make_histogram("api_request_seconds", about, SECONDS, "method", "route")
         self.connections = make_gauge("api_connections", "Open connections")
@@ -67,6 +70,10 @@ class Metrics:
         self._flags = make_counter("api_flags", "Verdicts with a flag", "grader", "flag")
         about = "Seconds of grading, without cached verdicts"
         self._grading = make_histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
+        about = (
+            "Seconds from request to result that were not spent grading, without cached verdicts"
+        )
+        self._queue_wait = make_histogram("api_queue_wait_seconds", about, SECONDS, "grader")
         self._cpu = make_counter(
             "api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader"
         )
@@ -92,7 +99,11 @@ class Metrics:
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def record_result(self, grader: str, result: Graded | Faulted) -> None:
+    def record_refusal(self, bound: str) -> None:
+        self._refusals.labels(bound).inc()
+
+    def record_result(self, grader: str, result: Graded | Faulted, waited_s: float) -> None:
+        """`waited_s`: seconds since its request arrived."""
         self._results.labels(grader, result.status).inc()
         if isinstance(result, Faulted):
             self._faults.labels(grader, result.fault.kind.value).inc()
@@ -106,7 +117,9 @@ class Metrics:
         if result.cached:
             self._cached.labels(grader).inc()
         else:
-            self._grading.labels(grader, result.stage.value).observe(result.wall_ms / 1000)
+            grading_s = result.wall_ms / 1000
+            self._grading.labels(grader, result.stage.value).observe(grading_s)
+            self._queue_wait.labels(grader).observe(max(waited_s - grading_s, 0.0))
             self._cpu.labels(grader).inc(max(result.cpu_ms, 0) / 1000)
 
     async def render_exposition(
@@ -114,6 +127,8 @@ class Metrics:
     ) -> bytes:
         """Return the text for Prometheus; the queue is asked while it is written. `waits`: of each
         known grader."""
+        for bound in (*BOUNDS, "key", "bytes"):
+            self._refusals.labels(bound)
         for grader, waiting in waits.items():
             # Start at zero: a series that first appears with its first fault has no rate before it.
             for status in ("graded", "faulted"):

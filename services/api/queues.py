@@ -20,6 +20,7 @@ from services.api.request_body import read_body
 from services.api.routing import KeyedRoute, check_scope
 from services.api.state import Api
 from services.broker import Broker, QueueState, queue_commands
+from services.broker.workers import list_workers
 
 MAX_JOBS = 1000
 """Jobs of each state in one answer."""
@@ -64,11 +65,17 @@ async def _read_body(request: Request, model: type[Body]) -> Body:
 
 @router.get("")
 async def list_queues(request: Request) -> Response:
-    """By grader: live workers, slots, jobs by state, dead letters, state."""
+    """By grader: live workers, slots, jobs by state, dead letters, state. And the workers, those
+    that died in the last hour too."""
     broker = await _get_broker(request)
     rows = await queue_commands.count_jobs(broker, request.app.state.api.registry.known)
     can_use = request.state.key.can_use
-    return JSONResponse({"queues": {name: row for name, row in rows.items() if can_use(name)}})
+    queues = {name: row for name, row in rows.items() if can_use(name)}
+    workers = []
+    for worker in await list_workers(broker):
+        if can_use(worker.grader.partition("@")[0]):
+            workers.append(worker.model_dump(exclude={"ttl_s", "ended"}) | {"cause": worker.cause})
+    return JSONResponse({"queues": queues, "workers": workers})
 
 
 @router.put("/{grader}")

@@ -34,7 +34,7 @@ class BytesInFlight:
         """Raise Refused (429) when the bound would be passed."""
         if self.held + n_bytes > self._limit:
             message = f"requests of more than {self._limit} bytes are in flight; try again later"
-            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="bytes")
         self.held += n_bytes
 
 

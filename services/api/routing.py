@@ -104,7 +104,7 @@ def check_limits(api: Api, key: ApiKey, fair_share: FairShare, n_submissions: in
             f"this API key may send {key.per_minute} submissions a minute; try again in"
             f" {wait_s:.0f} s"
         )
-        raise Refused(429, message, retry_after_s=wait_s)
+        raise Refused(429, message, retry_after_s=wait_s, bound="key")
 
 
 def check_scope(key: ApiKey, grader: str) -> None:

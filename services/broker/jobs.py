@@ -88,8 +88,21 @@ class Claim:
     """Seconds of the store's clock, to compare with the deadline."""
 
 
-class QueueFull(Exception):
-    """The queue of this grader is at its bound: submit again after `RETRY_AFTER_S`."""
+BOUNDS = {
+    "queue": "is full, at twice its bound (GRADUS_QUEUE_MAX_DEPTH)",
+    "run": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part that is reserved for this run",
+    "draining": "takes no new jobs, as an operator wants it (`gradus queue resume` opens it)",
+    "memory": "is full: Redis is near its `maxmemory`",
+}
+"""What a queue says that refuses jobs, by the bound that they would pass."""
 
-    def __init__(self, grader: str) -> None:
-        super().__init__(f"the queue of grader {grader!r} is full; try again in {RETRY_AFTER_S} s")
+
+class QueueFull(Exception):
+    """The queue of this grader is at a bound: submit again after `RETRY_AFTER_S`."""
+
+    def __init__(self, grader: str, bound: str) -> None:
+        """`bound`: a key of `BOUNDS`."""
+        self.bound = bound
+        super().__init__(
+            f"the queue of grader {grader!r} {BOUNDS[bound]}; try again in {RETRY_AFTER_S} s"
+        )

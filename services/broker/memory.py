@@ -240,12 +240,13 @@ class MemoryBroker:
         queue = self._queues[grader]
         bound = self._settings.max_depth
         depth = len(queue) + len(new)
-        may_pass = (
-            queue.queued.count_backlog(fair_share) + len(new) <= bound // RESERVED_PART
-            and depth <= 2 * bound
-        )
-        if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
-            raise QueueFull(grader)
+        has_reserve = queue.queued.count_backlog(fair_share) + len(new) <= bound // RESERVED_PART
+        if new and queue.state is QueueState.DRAINING:
+            raise QueueFull(grader, "draining")
+        if new and depth > 2 * bound:
+            raise QueueFull(grader, "queue")
+        if new and depth > bound and not has_reserve:
+            raise QueueFull(grader, "run")
         if not queue.queued.jobs:
             queue.queued = _FairQueue()  # virtual times start anew
         for job_id in unanswered:

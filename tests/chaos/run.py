@@ -48,14 +48,17 @@ async def disturbed(
     completions = load(arguments.submissions, arguments.burn_ms, rng)
     async with cluster.kept():
         telling = asyncio.create_task(tell(history, arguments.submissions))
-        asking = asyncio.create_task(asker.ask(completions, batch_size=16))
         if cluster.apis[0].code != ROOT:
+            n_first = arguments.submissions // 4
+            first = asyncio.create_task(asker.ask(completions[:n_first], batch_size=16))
+            completions = completions[n_first:]
             order = cluster.residents
             rng.shuffle(order)
             await upgrade(cluster, order)
+            await first
             chaos.done["all processes upgraded from the previous release, one by one"] += 1
         async with chaos.raging():
-            await asking
+            await asker.ask(completions, batch_size=16)
         telling.cancel()
         wall_s = time.monotonic() - started
     async with cluster.kept():

@@ -12,7 +12,7 @@ from services.broker.streams import scripts
 from services.broker.streams.scripts import LUA, Script
 
 SCRIPTS = [value for value in vars(scripts).values() if type(value) is Script]
-PRELUDES = {"history": ("note(", "uncount_lapse("), "bound": ("is_full(",)}
+PRELUDES = {"history": ("note(", "uncount_lapse("), "bound": ("find_full_bound(",)}
 """What a script calls that begins with the file."""
 
 

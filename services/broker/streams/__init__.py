@@ -161,8 +161,9 @@ class StreamsBroker(StreamOperations):
             if len(parts) > 1:
                 keys = self._redis.keys(layout.QUEUE, grader)
                 args = (*self._build_limits(grader, fair_share, bound), *jobs_by_id)
-                if await self._redis.run(scripts.ADMIT, keys, *args) == "full":
-                    raise QueueFull(grader)
+                passed = await self._redis.run(scripts.ADMIT, keys, *args)
+                if passed:
+                    raise QueueFull(grader, passed if bound else "memory")
                 bound = -1
             for part in parts:
                 answered.update(await self._enqueue(part, fair_share, bound))
@@ -189,10 +190,10 @@ class StreamsBroker(StreamOperations):
         try:
             answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
         except NoMemory:
-            answered = "full"
             self.memory.next_look = 0.0
-        if answered == "full":
-            raise QueueFull(grader)
+            raise QueueFull(grader, "memory") from None
+        if isinstance(answered, str):
+            raise QueueFull(grader, answered if bound else "memory")
         return parse_fields(answered)
 
     def _build_limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
