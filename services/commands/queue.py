@@ -143,14 +143,6 @@ def show_workers(redis: Redis = None) -> None:
         print(columns.format(*row, f"{worker.age_s:.0f}", f"{worker.silent_s:.0f}", state))
 
 
-@queue_app.command()
-def functions() -> None:
-    """Print the scripts of this release as a library for `FUNCTION LOAD REPLACE`."""
-    from services.broker.streams.scripts import build_library
-
-    print(build_library(), end="")
-
-
 @letters_app.command("list")
 def list_letters(grader: Grader, redis: Redis = None) -> None:
     """List the dead letters of GRADER, oldest first: job and end of its last start but one."""
