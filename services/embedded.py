@@ -46,15 +46,17 @@ async def serve_embedded(
             )
             for grader in graders
         ]
+        working = [asyncio.create_task(worker.run(stop)) for worker in workers]
+        for task in working:
+            task.add_done_callback(lambda _: stop.set())  # a worker that failed ends the service
         try:
-            async with asyncio.TaskGroup() as group:
-                for worker in workers:
-                    group.create_task(worker.run(stop))
-                try:
-                    await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
-                finally:
-                    stop.set()
+            await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
         finally:
+            stop.set()
+            ended = await asyncio.gather(*working, return_exceptions=True)
             await broker.close()
             if traced:
                 await asyncio.to_thread(traced.close)
+        for error in ended:
+            if error is not None:
+                raise error

@@ -31,6 +31,7 @@ from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
 from services.broker.streams.redis_faults import RedisUnavailable
 from services.broker.workers import DeathLog, Registration, list_workers
+from services.embedded import serve_embedded
 from services.worker import Worker
 from services.worker_metrics import STALE_S, WorkerMetrics
 from tests.conftest import Cli, RedisServer
@@ -205,6 +206,27 @@ def test_a_worker_process_whose_loop_fails_ends_with_status_1_and_says_so(
     ended = gradus("worker", "ocaml", "--redis", redis_url.replace("/0", "/7"), "--slots", "1")
     assert ended.status == 1
     assert "the worker failed" in caplog.text
+
+
+async def test_a_service_in_one_process_ends_when_its_worker_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(self: object, claims: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(MemoryBroker, "renew", fail)
+    serving = serve_embedded(
+        [TinyGrader()],
+        "127.0.0.1",
+        0,
+        ApiSettings(),
+        BrokerSettings(),
+        slots=1,
+        on_ready=lambda url: None,
+    )
+    with pytest.raises(ExceptionGroup) as failed:
+        await asyncio.wait_for(serving, SOON_S)
+    assert isinstance(failed.value.exceptions[0], ZeroDivisionError)
 
 
 @pytest.mark.parametrize("n_lapses", [1, MAX_DELIVERIES + 2])

@@ -155,10 +155,15 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         ]
         registration = Registration(working, "w2", INFO, described(INFO))
         heartbeats = asyncio.create_task(registration.keep_alive())
-        while not [one for one in await list_workers(asking) if one.slots == INFO.slots]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(SOON_S):
+            while not registration.registered_at:  # noqa: ASYNC110  (a loop sets it)
+                await asyncio.sleep(0.01)
         heartbeats.cancel()
         await registration.end(MemoryError())
+        causes: list[str] = []
+        async with asyncio.timeout(SOON_S):  # until the registration has lapsed
+            while "MemoryError" not in causes:
+                causes = [worker.cause for worker in await list_workers(asking)]
         await working.save_note(f"grader:{INFO.grader}", "{}", 60)
         assert await asking.get_notes([f"grader:{INFO.grader}"]) == {f"grader:{INFO.grader}": "{}"}
         await asking.save_note("key", "text", 60)
