@@ -30,7 +30,7 @@ from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFau
 from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import parse_payload
 from services.broker.signing import sign_result
-from services.broker.workers import LEAVE_S, Registration, register_worker
+from services.broker.workers import LEAVE_S, Registration
 from services.graders.base import Grader
 from services.sandbox.cancellation import CancelToken, NeedsTime, enter_attempt
 from services.sandbox.container_hardening import require_container_hardening
@@ -147,16 +147,19 @@ class Worker:
         require_container_hardening()
         if not self.self_tested:
             await asyncio.to_thread(self.grader.self_test)
+        log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
+        registration = Registration(self.broker, self.name, self._info, self._description)
+        if self._metrics:
+            self._metrics.health.registration = registration
+        failure = None
         try:
-            log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
-            async with register_worker(
-                self.broker, self.name, self._info, self._description
-            ) as registration:
-                if self._metrics:
-                    self._metrics.health.registration = registration
-                await self._run_loops(registration, stop)
+            await self._run_loops(registration, stop)
+        except ExceptionGroup as errors:
+            failure = errors.exceptions[0]
+            raise
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
+            await registration.end(failure)
 
     async def _run_loops(self, registration: Registration, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as loops:

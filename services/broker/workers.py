@@ -7,10 +7,11 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradus import __version__
 from gradus.descriptions import GraderDescription, GraderInfo
@@ -27,6 +28,7 @@ LEAVE_S = 1.0
 DEATH_LOOK_S = 5.0
 """Seconds between looks for dead workers. One that is silent for two looks is dead: after an outage
 of Redis all workers need a moment to register anew."""
+ShortText = Annotated[str, Field(max_length=128)]
 SILENT = "no heartbeat: killed, out of memory, frozen or cut off"
 
 
@@ -38,14 +40,14 @@ class WorkerStatus(BaseModel):
 
     grader: str
     """name@revision."""
-    host: str = "unknown"
+    host: ShortText = "unknown"
     slots: int = 0
-    release: str = "unknown"
+    release: ShortText = "unknown"
     age_s: float = 0.0
     """Seconds since its start; when it is stored, at the heartbeat."""
     ttl_s: float = HEARTBEAT_TTL_S
     """Seconds for which a heartbeat registers it."""
-    ended: str = ""
+    ended: ShortText = ""
     """Type of the error that ended it."""
     name: str = ""
     silent_s: float = 0.0
@@ -117,24 +119,6 @@ class Registration:
         await self._broker.save_note(key, status.model_dump_json(), DEATH_KEPT_S)
 
 
-@asynccontextmanager
-async def register_worker(
-    broker: Broker, worker: str, info: GraderInfo, description: GraderDescription
-) -> AsyncIterator[Registration]:
-    """Yield the registration of a worker, whose `keep_alive` the caller runs. Ends it after the
-    block."""
-    registration = Registration(broker, worker, info, description)
-    try:
-        yield registration
-    except Exception as error:
-        await registration.end(error)
-        raise
-    except BaseException:
-        await registration.end()
-        raise
-    await registration.end()
-
-
 async def wait_for_queue(broker: Broker, grader: str, stop: asyncio.Event) -> bool:
     """Return True once the grader's queue answers, False when `stop` is set before. The broker logs
     what it waits for."""
@@ -164,13 +148,19 @@ async def list_workers(broker: Broker) -> list[WorkerStatus]:
     workers = []
     for name, key in keys.items():
         grader, _, worker = name.partition(":")
-        try:
-            stored = WorkerStatus.model_validate_json(notes.get(key, ""))
-        except ValidationError:  # of a release that stored none
-            stored = WorkerStatus(grader=grader)
+        stored = WorkerStatus(grader=grader)  # of a release that announces none
+        with suppress(ValidationError):
+            announced = WorkerStatus.model_validate_json(notes.get(key, ""))
+            if announced.grader.startswith(f"{grader}@"):  # and nothing of another grader
+                stored = announced
         silent_s = max(now - ends[name] + stored.ttl_s, 0.0)
-        live = {"age_s": stored.age_s + silent_s, "is_dead": now > ends[name]}
-        workers.append(stored.model_copy(update={"name": worker, "silent_s": silent_s, **live}))
+        seen = {
+            "name": worker,
+            "age_s": stored.age_s + silent_s,
+            "silent_s": silent_s,
+            "is_dead": now > ends[name],
+        }
+        workers.append(stored.model_copy(update=seen))
     return workers
 
 
@@ -179,25 +169,25 @@ class DeathLog:
 
     def __init__(self) -> None:
         self._look_at = 0.0
-        self._silent: set[tuple[str, str]] | None = None
-        """Grader and name of workers that were dead at the last look; None before the first."""
-        self._logged: set[tuple[str, str]] = set()
+        self._silent: set[str] = set()
+        """Workers that were dead at the last look."""
+        self._known: set[str] | None = None
+        """Workers whose death was logged or came before the first look; None until that."""
 
     async def look(self, broker: Broker) -> None:
         """Look at most once in `DEATH_LOOK_S` seconds. Raises QueueFault."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + DEATH_LOOK_S
-        dead = {}
-        for worker in await list_workers(broker):
-            if worker.is_dead:
-                dead[worker.grader, worker.name] = worker
-        if self._silent is None:  # they died before this process started
-            self._logged = set(dead)
-        for key in dead.keys() & (self._silent or set()) - self._logged:
+        workers = await list_workers(broker)
+        dead = {f"{worker.grader} {worker.name}": worker for worker in workers if worker.is_dead}
+        if self._known is None:
+            self._known = set(dead)
+        died = (dead.keys() & self._silent) - self._known
+        for key in died:
             fields = dead[key].model_dump(include={"grader", "name", "host", "silent_s"})
             log.warning("worker died", extra={"fields": fields | {"cause": dead[key].cause}})
-        self._logged = (self._logged | (dead.keys() & (self._silent or set()))) & dead.keys()
+        self._known = (self._known | died) & dead.keys()
         self._silent = set(dead)
 
 

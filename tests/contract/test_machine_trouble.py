@@ -25,7 +25,7 @@ from gradus.errors import FaultKind, QueueFault
 from services.api.app import create_app
 from services.api.dispatch import parse_result
 from services.api.settings import ApiSettings
-from services.broker import MAX_DELIVERIES, BrokerSettings, Claim, Job
+from services.broker import MAX_DELIVERIES, Broker, BrokerSettings, Claim, Job
 from services.broker.jobs import parse_payload
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
@@ -42,6 +42,12 @@ SOON_S = 60.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
 
 
+@pytest.fixture(autouse=True)
+def _quick_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits for its claim to run out."""
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)
+
+
 @pytest.fixture
 def prefix() -> str:
     return f"trouble-{uuid.uuid4().hex}:"
@@ -54,6 +60,12 @@ async def opened(url: str, prefix: str, **settings: float) -> AsyncIterator[Stre
         yield broker
     finally:
         await broker.close()
+
+
+def open_client(broker: Broker) -> httpx.AsyncClient:
+    """A client of an API over this broker."""
+    transport = httpx.ASGITransport(create_app(broker, ApiSettings()))
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
 
 
 # --------------------------------------------------------------------------------------- transport
@@ -116,8 +128,7 @@ async def test_a_broken_transport_is_a_503_at_the_api(
     redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = StreamsBroker(redis_url, prefix=prefix, patience_s=0.05)
-    transport = httpx.ASGITransport(create_app(broker, ApiSettings()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with open_client(broker) as client:
         await broker.heartbeat("w", INFO, 60)
         break_connections(monkeypatch, "send_packed_command", ERRORS[0], 1000)
         response = await client.post(
@@ -126,6 +137,41 @@ async def test_a_broken_transport_is_a_503_at_the_api(
     assert response.status_code == 503
     assert "cannot reach Redis" in response.json()["detail"]
     await broker.close()
+
+
+# ------------------------------------------------------------------------------------------- clocks
+
+
+@pytest.mark.parametrize("ahead_s", [180, -180, 86_400, -86_400])
+async def test_a_job_whose_api_has_another_date_is_graded_and_asked_about_elsewhere(
+    redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """`tests/chaos` has whole processes with another date."""
+    right_time = time.time
+    async with (
+        opened(redis_url, prefix) as here,
+        opened(redis_url, prefix) as there,
+        open_client(here) as asking,
+        open_client(there) as other,
+    ):
+        await here.heartbeat("w", INFO, 60)
+        sent = {"submissions": [submission("a")], "deadline_s": 60}
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: right_time() + ahead_s)
+            accepted = await asking.post("/v1/jobs/ocaml", json=sent)
+        path = accepted.headers["location"]
+        assert (await other.get(path)).json()["status"] == "queued"
+        stop = asyncio.Event()
+        running = asyncio.create_task(Worker(TinyGrader(), there, slots=1).run(stop))
+
+        async def is_done() -> bool:
+            return (await other.get(path)).json()["status"] == "done"
+
+        await until(is_done)
+        [result] = (await other.get(path)).json()["results"]
+        stop.set()
+        await running
+    assert result["status"] == "graded"
 
 
 # -------------------------------------------------------------------------------------- the worker
@@ -283,7 +329,6 @@ async def test_probes_of_a_worker_follow_its_loops(monkeypatch: pytest.MonkeyPat
     status, text = await asyncio.to_thread(get, port, "/readyz")
     assert (status, "starting" in text) == (503, True)
     stop = asyncio.Event()
-    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)
     running = asyncio.create_task(Worker(TinyGrader(), broker, slots=1, metrics=metrics).run(stop))
     await until(broker.graders)
     assert await asyncio.to_thread(get, port, "/readyz") == (200, "ok\n")
@@ -405,6 +450,16 @@ async def test_workers_are_listed_with_age_heartbeat_and_the_cause_of_their_deat
     assert 0 <= live.silent_s <= live.age_s < SOON_S
     logged = [record.__dict__["fields"] for record in caplog.records if record.msg == "worker died"]
     assert sorted(fields["name"] for fields in logged) == ["failed", "killed"]
+
+
+async def test_a_worker_announces_nothing_of_another_grader(redis_url: str, prefix: str) -> None:
+    async with opened(redis_url, prefix) as broker:
+        await broker.heartbeat("w", INFO, 60)
+        forged = '{"grader": "rust@r", "slots": 9, "host": "h", "ended": "x"}'
+        for text in (forged, '{"grader": "ocaml@r", "ended": "%s"}' % ("x" * 200), "[]", "{"):
+            await broker.save_note("grader:ocaml@worker:w", text, 60)
+            [worker] = await list_workers(broker)
+            assert (worker.grader, worker.slots, worker.host) == ("ocaml", 0, "unknown")
 
 
 def test_the_command_lists_workers(gradus: Cli, redis_server: Callable[..., RedisServer]) -> None:
