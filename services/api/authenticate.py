@@ -116,4 +116,4 @@ def check_limits(connection: HTTPConnection, fair_share: FairShare, n_submission
             f"this API key may send {key.per_minute} submissions a minute; try again in"
             f" {wait_s:.0f} s"
         )
-        raise Refused(429, message, retry_after_s=wait_s)
+        raise Refused(429, message, retry_after_s=wait_s, bound="key")

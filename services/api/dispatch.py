@@ -142,7 +142,7 @@ class GradingDispatcher:
         payload = {
             "rubric": request.rubric or info.rubrics[0],
             "grader": info.grader,
-            "deadline": time.time() + request.deadline_s,
+            "deadline": await self._broker.get_time() + batch.get_remaining_s(),
             "traceparent": TRACEPARENT.get(),
         }
         add_jobs = partial(batch.add_jobs, reads_prompt=grader.reads_prompt)
@@ -242,9 +242,10 @@ class GradingDispatcher:
     def _deliver_result(
         self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver
     ) -> None:
-        self.last_result_at[batch.grader] = time.monotonic()
+        now = time.monotonic()
+        self.last_result_at[batch.grader] = now
         for submission_id in batch.submission_ids_by_job[job_id]:
-            self._metrics.record_result(batch.grader, result)
+            self._metrics.record_result(batch.grader, result, now - batch.began_at)
             deliver(replace_id(result, submission_id))
 
     async def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
@@ -262,7 +263,7 @@ class GradingDispatcher:
                 f"{batch.grader} submission {submission_id!r}: {message}",
                 retryable=True,
             )
-            self._metrics.record_result(batch.grader, fault)
+            self._metrics.record_result(batch.grader, fault, time.monotonic() - batch.began_at)
             deliver(fault)
         batch.unqueued = []
         batch.jobs = {}
@@ -272,7 +273,7 @@ def parse_result(text: str, job_id: str, secrets: Secrets | None) -> Graded | Fa
     """Return the result that a worker sent; a fault for a malformed text and for one that the job's
     grader did not sign."""
     try:
-        return RESULT.validate_json(verify_result(text, job_id, secrets) or "")
+        return RESULT.validate_json(verify_result(text, job_id, secrets) or "", extra="ignore")
     except ValidationError:
         message = "the worker's answer is no result, or is not signed with its grader's secret"
         return build_faulted(job_id, FaultKind.INTERNAL, message, retryable=False)

@@ -16,7 +16,7 @@ from gradus.tasks import TASKS
 from services.api.problems import MAX_NAME_CHARS
 from services.api.validate import KnownGrader
 from services.broker import Broker
-from services.broker.workers import find_description
+from services.broker.workers import DeathLog, find_description
 
 POLL_S = 0.2
 
@@ -35,6 +35,7 @@ class GraderRegistry:
         self._fetched_at = float("-inf")
         self._absent_since: dict[str, float] = {}
         self._refresh: asyncio.Task[None] | None = None
+        self._death_log = DeathLog()
 
     async def list_live(self) -> list[GraderInfo]:
         """Return the announcements of live workers. Raises QueueFault without a broker."""
@@ -62,6 +63,7 @@ class GraderRegistry:
         self._absent_since = {
             name: self._absent_since.get(name, self._fetched_at) for name in absent
         }
+        await self._death_log.look(self._broker)
 
     async def find_known(self, name: str) -> KnownGrader:
         """Return a known grader. Raises UnknownGrader, QueueFault."""

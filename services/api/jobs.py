@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import time
 from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
@@ -35,11 +34,12 @@ class _Group(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     grader: GraderName
-    deadline: float  # Unix seconds
+    deadline: float  # seconds of the store's clock (`Broker.get_time`)
     items: tuple[tuple[str, str], ...]  # (submission id, job id), in the order of the request
 
-    def compute_ttl_s(self) -> float:
-        return max(self.deadline - time.time(), 0) + TTL_S
+    def compute_ttl_s(self, now: float) -> float:
+        """Return the seconds for which what is known of it is kept. `now`: of the store's clock."""
+        return max(self.deadline - now, 0) + TTL_S
 
 
 class Jobs:
@@ -54,14 +54,15 @@ class Jobs:
         job_ids = dict.fromkeys(batch.submission_ids, "")
         for job_id, submission_ids in batch.submission_ids_by_job.items():
             job_ids.update(dict.fromkeys(submission_ids, job_id))
+        now = await self._broker.get_time()
         group = _Group(
             grader=batch.grader,
-            deadline=time.time() + batch.get_remaining_s(),
+            deadline=now + batch.get_remaining_s(),
             items=tuple(job_ids.items()),
         )
         group_id = secrets.token_urlsafe(24)
         await self._broker.save_note(
-            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s()
+            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s(now)
         )
         watcher = self._watchers[group_id] = asyncio.create_task(
             self._watch(group_id, group, batch)
@@ -91,7 +92,8 @@ class Jobs:
     ) -> None:
         """Store the results, unless some are stored: every later answer has the same ones."""
         text = GradeResponse(results=tuple(results)).model_dump_json()
-        await self._broker.save_note(f"done:{group_id}", text, group.compute_ttl_s(), replace=False)
+        ttl_s = group.compute_ttl_s(await self._broker.get_time())
+        await self._broker.save_note(f"done:{group_id}", text, ttl_s, replace=False)
 
     async def _sweep_cancelled(self) -> None:
         """Withdraw jobs that other processes cancelled, while this one watches any."""
@@ -127,7 +129,7 @@ class Jobs:
         if not can_use(group.grader):
             raise unknown
         if f"done:{group_id}" in notes:
-            response = GradeResponse.model_validate_json(notes[f"done:{group_id}"])
+            response = GradeResponse.model_validate_json(notes[f"done:{group_id}"], extra="ignore")
             return group, {result.id: result for result in response.results}
         texts = await self._broker.results([job_id for _, job_id in group.items])
         results: dict[str, Graded | Faulted] = {}
@@ -135,7 +137,7 @@ class Jobs:
             if job_id in texts:
                 result = parse_result(texts[job_id], job_id, self._dispatcher.secrets)
                 results[submission_id] = replace_id(result, submission_id)
-        if time.time() > group.deadline + WATCH_SLACK_S:
+        if await self._broker.get_time() > group.deadline + WATCH_SLACK_S:
             results = _add_faults(
                 group, results, FaultKind.DEADLINE, "no verdict before the deadline", retryable=True
             )

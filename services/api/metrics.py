@@ -11,6 +11,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.broker import Broker
+from services.broker.jobs import BOUNDS
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -46,6 +47,8 @@ class Metrics:
         self._requests = make_counter(
             "api_requests", "HTTP requests answered", "method", "route", "status"
         )
+        about = "Requests that got 429, by the bound that was reached"
+        self._refusals = make_counter("api_refusals", about, "bound")
         self._seconds = make_histogram(
             "api_request_seconds", "Seconds from request to last byte", SECONDS, "method", "route"
         )
@@ -68,6 +71,10 @@ class Metrics:
             "grader",
             "stage",
         )
+        about = (
+            "Seconds from request to result that were not spent grading, without cached verdicts"
+        )
+        self._queue_wait = make_histogram("api_queue_wait_seconds", about, SECONDS, "grader")
         self._cpu = make_counter(
             "api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader"
         )
@@ -93,7 +100,11 @@ class Metrics:
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def record_result(self, grader: str, result: Graded | Faulted) -> None:
+    def record_refusal(self, bound: str) -> None:
+        self._refusals.labels(bound).inc()
+
+    def record_result(self, grader: str, result: Graded | Faulted, waited_s: float) -> None:
+        """`waited_s`: seconds since its request arrived."""
         self._results.labels(grader, result.status).inc()
         if isinstance(result, Faulted):
             self._faults.labels(grader, result.fault.kind.value).inc()
@@ -107,13 +118,17 @@ class Metrics:
         if result.cached:
             self._cached.labels(grader).inc()
         else:
-            self._grading.labels(grader, result.stage.value).observe(result.wall_ms / 1000)
+            grading_s = result.wall_ms / 1000
+            self._grading.labels(grader, result.stage.value).observe(grading_s)
+            self._queue_wait.labels(grader).observe(max(waited_s - grading_s, 0.0))
             self._cpu.labels(grader).inc(max(result.cpu_ms, 0) / 1000)
 
     async def render_exposition(
         self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]
     ) -> bytes:
         """Return the text for Prometheus, with the queue's state now. `waits`: by known grader."""
+        for bound in (*BOUNDS, "key", "bytes"):
+            self._refusals.labels(bound)
         for grader, waiting in waits.items():
             # Series start at zero: one that appears with its first fault would have no rate.
             for status in ("graded", "faulted"):

@@ -55,7 +55,7 @@ class Reservation:
             message = (
                 f"requests of more than {in_flight.limit} bytes are in flight; try again later"
             )
-            raise Refused(429, message, retry_after_s=RETRY_AFTER_S)
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="bytes")
         in_flight.held += n_bytes
         self.n_bytes += n_bytes
 

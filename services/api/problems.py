@@ -36,8 +36,11 @@ class Refused(Misuse):
         errors: list[dict[str, str]] | None = None,
         *,
         retry_after_s: float | None = None,
+        bound: str = "",
     ) -> None:
+        """`bound`: what is full, where the status is 429."""
         super().__init__(detail)
+        self.bound = bound
         self.answer_status = status
         self.errors = errors
         self.headers = {"www-authenticate": "Bearer"} if status == 401 else {}
@@ -105,6 +108,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Misuse)
     async def handle_misuse(request: Request, error: Misuse) -> Response:
         if isinstance(error, Refused):
+            if error.bound:
+                app.state.api.metrics.record_refusal(error.bound)
             return build_problem(
                 error.answer_status, str(error), errors=error.errors, headers=error.headers
             )
@@ -124,6 +129,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(QueueFull)
     async def handle_full_queue(request: Request, error: QueueFull) -> Response:
+        app.state.api.metrics.record_refusal(error.bound)
         return build_problem(429, str(error), headers={"retry-after": str(RETRY_AFTER_S)})
 
     @app.exception_handler(QueueFault)

@@ -20,6 +20,7 @@ from services.api.parse import parse_body, parse_model
 from services.api.problems import Refused
 from services.api.state import get_api
 from services.broker import Broker, QueueState, queue_commands
+from services.broker.workers import list_workers
 
 MAX_JOBS = 1000  # jobs of each state in one response
 router = APIRouter(prefix="/v1/queues", route_class=KeyedRoute, include_in_schema=False)
@@ -57,11 +58,17 @@ async def _read_body(request: Request, model: type[Body]) -> Body:
 
 @router.get("")
 async def list_queues(request: Request) -> Response:
-    """By grader: live workers, slots, jobs by state, dead letters, state."""
+    """By grader: live workers, slots, jobs by state, dead letters, state. And the workers, those
+    that died in the last hour too."""
     broker = await _get_broker(request)
     rows = await queue_commands.count_jobs(broker, get_api(request).registry.known)
     can_use = request.state.key.can_use
-    return JSONResponse({"queues": {name: row for name, row in rows.items() if can_use(name)}})
+    queues = {name: row for name, row in rows.items() if can_use(name)}
+    workers = []
+    for worker in await list_workers(broker):
+        if can_use(worker.grader.partition("@")[0]):
+            workers.append(worker.model_dump(exclude={"ttl_s", "ended"}) | {"cause": worker.cause})
+    return JSONResponse({"queues": queues, "workers": workers})
 
 
 @router.put("/{grader}")

@@ -95,11 +95,7 @@ class ApiSettings(BaseSettings):
     for 5 s, and a heartbeat's 5 s.
     """
     required_graders: Names = ()
-    """Graders without which this service is not ready, with commas between. Empty: any one will
-    do."""
-    ready_stall_timeout_s: Annotated[float, Field(gt=0)] = 300.0
-    """Seconds without a result of a grader, while a submission waits for it, after which the
-    service is not ready."""
+    """Graders without a live worker of which this service is not ready, with commas between."""
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
 

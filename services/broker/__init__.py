@@ -19,6 +19,7 @@ from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Prio
 
 __all__ = [
     "DEAD_AFTER_S",
+    "DEATH_KEPT_S",
     "DEFAULT_FAIR_SHARE",
     "MAX_DELIVERIES",
     "MAX_FAIR_SHARES",
@@ -58,6 +59,9 @@ their leases lapse.
 Only where Redis and some worker were up all the while. After an outage the whole lease counts,
 without the outage.
 """
+
+DEATH_KEPT_S = 3600.0
+"""Seconds for which a worker that ended without leaving is listed."""
 
 PUT_OFF_TURNS = 1000
 """Turns of each other run that go before a job which was put off: it also starts under endless
@@ -143,6 +147,10 @@ class Broker(Protocol):
         """Seconds after which an unrenewed claim can be claimed by another worker. Renew as
         `RENEW_S` says."""
 
+    async def get_time(self) -> float:
+        """Return the time of the store's clock in seconds. Deadlines are times of this clock: those
+        of two machines differ."""
+
     async def submit(
         self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE
     ) -> dict[str, str]:
@@ -199,8 +207,8 @@ class Broker(Protocol):
         """Claim up to `limit` jobs, lapsed leases of other workers included; wait up to `wait_s`
         for the first.
 
-        Each claim counts as a start. Let a call run to its end: the jobs of a cancelled one stay
-        claimed until their leases lapse.
+        Each claim counts as a start, unless its lease lapses and its worker renews it later. Let a
+        call run to its end: the jobs of a cancelled one stay claimed until their leases lapse.
         """
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -230,6 +238,10 @@ class Broker(Protocol):
         """Return the graders of live workers, one entry per grader revision, with `workers` and
         `slots` summarize_workers."""
 
+    async def get_registrations(self) -> dict[str, float]:
+        """Return the time at which each registration ends, by `GRADER:WORKER`. Workers that ended
+        without leaving stay for an hour."""
+
     async def depth(self, grader: str) -> int:
         """Return jobs queued or running."""
 
@@ -248,5 +260,9 @@ class Broker(Protocol):
     async def get_queue_state(self, grader: str) -> QueueState: ...
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None: ...
+
+    async def migrate(self) -> str:
+        """Load what this release needs into the store, beside what others need. Returns its name.
+        Raises QueueFault, for a user without the right too."""
 
     async def close(self) -> None: ...

@@ -24,7 +24,11 @@ class Job:
 
 
 class JobPayload(BaseModel):
-    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker."""
+    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker.
+
+    Releases of one major version work side by side: read payloads with `parse_payload`, and add
+    only fields with a default that a worker may ignore.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,13 +36,20 @@ class JobPayload(BaseModel):
     """The submission as it was sent; only the grader knows the type of its task."""
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
-    """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
+    """Seconds of the store's clock (`Broker.get_time`). A job that is claimed later ends in a
+    `deadline` fault."""
     grader: str
     """name@revision by which the job's id was made; only its verdicts are cached."""
     traceparent: (
         Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None
     ) = None
     """W3C trace context of the request that queued the job, when requests are traced."""
+
+
+def parse_payload(text: str) -> JobPayload:
+    """Return the payload without fields that this release does not know, at any depth. Raises
+    ValidationError."""
+    return JobPayload.model_validate_json(text, extra="ignore")
 
 
 class Priority(StrEnum):
@@ -73,10 +84,25 @@ class Claim:
     deliveries: int
     """Starts of the job, this one included: 1 at first, more after a worker died or released it.
     See MAX_DELIVERIES."""
+    claimed_at: float
+    """Seconds of the store's clock, to compare with the deadline."""
+
+
+BOUNDS = {
+    "queue": "is full, at twice its bound (GRADUS_QUEUE_MAX_DEPTH)",
+    "run": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part that is reserved for this run",
+    "draining": "takes no new jobs, as an operator wants it (`gradus queue resume` opens it)",
+    "memory": "is full: Redis is near its `maxmemory`",
+}
+"""What a queue says that refuses jobs, by the bound that they would pass."""
 
 
 class QueueFull(Exception):
-    """The queue of this grader is at its bound: submit again after `RETRY_AFTER_S`."""
+    """The queue of this grader is at a bound: submit again after `RETRY_AFTER_S`."""
 
-    def __init__(self, grader: str) -> None:
-        super().__init__(f"the queue of grader {grader!r} is full; try again in {RETRY_AFTER_S} s")
+    def __init__(self, grader: str, bound: str) -> None:
+        """`bound`: a key of `BOUNDS`."""
+        self.bound = bound
+        super().__init__(
+            f"the queue of grader {grader!r} {BOUNDS[bound]}; try again in {RETRY_AFTER_S} s"
+        )

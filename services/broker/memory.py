@@ -190,6 +190,10 @@ class _Expiring(Generic[T]):
     def get_all(self) -> dict[str, T]:
         return self.find(list(self._items))
 
+    def get_ends(self) -> dict[str, float]:
+        """Return when each value is over, of `time.monotonic`."""
+        return {key: self._items[key][1] for key in self.get_all()}
+
     def drop(self, key: str) -> None:
         self._items.pop(key, None)
 
@@ -211,6 +215,13 @@ class MemoryBroker:
         self._workers = _Expiring[GraderInfo]()
         self._waiters = ResultWaiters()
         self._tokens = count(1)
+        self._started_at = time.time() - time.monotonic()
+
+    def _get_time(self) -> float:
+        return self._started_at + time.monotonic()
+
+    async def get_time(self) -> float:
+        return self._get_time()
 
     # ------------------------------------------------------------------------------------ producer
 
@@ -229,12 +240,13 @@ class MemoryBroker:
         queue = self._queues[grader]
         bound = self._settings.max_depth
         depth = len(queue) + len(new)
-        may_pass = (
-            queue.queued.count_backlog(fair_share) + len(new) <= bound // RESERVED_PART
-            and depth <= 2 * bound
-        )
-        if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
-            raise QueueFull(grader)
+        has_reserve = queue.queued.count_backlog(fair_share) + len(new) <= bound // RESERVED_PART
+        if new and queue.state is QueueState.DRAINING:
+            raise QueueFull(grader, "draining")
+        if new and depth > 2 * bound:
+            raise QueueFull(grader, "queue")
+        if new and depth > bound and not has_reserve:
+            raise QueueFull(grader, "run")
         if not queue.queued.jobs:
             queue.queued = _FairQueue()  # virtual times start anew
         for job_id in unanswered:
@@ -333,7 +345,7 @@ class MemoryBroker:
         entry.starts += 1
         entry.token = f"{next(self._tokens)} {worker}"
         queue.running[entry.job.id] = entry
-        return Claim(entry.job, entry.token, entry.starts)
+        return Claim(entry.job, entry.token, entry.starts, self._get_time())
 
     def _find_entry(self, claim: Claim) -> _Entry | None:
         """Return the job of the claim; None where it is finished or was released."""
@@ -372,7 +384,7 @@ class MemoryBroker:
             return
         worker = entry.token.partition(" ")[2]
         action = "put it off" if put_off else "gave it back"
-        entry.history.append(f"{time.time():.3f} {worker} {action}")
+        entry.history.append(f"{self._get_time():.3f} {worker} {action}")
         entry.token = ""
         if put_off:
             queue.queued.postpone(entry)
@@ -398,10 +410,17 @@ class MemoryBroker:
         queue.changed.set()
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        self._workers.add(worker, info, ttl_s)
+        self._workers.add(f"{info.name}:{worker}", info, ttl_s)
+
+    async def get_registrations(self) -> dict[str, float]:
+        ends = self._workers.get_ends().items()
+        return {name: self._started_at + end for name, end in ends}
 
     async def graders(self) -> list[GraderInfo]:
         return summarize_workers(self._workers.get_all().items())
+
+    async def migrate(self) -> str:
+        return "nothing"
 
     async def close(self) -> None:
         self._waiters.fail("the broker was closed while a client waited")

@@ -3,7 +3,6 @@ letters."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from gradus.errors import Misuse
 from services.broker import Broker, DeadLetter, Job
-from services.broker.jobs import JobPayload
+from services.broker.jobs import parse_payload
 
 REQUEUED_FOR_S = 3600.0
 """Deadline of a dead letter that is queued again, in seconds from then."""
@@ -71,10 +70,10 @@ async def requeue(broker: Broker, grader: str, job: str) -> None:
     """
     letter = await get_dead_letter(broker, grader, job)
     try:
-        payload = JobPayload.model_validate_json(letter.job.payload)
+        payload = parse_payload(letter.job.payload)
     except ValidationError:
         raise Misuse("this dead letter cannot be read, so no worker can grade it") from None
-    payload = payload.model_copy(update={"deadline": time.time() + REQUEUED_FOR_S})
+    payload = payload.model_copy(update={"deadline": await broker.get_time() + REQUEUED_FOR_S})
     await broker.submit([Job(job, grader, payload.model_dump_json())])
     await broker.remove_dead_letters(grader, [job])
 

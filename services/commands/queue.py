@@ -119,11 +119,28 @@ def cancel(
 
 
 @queue_app.command()
-def functions() -> None:
-    """Print the scripts of this release as a library for `FUNCTION LOAD REPLACE`."""
-    from services.broker.streams.scripts import build_library
+def migrate(redis: Redis = None) -> None:
+    """Load the functions of this release into Redis, beside those of others, as the user `api`.
 
-    print(build_library(), end="")
+    Run it before the first worker of a new release starts. It changes nothing else, and may run
+    twice.
+    """
+    library = run_on_broker(redis, lambda broker: broker.migrate())
+    log_line(f"gradus: the functions of this release are loaded as {library}")
+
+
+@queue_app.command("workers")
+def show_workers(redis: Redis = None) -> None:
+    """List live workers and those that died in the last hour: slots, revision, age, last heartbeat,
+    cause of death."""
+    from services.broker.workers import list_workers
+
+    columns = "{:<40} {:<20} {:>5} {:<28} {:>9} {:>9}  {}"
+    print(columns.format("worker", "host", "slots", "grader", "age s", "silent s", "state"))
+    for worker in run_on_broker(redis, list_workers):
+        state = f"dead: {worker.cause}" if worker.is_dead else "live"
+        row = (worker.name, worker.host, worker.slots, worker.grader)
+        print(columns.format(*row, f"{worker.age_s:.0f}", f"{worker.silent_s:.0f}", state))
 
 
 @letters_app.command("list")

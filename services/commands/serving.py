@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,15 +97,21 @@ def serve(
         log_json_lines()
 
     if redis is not None:
+        import asyncio
+
         from services.api.server import serve as serve_api
+        from services.broker.workers import wait_for_queue
 
         async def serve_queue() -> None:
             broker = open_broker(redis, terms)
             try:
                 with stop_on_signals() as stop:
+                    # it logs what it waits for; requests get 503 meanwhile
+                    waiting = asyncio.create_task(wait_for_queue(broker, "any", stop))
                     await serve_api(
                         broker, host, port, settings=settings, stop=stop, on_ready=announce_ready
                     )
+                    waiting.cancel()
             finally:
                 await broker.close()
 
@@ -255,6 +262,7 @@ def worker(
     from services.broker import BrokerSettings
     from services.broker.from_url import open_broker
     from services.broker.signing import read_secrets
+    from services.broker.workers import wait_for_queue
     from services.event_loop import run, stop_on_signals
     from services.graders.base import get_default_slots, load
     from services.json_logging import log_json_lines
@@ -291,6 +299,8 @@ def worker(
                     file=sys.stderr,
                 )
             try:
+                if not await wait_for_queue(broker, grader, stop):
+                    return
                 loaded = load(grader, config=config)
                 number = slots or get_default_slots(loaded)
                 secret = secrets[loaded.info().name] if secrets else None
@@ -309,7 +319,13 @@ def worker(
                     await asyncio.to_thread(traced.close)
 
     log_json_lines()
-    run(serve_jobs())
+    try:
+        run(serve_jobs())
+    except ExceptionGroup as failure:
+        logging.getLogger("gradus.worker").error(
+            "the worker failed", exc_info=failure.exceptions[0]
+        )
+        raise typer.Exit(1) from None
 
 
 @keys_app.command("new")

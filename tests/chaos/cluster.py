@@ -7,15 +7,17 @@ What dies is started again, as an orchestrator would do it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 from redis.asyncio import Redis
@@ -23,6 +25,8 @@ from redis.exceptions import RedisError
 
 from services.broker.workers import HEARTBEAT_TTL_S
 from tests.chaos.network_namespace import NetworkNamespace
+from tests.chaos.previous_release import ROOT
+from tests.chaos.reset_proxy import ResetProxy
 from tests.conftest import RedisServer, free_port
 
 SOON_S = 60.0
@@ -32,8 +36,14 @@ SOON_S = 60.0
 class ClusterProcess:
     """One process of the cluster and its successors."""
 
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
+    def __init__(
+        self, name: str, command: list[str], log: Path, code: Path, ahead_s: float
+    ) -> None:
+        """`ahead_s`: by how much its clock is ahead, where it runs the code of this checkout."""
         self.name = name
+        self.code = code
+        """Checkout whose code the next start runs."""
+        self._ahead_s = ahead_s
         self._command = command
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,9 +51,14 @@ class ClusterProcess:
         """Starts that were needed because the one before had ended."""
 
     def start(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(self.code)}
+        if self.code == ROOT:
+            environment["PYTHONPATH"] += f":{ROOT / 'tests/chaos/clock'}"
+            environment["CLOCK_AHEAD_S"] = str(self._ahead_s)
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, cwd=self.code, env=environment, stdout=log, stderr=log
+            )
 
     def keep(self) -> None:
         """Start it again if it ended."""
@@ -72,7 +87,10 @@ class Cluster:
     """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
 
     Redis forgets a worker `announcement_s` after it announced itself last; it does so every third
-    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel.
+    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel. `skews_s`: by
+    how much the clocks of the processes are ahead, in turns. With `proxy`, processes reach Redis
+    through it. `code`: the checkout that the processes run first. `logins`: `user:password@` of the
+    users `api` and `worker-ocaml` in `acl_file`.
     """
 
     def __init__(
@@ -87,18 +105,29 @@ class Cluster:
         namespace: NetworkNamespace | None = None,
         journal: bool = True,
         sentinel: bool = False,
+        skews_s: Sequence[float] = (0.0,),
+        proxied: bool = False,
+        code: Path = ROOT,
+        acl_file: Path | None = None,
+        logins: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._folder = folder
         self.lease_s = lease_s
         self._announcement_s = announcement_s
         self.namespace = namespace
-        near = (
-            ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"]
-            if namespace
-            else []
-        )
-        self.redis = RedisServer(folder, append_only=True, options=near)
+        options = []
+        if namespace:
+            options = ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"]
+        if acl_file:
+            options += ["--aclfile", str(acl_file)]
+        self.redis = RedisServer(folder, append_only=True, options=options)
         self.redis_url = self.redis.url
+        self.proxy = ResetProxy(self.redis.port) if proxied else None
+        if self.proxy:
+            self.redis_url = f"redis://127.0.0.1:{self.proxy.port}/0"
+        self._logins = logins
+        self._skews_s = itertools.cycle(skews_s)
+        self._code = code
         self.replicas: list[RedisServer] = []
         self._sentinel: subprocess.Popen[bytes] | None = None
         if sentinel:
@@ -130,23 +159,20 @@ class Cluster:
             self.workers.append(self.islander)
 
     def _resident(self, name: str, command: list[str]) -> ClusterProcess:
-        return ClusterProcess(name, command, self._folder / f"{name}.log")
+        log = self._folder / f"{name}.log"
+        return ClusterProcess(name, command, log, self._code, next(self._skews_s))
+
+    def log_in(self, user: str) -> str:
+        """The URL of Redis for this user."""
+        return self.redis_url.replace("redis://", f"redis://{self._logins.get(user, '')}")
 
     def _api(self, port: int) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "gradus",
-            "serve",
-            "--redis",
-            self.redis_url,
-            "--port",
-            str(port),
-        ]
+        options = ["--redis", self.log_in("api"), "--port", str(port)]
+        return [sys.executable, "-m", "gradus", "serve", *options]
 
     def _worker(self, name: str, redis: str | None = None) -> list[str]:
         options = {
-            "redis": redis or self.redis_url,
+            "redis": redis or self.log_in("worker-ocaml"),
             "name": name,
             "lease": self.lease_s,
             "slots": self._slots,
@@ -170,6 +196,11 @@ class Cluster:
 
     @contextmanager
     def standing(self) -> Iterator[Cluster]:
+        with self.proxy.running() if self.proxy else nullcontext(), self._standing():
+            yield self
+
+    @contextmanager
+    def _standing(self) -> Iterator[None]:
         try:
             for server in (self.redis, *self.replicas):
                 server.start()
@@ -178,7 +209,7 @@ class Cluster:
             for resident in self.residents:
                 resident.start()
             self.wait_until_whole()
-            yield self
+            yield
         finally:
             for resident in self.residents:
                 resident.end()

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from redis.asyncio import Redis
 
 from tests.chaos.cluster import Cluster, ClusterProcess
+from tests.chaos.previous_release import ROOT
 
 Disturbance = Callable[[Cluster, random.Random], Awaitable[None]]
 
@@ -117,6 +118,21 @@ async def one_after_the_other(cluster: Cluster, residents: list[ClusterProcess])
         await asyncio.to_thread(cluster.wait_until_whole, without=before)
 
 
+async def upgrade(cluster: Cluster, residents: list[ClusterProcess]) -> None:
+    """A rolling upgrade to the code of this checkout, in the order of `residents`."""
+    for resident in residents:
+        resident.code = ROOT
+    await one_after_the_other(cluster, residents)
+
+
+async def reset_connections(cluster: Cluster, rng: random.Random) -> None:
+    """A firewall or a proxy resets half of the connections to Redis, ten times within a second."""
+    assert cluster.proxy is not None
+    for _ in range(10):
+        cluster.proxy.reset(0.5)
+        await asyncio.sleep(rng.uniform(0.02, 0.2))
+
+
 EVERYTHING: dict[str, Disturbance] = {
     "a worker killed (SIGKILL)": kill_worker,
     "a worker restarted (SIGTERM)": stop_worker,
@@ -132,6 +148,7 @@ LONG_FREEZES: dict[str, Disturbance] = {
     "Redis frozen for 8 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 8),
     "Redis frozen for 25 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 25),
 }
+RESETS: dict[str, Disturbance] = {"half of the connections to Redis reset": reset_connections}
 A_CUT: dict[str, Disturbance] = {
     "a worker cut off from the network past its lease": cut_the_cable,
     "a worker's network cut in one direction past its lease": cut_one_side,
@@ -153,7 +170,11 @@ class Chaos:
         self._cluster = cluster
         self._random = rng
         self._pause_s = pause_s
-        self._possible = EVERYTHING | dict(more) | (A_CUT if cluster.namespace else {})
+        self._possible = EVERYTHING | dict(more)
+        if cluster.namespace:
+            self._possible |= A_CUT
+        if cluster.proxy:
+            self._possible |= RESETS
         self.done: Counter[str] = Counter({name: 0 for name in self._possible})
 
     @asynccontextmanager

@@ -159,7 +159,21 @@ class Asker:
         async with httpx.AsyncClient(timeout=httpx.Timeout(self._deadline_s + 30)) as http:
             for url in self._urls:
                 for at in range(0, len(ids), 500):
-                    await self._whole(http, f"{url}/v1/grade/ocaml", ids[at : at + 500])
+                    await self._ask_until_answered(
+                        http, f"{url}/v1/grade/ocaml", ids[at : at + 500]
+                    )
+
+    async def _ask_until_answered(
+        self, http: httpx.AsyncClient, url: str, waiting: list[str]
+    ) -> None:
+        """An API that was stopped by the last disturbance may end only now."""
+        async with asyncio.timeout(self._patience_s):
+            while True:
+                try:
+                    await self._whole(http, url, waiting)
+                    return
+                except httpx.TransportError:
+                    await asyncio.sleep(0.2)
 
     async def _settle(self, http: httpx.AsyncClient, batch: list[str]) -> None:
         async with self._slots:

@@ -18,9 +18,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos.cluster import Cluster
-from tests.chaos.fault_injection import LONG_FREEZES, Chaos
+from tests.chaos.fault_injection import LONG_FREEZES, Chaos, upgrade
 from tests.chaos.history_checker import Asker, History, poison, works
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
+from tests.chaos.previous_release import ROOT, NoHistory, export_previous_release
+
+SKEWS_S = (180.0, -86_400.0, 0.0, -180.0, 86_400.0)
+"""By how much the clocks of the processes are ahead, in turns."""
 
 
 def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
@@ -41,9 +45,20 @@ async def disturbed(
     more = {"leaving": 0.15, "patience_s": 600, "deadline_s": 60, "seed": arguments.seed}
     asker = Asker(history, cluster.urls, at_once=arguments.at_once, **more)
     started = time.monotonic()
-    async with cluster.kept(), chaos.raging():
+    completions = load(arguments.submissions, arguments.burn_ms, rng)
+    async with cluster.kept():
         telling = asyncio.create_task(tell(history, arguments.submissions))
-        await asker.ask(load(arguments.submissions, arguments.burn_ms, rng), batch_size=16)
+        if cluster.apis[0].code != ROOT:
+            n_first = arguments.submissions // 4
+            first = asyncio.create_task(asker.ask(completions[:n_first], batch_size=16))
+            completions = completions[n_first:]
+            order = cluster.residents
+            rng.shuffle(order)
+            await upgrade(cluster, order)
+            await first
+            chaos.done["all processes upgraded from the previous release, one by one"] += 1
+        async with chaos.raging():
+            await asker.ask(completions, batch_size=16)
         telling.cancel()
         wall_s = time.monotonic() - started
     async with cluster.kept():
@@ -114,9 +129,20 @@ def main() -> int:
         except NoNetworkNamespace as reason:
             print(f"no partitions: {reason}", file=sys.stderr)
             namespace = None
-        cluster = stack.enter_context(
-            Cluster(folder, workers=arguments.workers, namespace=namespace).standing()
+        try:
+            code = export_previous_release(folder / "previous")
+        except NoHistory as reason:
+            print(f"no upgrade: {reason}", file=sys.stderr)
+            code = ROOT
+        made = Cluster(
+            folder,
+            workers=arguments.workers,
+            namespace=namespace,
+            skews_s=SKEWS_S,
+            proxied=True,
+            code=code,
         )
+        cluster = stack.enter_context(made.standing())
         history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
         print("| | |\n|---|--:|")
         for name, value in rows(cluster, history, chaos, wall_s):

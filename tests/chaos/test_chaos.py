@@ -11,6 +11,7 @@ import asyncio
 import random
 import shutil
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -30,10 +31,13 @@ from tests.chaos.fault_injection import (
     kill_redis,
     lose_power,
     one_after_the_other,
+    reset_connections,
     restart_redis,
+    upgrade,
 )
 from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, works
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
+from tests.chaos.previous_release import ROOT, NoHistory, export_previous_release
 from tests.chaos.worker import verdict
 
 pytestmark = pytest.mark.skipif(
@@ -90,7 +94,7 @@ async def asking(
 
 
 async def nothing_is_left_behind(cluster: Cluster) -> None:
-    broker = open_broker(cluster.redis_url)
+    broker = open_broker(cluster.log_in("api"))
     async with asyncio.timeout(SOON_S):
         while await broker.depth("ocaml"):  # noqa: ASYNC110  (it happens in Redis)
             await asyncio.sleep(0.05)
@@ -319,6 +323,97 @@ async def letters(cluster: Cluster) -> list[Job]:
 
 def submission_in(letter: Job) -> str:
     return JobPayload.model_validate_json(letter.payload).submission.completion
+
+
+def list_failures(history: History) -> list[str]:
+    """Kinds of faults and of statuses other than 200 that clients got."""
+    kinds = [name for name in history.counts if name.startswith(("fault", "status"))]
+    return [name for name in kinds if name != "status 200"]
+
+
+async def test_skewed_clocks_of_apis_and_workers_change_nothing(tmp_path: Path) -> None:
+    """Every process has another date than Redis."""
+    skews_s = (180, -86_400, -180, 86_400, 180)
+    made = Cluster(tmp_path, workers=3, lease_s=10 * SOON_S, announcement_s=6, skews_s=skews_s)
+    completions = works(60, ms=20)
+    with made.standing() as cluster:
+        async with asking(cluster, completions, deadline_s=60) as history:
+            pass
+        assert set(runs(cluster, completions).values()) == {1}
+    assert not list_failures(history)
+
+
+async def test_connections_that_are_reset_cost_no_fault_and_no_worker(tmp_path: Path) -> None:
+    made = Cluster(tmp_path, workers=2, lease_s=10 * SOON_S, announcement_s=6, proxied=True)
+    completions = works(200, ms=20)
+    with made.standing() as cluster:
+        async with asking(cluster, completions, deadline_s=60) as history:
+            while len(history.settled) < len(completions):
+                await reset_connections(cluster, random.Random(1))
+        assert [one.deaths for one in cluster.residents] == [0, 0, 0, 0]
+    assert not list_failures(history)
+
+
+ROLES = ("api", "worker-ocaml")
+
+
+def make_users(folder: Path) -> Path:
+    """The shipped ACL file, with passwords that are the users' names."""
+    for role in ROLES:
+        (folder / f"redis-{role}.password").write_text(role)
+    made = subprocess.run(
+        [ROOT / "deploy/redis/users.sh", folder], check=True, capture_output=True, text=True
+    )
+    file = folder / "users.acl"
+    *_, users = made.stdout.partition("\n")  # without the first line, which shuts `default` out
+    file.write_text(f"user default on nopass ~* &* +@all\n{users}\n")
+    return file
+
+
+@pytest.mark.parametrize("first", ["workers", "apis"])
+async def test_an_upgrade_under_load_loses_nothing_in_either_order(
+    tmp_path: Path, first: str
+) -> None:
+    """Workers may not load functions, as in production; old and new ones share the queue."""
+    try:
+        previous = export_previous_release(tmp_path / "previous")
+    except NoHistory as reason:
+        pytest.skip(str(reason))
+    made = Cluster(
+        tmp_path,
+        workers=2,
+        lease_s=10 * SOON_S,
+        announcement_s=6,
+        code=previous,
+        acl_file=make_users(tmp_path),
+        logins={role: f"{role}:{role}@" for role in ROLES},
+    )
+    history = History()
+    with made.standing() as cluster:
+        async with cluster.kept():
+            asker = Asker(history, cluster.urls, deadline_s=90)
+            upgrading = asyncio.create_task(upgrade_all(cluster, first))
+            while not upgrading.done():
+                await asker.ask(works(40, ms=50))
+            await upgrading
+            await asker.ask(works(40, ms=50))
+            await asker.ask_again()
+        assert history.lost() == history.breaches == []
+        assert history.counts[ANOTHER_RUN] == 0
+        assert set(cluster.starts().values()) == {1}
+        assert [one.code for one in cluster.residents] == [ROOT] * 4
+    assert not [name for name in history.counts if name.startswith("fault")]
+
+
+async def upgrade_all(cluster: Cluster, first: str) -> None:
+    broker = open_broker(cluster.log_in("api"))
+    await broker.migrate()
+    await broker.close()
+    orders = [cluster.workers, cluster.apis]
+    if first == "apis":
+        orders.reverse()
+    for residents in orders:
+        await upgrade(cluster, residents)
 
 
 async def test_everything_at_once(cluster: Cluster) -> None:

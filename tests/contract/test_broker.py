@@ -663,6 +663,23 @@ async def test_a_full_queue_refuses_the_whole_submission(place: Place) -> None:
     await broker.submit(jobs(2, "few"))
 
 
+async def test_a_refusal_names_the_bound(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=RESERVED_PART))
+
+    async def find_bound(run: str, batch: list[Job]) -> str:
+        with pytest.raises(QueueFull) as refused:
+            await broker.submit(batch, FairShare(run))
+        return refused.value.bound
+
+    await broker.submit(jobs(RESERVED_PART), FairShare("greedy"))
+    assert await find_bound("greedy", [Job("one-more", "ocaml", "{}")]) == "run"
+    for n in range(RESERVED_PART):
+        await broker.submit([Job(f"small-{n}", "ocaml", "{}")], FairShare(f"small-{n}"))
+    assert await find_bound("late", [Job("one-more", "ocaml", "{}")]) == "queue"
+    await broker.set_queue_state("ocaml", QueueState.DRAINING)
+    assert await find_bound("late", [Job("one-more", "ocaml", "{}")]) == "draining"
+
+
 async def test_a_full_queue_still_serves_known_work(place: Place) -> None:
     broker = place.open(BrokerSettings(max_depth=1))
     await broker.submit(jobs(1))
@@ -1215,7 +1232,7 @@ async def test_at_the_memory_limit_new_work_is_refused_and_accepted_work_is_answ
             accepted += batch
         assert (await redis.info("memory"))["used_memory"] < 33 * 2**20
         await redis.config_set("maxmemory", "16mb")  # far past the limit
-        with pytest.raises(QueueFull):
+        with pytest.raises(QueueFull, match="`maxmemory`"):
             await asking.submit(jobs(1, "refused"))
         await grading.heartbeat("w", OCAML, 60)
         waiting = await answering(asking, ids(accepted))
@@ -1316,8 +1333,8 @@ async def no_faults(url: str) -> list[object]:
             answers(broker, ["job-0"]),
             broker.results(["job-0"]),
             broker.claim("ocaml", "w", 1, 0),
-            broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1)]),
-            broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1), "{}", cache=True),
+            broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1, 0.0)]),
+            broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1, 0.0), "{}", cache=True),
             broker.graders(),
             broker.get_queue_stats("ocaml"),
         ]

@@ -109,6 +109,8 @@ async def test_a_queue_is_shown_paused_and_opened(redis_url: str) -> None:
         assert await broker.claim("ocaml", "w", 1, 0) == []
         row = (await client.get("/v1/queues")).json()["queues"]["ocaml"]
         assert (row["state"], row["queued"], row["running"], row["workers"]) == ("paused", 1, 0, 1)
+        [worker] = (await client.get("/v1/queues")).json()["workers"]
+        assert (worker["is_dead"], worker["cause"], worker["grader"]) == (False, "", "ocaml")
         assert (await client.get("/v1/queues", headers=key("limited"))).json()["queues"].keys() == {
             "ocaml"
         }

@@ -29,8 +29,10 @@ from services.broker import (
 from services.broker.from_url import open_broker
 from services.broker.streams import StreamsBroker, scripts
 from services.broker.streams.scripts import build_library
-from tests.conftest import free_port
+from services.broker.workers import Registration, list_workers, wait_for_queue
+from tests.conftest import Cli, free_port
 from tests.fake_grader import INFO
+from tests.graders import described
 
 SOON_S = 20.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
@@ -151,6 +153,17 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == [
             "ocaml:returned-0"
         ]
+        registration = Registration(working, "w2", INFO, described(INFO))
+        heartbeats = asyncio.create_task(registration.keep_alive())
+        async with asyncio.timeout(SOON_S):
+            while not registration.registered_at:  # noqa: ASYNC110  (a loop sets it)
+                await asyncio.sleep(0.01)
+        heartbeats.cancel()
+        await registration.end(MemoryError())
+        causes: list[str] = []
+        async with asyncio.timeout(SOON_S):  # until the registration has lapsed
+            while "MemoryError" not in causes:
+                causes = [worker.cause for worker in await list_workers(asking)]
         await working.save_note(f"grader:{INFO.grader}", "{}", 60)
         assert await asking.get_notes([f"grader:{INFO.grader}"]) == {f"grader:{INFO.grader}": "{}"}
         await asking.save_note("key", "text", 60)
@@ -283,6 +296,34 @@ async def test_a_worker_waits_until_a_client_that_may_load_functions_has_come(ad
         await working.close()
 
 
+async def test_a_worker_says_at_once_what_to_run_and_who_may(
+    address: str, caplog: pytest.LogCaptureFixture, gradus: Cli
+) -> None:
+    """A worker of a release whose functions nobody has loaded."""
+    async with Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
+        await started(admin)
+    urls = {user: f"redis://{user}:{user}@{address}/0" for user in ("api", "worker-ocaml")}
+    working = open_broker(urls["worker-ocaml"])
+    waiting = asyncio.create_task(wait_for_queue(working, "ocaml", asyncio.Event()))
+    async with asyncio.timeout(SOON_S):
+        while not caplog.records:  # noqa: ASYNC110  (a log has no event)
+            await asyncio.sleep(0.01)
+    assert "gradus queue migrate" in caplog.text
+    assert "the user `api`" in caplog.text
+    with pytest.raises(QueueFault, match="use the URL of the user `api`"):
+        await working.migrate()
+    refused = await asyncio.to_thread(gradus, "queue", "migrate", "--redis", urls["worker-ocaml"])
+    assert refused.status == 3
+    assert "the user `api`" in refused.err
+    assert not waiting.done()
+    loaded = await asyncio.to_thread(gradus, "queue", "migrate", "--redis", urls["api"])
+    assert loaded.status == 0
+    assert await waiting
+    again = await asyncio.to_thread(gradus, "queue", "migrate", "--redis", urls["api"])
+    assert again.status == 0
+    await working.close()
+
+
 async def test_an_api_that_only_looks_for_workers_loads_the_functions_that_they_wait_for(
     address: str,
 ) -> None:
@@ -323,7 +364,7 @@ async def test_a_worker_cannot_use_the_functions_on_another_grader(address: str)
             await working.heartbeat(
                 "w", INFO.model_copy(update={"name": "rust", "slots": 10**6}), 60
             )
-        stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1)
+        stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1, 0.0)
         with pytest.raises(QueueFault, match="no permissions"):
             await working.finish(stolen, "{}", cache=True)
 

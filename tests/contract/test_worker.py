@@ -41,7 +41,7 @@ from services.broker.from_url import open_broker
 from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
-from services.broker.workers import register_worker
+from services.broker.workers import Registration
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.sandbox.cancellation import NeedsTime, is_brief
@@ -485,7 +485,7 @@ async def test_work_that_lasts_longer_than_a_lease_is_done_once(redis_url: str) 
 
 
 async def given_up(worker: Worker) -> None:
-    [work] = worker._active.values()
+    [work] = worker._running_jobs.values()
     await until(lambda: work.cancel_token.is_cancelled)
 
 
@@ -672,10 +672,13 @@ async def test_a_worker_leaves_soon_though_redis_is_away(
     server = redis_server()
     grader = TinyGrader()
     broker = StreamsBroker(server.url, patience_s=SOON_S)
-    async with register_worker(broker, "leaving", grader.info(), grader.description()):
-        await until(broker.graders)
-        server.stop()
-        began_at = time.monotonic()
+    registration = Registration(broker, "leaving", grader.info(), grader.description())
+    heartbeats = asyncio.create_task(registration.keep_alive())
+    await until(broker.graders)
+    server.stop()
+    began_at = time.monotonic()
+    heartbeats.cancel()
+    await registration.end()
     assert time.monotonic() - began_at < SOON_S / 2
     await broker.close()
 

@@ -24,6 +24,7 @@ NO_WALLS = {
         "build",
         "command",
         "depends_on",
+        "healthcheck",
         "environment",
         "image",
         "logging",

@@ -43,6 +43,24 @@ for."""
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 
 
+@pytest.mark.parametrize("service", ["api", *GRADERS])
+def test_what_uses_the_queue_starts_when_its_functions_are_loaded(service: str) -> None:
+    needs = SERVICES[service]["depends_on"]
+    assert needs["migrate"] == {"condition": "service_completed_successfully"}
+    assert needs["redis"] == {"condition": "service_healthy"}
+
+
+@pytest.mark.parametrize("service", GRADERS)
+def test_a_grader_is_healthy_when_it_is_registered(service: str) -> None:
+    assert ":9100/readyz" in str(SERVICES[service]["healthcheck"]["test"])
+
+
+@pytest.mark.parametrize("service", ["api", *GRADERS])
+def test_an_image_that_serves_can_send_traces(service: str) -> None:
+    dockerfile = (ROOT / SERVICES[service]["build"]["dockerfile"]).read_text()
+    assert "*p['optional-dependencies']['otel']" in dockerfile
+
+
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:
     """(instruction, rest) of each, continued lines joined, comments gone."""
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.M).replace("\\\n", " ")
@@ -380,8 +398,9 @@ def test_redis_keeps_jobs_over_a_restart_and_never_forgets_one_for_memory() -> N
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_services_wait_for_the_health_of_what_they_need(name: str) -> None:
     for needed, how in SERVICES[name].get("depends_on", {}).items():
-        assert how == {"condition": "service_healthy"}
-        assert "healthcheck" in SERVICES[needed]
+        ends = needed == "migrate"
+        assert how == {"condition": f"service_{'completed_successfully' if ends else 'healthy'}"}
+        assert ends or "healthcheck" in SERVICES[needed]
 
 
 # ------------------------------------------------------------------------------------------ images
@@ -394,7 +413,7 @@ def test_compose_runs_an_image_as_the_user_that_it_was_made_for(name: str) -> No
 
 def test_every_dockerfile_belongs_to_a_service() -> None:
     assert {dockerfile_of(name) for name in BUILT} == set(DOCKERFILES)
-    assert {*SERVICES} - {*BUILT} == {"grafana"}
+    assert {*SERVICES} - {*BUILT} == {"grafana", "migrate"}
 
 
 @pytest.mark.parametrize("name", ON_DEBIAN)

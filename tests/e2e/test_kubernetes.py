@@ -303,7 +303,7 @@ def test_what_no_policy_names_is_refused_both_ways(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
-def test_only_api_graders_and_the_autoscaler_reach_redis(folder: str) -> None:
+def test_only_api_migration_graders_and_the_autoscaler_reach_redis(folder: str) -> None:
     template = of_kind(rendered(folder), "StatefulSet")["redis"]["spec"]["template"]
     policies = policies_for(rendered(folder), template["metadata"]["labels"], "Ingress")
     sources = [
@@ -315,7 +315,25 @@ def test_only_api_graders_and_the_autoscaler_reach_redis(folder: str) -> None:
     named = {
         next(iter(source.values()))["matchLabels"].popitem()[1] for source in copy.deepcopy(sources)
     }
-    assert named == {"api", "grader"} | ({"keda"} if folder == "overlays/autoscaled" else set())
+    keda = {"keda"} if folder == "overlays/autoscaled" else set()
+    assert named == {"api", "grader", "migrate"} | keda
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_a_grader_is_restarted_when_its_loops_are_dead_and_ready_when_it_is_registered(
+    name: GraderName,
+) -> None:
+    template = dict(pods(with_options("overlays/fixed")))[f"grader-{name}"]
+    [container] = template["spec"]["containers"]
+    paths = {
+        probe: container[probe]["httpGet"]["path"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert paths == {
+        "startupProbe": "/livez",
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+    }
 
 
 # ---------------------------------------------------------------------- what belongs together
@@ -389,7 +407,8 @@ def test_what_is_mounted_of_secrets_is_what_the_script_makes(folder: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "service", ["redis", "api", *(f"grader-{name}" for name in GRADERS), "dashboard", "trainer"]
+    "service",
+    ["redis", "migrate", "api", *(f"grader-{name}" for name in GRADERS), "dashboard", "trainer"],
 )
 def test_what_runs_here_runs_with_compose_and_with_the_same_words(service: str) -> None:
     template = dict(pods(with_options("overlays/autoscaled")))[service]

@@ -75,10 +75,10 @@ end
 
 local function take(entry, times, id, holder, lapsed_ms)
   local job = prefix..'job:'..id
-  note(job, holder, lapsed_ms, 'let its lease lapse')
+  note(job, holder, lapsed_ms, LAPSED)
   redis.call('XCLAIM', stream, group, worker, lease, entry)
   local starts = redis.call('HINCRBY', job, 'starts', 1)
-  return {entry, times + 1, id, redis.call('HGET', job, 'payload') or '', starts}
+  return {entry, times + 1, id, redis.call('HGET', job, 'payload') or '', starts, now}
 end
 
 local lapsed = {}

@@ -1,4 +1,5 @@
--- Start the leases of claims anew, those that the worker still holds.
+-- Start the leases of claims anew, those that the worker still holds. A lease that lapsed meanwhile does not count as a
+-- start: its worker lives. Uses `uncount_lapse` of history.lua.
 --
 -- KEYS: 1 stream of running jobs
 -- ARGV: 1 key prefix  2 consumer group  3 number of fields of a job record without inboxes
@@ -15,6 +16,6 @@ for i = 4, #ARGV, 4 do
     if redis.call('HGET', job, 'entry') == entry and redis.call('HLEN', job) == n_fields then
       unwanted[#unwanted + 1] = entry
     end
-  end
+  else uncount_lapse(job, worker) end
 end
 return unwanted

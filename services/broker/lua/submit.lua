@@ -1,6 +1,6 @@
 -- Queue the jobs that are neither queued, running nor answered, in the next turns of one run; all of them or, past the
--- bound, none. A job that another run queued already moves up if this run's next turn is sooner. Uses `is_full` of
--- bound.lua.
+-- bound, none. A job that another run queued already moves up if this run's next turn is sooner. Uses
+-- `find_full_bound` of bound.lua.
 --
 -- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs  5 inbox of this process
 -- ARGV: 1 key prefix
@@ -14,7 +14,7 @@
 --       9 number of fair shares from which on idle ones are forgotten
 --       10 wake-up tokens kept
 --       11, 12 ...: id and payload of each job
--- Reply: 'full', or id and result, in turns, of each job that has a cached result
+-- Reply: the bound that is passed, or id and result, in turns, of each job that has a cached result
 
 local queue, times, wakeup, stream, inbox = unpack(KEYS)
 local prefix, bound, reserve, grader, from, run = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), unpack(ARGV, 4, 6)
@@ -37,7 +37,8 @@ for i = 11, #ARGV, 2 do
   elseif is_known(ARGV[i]) then known[#known + 1] = i
   else new[#new + 1] = i end
 end
-if is_full(n_queued + n_running, #new, times, prefix, bound, reserve, grader, from, run) then return 'full' end
+local passed = find_full_bound(n_queued + n_running, #new, times, prefix, bound, reserve, grader, from, run)
+if passed then return passed end
 
 if n_queued == 0 then redis.call('DEL', times) end
 local share = 'last '..from..' '..run

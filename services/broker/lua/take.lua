@@ -4,7 +4,7 @@
 -- ARGV: 1 key prefix  2 consumer group  3 worker  4 most jobs to take  5 time to live in ms
 --       6 '1' if the worker took a wake-up token  7 first virtual time of training
 --       8 which part of the jobs that are claimed while both priorities wait is training's: 5 for a fifth
--- Reply: for each job {stream entry, deliveries of that entry, job id, payload, starts of the job}
+-- Reply: for each job {stream entry, deliveries of that entry, job id, payload, starts of the job, time of the claim in ms}
 -- Error: NOGROUP, before anything was moved
 
 local queue, times, wakeup, stream = unpack(KEYS)
@@ -16,7 +16,8 @@ if n_queued == 0 and redis.call('XLEN', stream) == 0 then  -- the usual case of 
 end
 -- Users of earlier releases may not read the state: pcall.
 if redis.pcall('GET', prefix..'state:'..string.sub(queue, #prefix + 7)) == 'paused' then return {} end
-local taken = {}
+local taken, clock = {}, redis.call('TIME')
+local claimed_at = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local function read(count)
   local reply = redis.call('XREADGROUP', 'GROUP', group, worker, 'COUNT', count, 'STREAMS', stream, '>')
@@ -28,7 +29,7 @@ local function pick_up(entry)
   local job = prefix..'job:'..id
   if redis.call('HGET', job, 'entry') == entry[1] then
     local starts = redis.call('HINCRBY', job, 'starts', 1)
-    taken[#taken + 1] = {entry[1], 1, id, redis.call('HGET', job, 'payload') or '', starts}
+    taken[#taken + 1] = {entry[1], 1, id, redis.call('HGET', job, 'payload') or '', starts, claimed_at}
   else  -- no job: it could never be finished, and its entry would be redelivered for ever
     redis.call('XACK', stream, group, entry[1])
     redis.call('XDEL', stream, entry[1])
@@ -61,7 +62,7 @@ local function move(id, time)
   local entry = redis.call('XADD', stream, '*', 'id', id)
   redis.call('HSET', job, 'turn', time, 'entry', entry, 'starts', starts + 1)
   now['now '..(tonumber(time) > tonumber(training_from) and training_from or 0)] = time
-  taken[#taken + 1] = {entry, 1, id, payload or '', starts + 1}
+  taken[#taken + 1] = {entry, 1, id, payload or '', starts + 1, claimed_at}
 end
 
 -- Reading comes first: it finds whether the group is there before anything leaves the queue, and it picks up what

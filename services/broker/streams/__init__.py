@@ -34,6 +34,7 @@ from services.broker import (
 )
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, QueueFull
 from services.broker.streams import layout, scripts
+from services.broker.streams.clock import RedisClock
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
 from services.broker.streams.redis_client import (
@@ -117,6 +118,7 @@ class StreamsBroker(StreamOperations):
         self.lease_s = self._settings.lease_s
         self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
         self.memory = RedisMemory(self._redis)
+        self.clock = RedisClock(self._redis)
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
@@ -159,8 +161,9 @@ class StreamsBroker(StreamOperations):
             if len(parts) > 1:
                 keys = self._redis.keys(layout.QUEUE, grader)
                 args = (*self._build_limits(grader, fair_share, bound), *jobs_by_id)
-                if await self._redis.run(scripts.ADMIT, keys, *args) == "full":
-                    raise QueueFull(grader)
+                passed = await self._redis.run(scripts.ADMIT, keys, *args)
+                if passed:
+                    raise QueueFull(grader, passed if bound else "memory")
                 bound = -1
             for part in parts:
                 answered.update(await self._enqueue(part, fair_share, bound))
@@ -187,10 +190,10 @@ class StreamsBroker(StreamOperations):
         try:
             answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
         except NoMemory:
-            answered = "full"
             self.memory.next_look = 0.0
-        if answered == "full":
-            raise QueueFull(grader)
+            raise QueueFull(grader, "memory") from None
+        if isinstance(answered, str):
+            raise QueueFull(grader, answered if bound else "memory")
         return parse_fields(answered)
 
     def _build_limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
@@ -325,8 +328,8 @@ class StreamsBroker(StreamOperations):
         while True:
             claims = [
                 # an entry of the stream, the number of its deliveries and the worker name a lease
-                Claim(Job(job_id, grader, payload), f"{entry} {times} {worker}", starts)
-                for entry, times, job_id, payload, starts in await self._take(
+                Claim(Job(job_id, grader, payload), f"{entry} {times} {worker}", starts, ms / 1000)
+                for entry, times, job_id, payload, starts, ms in await self._take(
                     consumer, limit, until
                 )
             ]

@@ -21,7 +21,8 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     share             string   share of their time to live for which results are kept, while memory
                                is short
     state:<grader>    string   `QueueState` that an operator has set
-    workers           zset     live workers by the time at which their registration ends
+    workers           zset     live workers, and those that died in the last hour, by the time at
+                               which their registration ends
     worker:<name>     string   registration of that worker; the name begins with its grader's and
                                `:`
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from gradus.errors import QueueFault
-from services.broker.streams.redis_client import RetryingRedis, to_ms
+from services.broker.streams.redis_client import RetryingRedis, parse_info, to_ms
 from services.broker.streams.scripts import SHORTEN
 
 REFUSE_AT = 0.9
@@ -45,13 +45,12 @@ class RedisMemory:
     async def _measure_fill(self) -> None:
         try:
             async with asyncio.timeout(CHECK_S):
-                lines = (await self._redis.call("INFO", "memory")).splitlines()
+                values = parse_info(await self._redis.call("INFO", "memory"))
         except (
             QueueFault,
             TimeoutError,
         ):  # away, or a user without the right: the next command says so, or Redis refuses at 100 %
             return
-        values = dict(line.split(":", 1) for line in lines if ":" in line)
         limit = int(values.get("maxmemory", 0))
         self.fill = int(values["used_memory"]) / limit if limit else 0.0
         if self.fill > SHORTEN_FROM:

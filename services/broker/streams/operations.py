@@ -9,12 +9,37 @@ from collections.abc import Iterable, Sequence
 from pydantic import ValidationError
 
 from gradus.descriptions import GraderInfo
-from services.broker import BrokerSettings, DeadLetter, Job, QueueState, QueueStats, UnfinishedJob
+from services.broker import (
+    DEATH_KEPT_S,
+    BrokerSettings,
+    DeadLetter,
+    Job,
+    QueueState,
+    QueueStats,
+    UnfinishedJob,
+)
 from services.broker.signing import CANCELLED
 from services.broker.streams import layout
+from services.broker.streams.clock import RedisClock
 from services.broker.streams.memory import RedisMemory
-from services.broker.streams.redis_client import RetryingRedis, parse_fields, split_chunks, to_ms
-from services.broker.streams.scripts import DEPTH, HEARTBEAT, REVOKE, STATS, UNFINISHED, WORKERS
+from services.broker.streams.redis_client import (
+    LOAD,
+    RetryingRedis,
+    parse_fields,
+    split_chunks,
+    to_ms,
+)
+from services.broker.streams.redis_faults import NoPermission
+from services.broker.streams.scripts import (
+    DEPTH,
+    HEARTBEAT,
+    REVOKE,
+    STATS,
+    UNFINISHED,
+    VERSION,
+    WORKERS,
+    build_library,
+)
 from services.broker.workers import summarize_workers
 
 log = logging.getLogger(__name__)
@@ -24,6 +49,21 @@ class StreamOperations:
     _redis: RetryingRedis
     _settings: BrokerSettings
     memory: RedisMemory
+    clock: RedisClock
+
+    async def get_time(self) -> float:
+        return await self.clock.get_time()
+
+    async def migrate(self) -> str:
+        try:
+            await self._redis.call(*LOAD, build_library())
+        except NoPermission as refusal:
+            raise NoPermission(
+                "this user of Redis may not load functions: use the URL of the user `api`"
+                " (redis-api.url of `make secrets`)",
+                retryable=False,
+            ) from refusal
+        return f"gradus_{VERSION}"
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         results: dict[str, str] = {}
@@ -85,15 +125,14 @@ class StreamOperations:
         worker = f"{info.name}:{worker}"
         keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
         ttl_ms = to_ms(ttl_s) if ttl_s > 0 else 0
-        await self._redis.run(
-            HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS
-        )
+        times = (ttl_ms, layout.JOB_TTL_MS, to_ms(DEATH_KEPT_S))
+        await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), *times)
 
     async def graders(self) -> list[GraderInfo]:
         registered = []
         for worker, text, number in await self._redis.run(WORKERS, [], self._redis.prefix):
             try:
-                info = GraderInfo.model_validate_json(text)
+                info = GraderInfo.model_validate_json(text, extra="ignore")
             except ValidationError as error:  # a worker of another release: the others still count
                 log.warning("cannot read the registration of worker %s: %s", worker, error)
                 continue
@@ -101,6 +140,11 @@ class StreamOperations:
                 counts = {"workers": info.workers * number, "slots": info.slots * number}
                 registered.append((worker, info.model_copy(update=counts)))
         return summarize_workers(registered)
+
+    async def get_registrations(self) -> dict[str, float]:
+        key = f"{self._redis.prefix}workers"
+        scores = parse_fields(await self._redis.call("ZRANGE", key, 0, -1, "WITHSCORES"))
+        return {name: float(end_ms) / 1000 for name, end_ms in scores.items()}
 
     async def depth(self, grader: str) -> int:
         return int(await self._redis.run(DEPTH, self._redis.keys(("queue", "jobs"), grader)))

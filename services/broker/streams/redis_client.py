@@ -1,5 +1,9 @@
 """Client of one Redis: connections, retries, scripts, and QueueFault in place of redis-py's errors.
 
+Whatever a connection raises that is no reply of Redis is a RedisUnavailable: beside redis-py's own
+errors come the system's, uvloop's RuntimeError for a transport that was just closed, and
+AttributeErrors of redis-py for a connection without a stream.
+
 Only redis-py's connections are used, which log in, speak TLS and parse replies: its client, its
 pools and its encoder cost twice the CPU per command. Its retries stay off: they nest (every command
 retry reconnects with retries of its own), so their duration has no bound. Its socket timeout stays
@@ -20,9 +24,13 @@ from hiredis import pack_command
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection
 
+from gradus.errors import QueueFault
 from services.broker.jobs import Job
+from services.broker.streams.outage import OutageLog
 from services.broker.streams.redis_faults import (
     NoFunction,
+    NoGroup,
+    NoMemory,
     NoPermission,
     RedisUnavailable,
     build_fault,
@@ -33,12 +41,16 @@ from services.broker.streams.scripts import Script, build_library
 COMMAND_CONNECTIONS = 64
 """Connections of commands. A process has one more for its inbox and for each of its workers, which
 wait."""
+CONNECT_S = 2.0
+"""Longest time for a new connection: an address that does not answer is another attempt's."""
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
 
 CHUNK_ITEMS = 256
 CHUNK_CHARS = 4_000_000
 """Bounds of one script call: Redis serves no other client meanwhile."""
+
+LOAD = ("FUNCTION", "LOAD", "REPLACE")
 
 Argument = str | int | float
 Slots = AbstractAsyncContextManager[None]
@@ -54,7 +66,8 @@ class RetryingRedis:
         self.prefix = prefix
         self.patience_s = patience_s
         self._shown = redact_url(url)
-        self._new_connection, self._sentinels = make_connector(url, patience_s)
+        self._outage = OutageLog(self._shown)
+        self._new_connection, self._sentinels = make_connector(url, min(patience_s, CONNECT_S))
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
         self._connections: set[AbstractConnection] = set()
         self._idle: list[AbstractConnection] = []
@@ -78,8 +91,8 @@ class RetryingRedis:
         """Return the script's reply, like `call`. It must be idempotent: it runs twice when the
         first reply is lost.
 
-        Loads the library into a Redis that lacks it, where the user may; else waits until another
-        client has.
+        Loads the library into a Redis that lacks it, where the user may; else waits until `gradus
+        queue migrate` or another client has.
         """
         command = ("FCALL", script.function, len(keys), *keys, *args)
 
@@ -88,11 +101,7 @@ class RetryingRedis:
                 return await self._attempt(self._slots, self.patience_s, command)
             except NoFunction:
                 with suppress(NoPermission):
-                    await self._attempt(
-                        self._slots,
-                        self.patience_s,
-                        ("FUNCTION", "LOAD", "REPLACE", build_library()),
-                    )
+                    await self._attempt(self._slots, self.patience_s, LOAD + (build_library(),))
                 return await self._attempt(self._slots, self.patience_s, command)
 
         return await self.call_with_retries(attempt)
@@ -104,15 +113,23 @@ class RetryingRedis:
 
     async def call_with_retries(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Return the outcome of `attempt`, made again after each RedisUnavailable for
-        `patience_s`."""
+        `patience_s`. Logs an outage."""
         give_up_at = time.monotonic() + self.patience_s
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                return await attempt()
-            except RedisUnavailable:
-                if time.monotonic() + pause_s > give_up_at:
+                outcome = await attempt()
+            except (NoGroup, NoMemory):
+                raise
+            except QueueFault as fault:
+                is_passing = isinstance(fault, RedisUnavailable)
+                needs_help = not is_passing or isinstance(fault, NoFunction)
+                self._outage.record_failure(fault, passes=not needs_help)
+                if not is_passing or time.monotonic() + pause_s > give_up_at:
                     raise
+            else:
+                self._outage.record_success()
+                return outcome
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
@@ -129,23 +146,20 @@ class RetryingRedis:
             await client.aclose()
 
     async def _attempt(self, slots: Slots, timeout_s: float, command: Sequence[Argument]) -> Any:
+        packed = pack_command(tuple(command))  # type: ignore[arg-type]
         try:
             async with asyncio.timeout(timeout_s), slots:
-                return await self._exchange(command)
-        except (
-            redis_errors.RedisError,
-            OSError,
-            EOFError,
-        ) as error:  # redis-py lets some of the system's through
+                return await self._exchange(packed)
+        except Exception as error:
             fault = build_fault(error, self._shown, timeout_s)
             if isinstance(fault, RedisUnavailable):
                 # The master may be elsewhere now, and the idle connections lead to the old one or
                 # to one that hangs.
                 for connection in list(self._idle):
-                    await connection.disconnect(nowait=True)
+                    await _disconnect(connection)
             raise fault from error
 
-    async def _exchange(self, command: Sequence[Argument]) -> Any:
+    async def _exchange(self, packed: Any) -> Any:
         connection = self._idle.pop() if self._idle else self._new_connection()
         self._connections.add(connection)
         try:
@@ -154,10 +168,10 @@ class RetryingRedis:
             except redis_errors.ConnectionError:
                 is_stale = True
             if is_stale:  # it was closed, or holds the reply to another command
-                await connection.disconnect(nowait=True)
+                await _disconnect(connection)
             if not connection.is_connected:
                 await connection.connect()  # type: ignore[no-untyped-call]
-            await connection.send_packed_command(pack_command(tuple(command)))  # type: ignore[arg-type]
+            await connection.send_packed_command(packed)
             reply = await connection.read_response()
         except redis_errors.ResponseError:
             self._idle.append(connection)  # that was a whole reply
@@ -165,11 +179,22 @@ class RetryingRedis:
         except (
             BaseException
         ):  # also a cancellation: half a reply may be on its way, or the login is incomplete
-            await connection.disconnect(nowait=True)
+            await _disconnect(connection)
             self._idle.insert(0, connection)
             raise
         self._idle.append(connection)
         return reply
+
+
+async def _disconnect(connection: AbstractConnection) -> None:
+    """Close the connection without waiting; one whose transport is closed already raises errors."""
+    with suppress(Exception):
+        await connection.disconnect(nowait=True)
+
+
+def parse_info(reply: str) -> dict[str, str]:
+    """Return the fields of a reply to INFO."""
+    return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
 
 
 def parse_fields(flat: Sequence[str]) -> dict[str, str]:

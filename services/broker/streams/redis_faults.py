@@ -42,15 +42,16 @@ def build_fault(error: Exception, shown: str, timeout_s: float) -> QueueFault:
         return NoMemory(f"Redis at {shown} is at its `maxmemory`: raise it, or try again later")
     if str(error) == "Function not found":
         return NoFunction(
-            f"Redis at {shown} has no functions of this release: start an API of it, or run `gradus"
-            " queue functions`"
+            f"Redis at {shown} has no functions of this release: run this release's `gradus queue"
+            " migrate --redis URL` with the URL of the user `api` (redis-api.url of `make secrets`)"
         )
     why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
     if isinstance(error, MasterNotFoundError):
         why = "no Sentinel knows the master"  # redis-py's message lists the options of connections
     is_login = isinstance(error, redis_errors.AuthenticationError)
-    is_lost = isinstance(
-        error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError
+    is_reply = isinstance(error, redis_errors.RedisError)
+    is_lost = not is_reply or isinstance(
+        error, redis_errors.ConnectionError | redis_errors.TimeoutError
     )
     is_replica = isinstance(error, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
     if is_login or not (is_lost or is_replica or str(error).startswith(PASSING)):

@@ -42,7 +42,8 @@ CREATE_GROUP, TAKE, RECLAIM = (
     Script("take"),
     Script("reclaim", prelude="history"),
 )
-RENEW, FINISH, RELEASE = Script("renew"), Script("finish"), Script("release", prelude="history")
+RENEW, FINISH = Script("renew", prelude="history"), Script("finish")
+RELEASE = Script("release", prelude="history")
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
 UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")

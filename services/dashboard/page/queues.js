@@ -1,4 +1,4 @@
-// Queues of the graders, for operators: counts, states, unfinished jobs and dead letters.
+// Queues of the graders, for operators: counts, states, workers, unfinished jobs and dead letters.
 
 const MOST_JOBS = 50;
 const CHANGES = {
@@ -18,9 +18,10 @@ class QueuesView extends View {
     this.said = el("p.note", { role: "status" });
     const place = (render) => new Place(el("div"), render);
     this.counts = place((queues) => this.countsOf(queues));
+    this.workers = place((workers) => this.workersOf(workers));
     this.jobs = place((jobs) => this.jobsOf(jobs));
     this.letters = place((letters) => this.lettersOf(letters));
-    const places = [this.counts, this.jobs, this.letters].map((one) => one.node);
+    const places = [this.counts, this.workers, this.jobs, this.letters].map((one) => one.node);
     this.node = section("queues", "Queues", this.said, places);
     this.node.classList.add("first");
     this.read();
@@ -33,8 +34,9 @@ class QueuesView extends View {
 
   async read() {
     try {
-      const { queues } = await ask("/api/queues");
+      const { queues, workers } = await ask("/api/queues");
       this.counts.show(queues);
+      this.workers.show(workers);
       if (!(this.grader in queues)) return;
       this.jobs.show((await ask(`/api/queues/${this.grader}/jobs`)).jobs);
       this.letters.show((await ask(`/api/queues/${this.grader}/dead-letters`)).dead_letters);
@@ -66,6 +68,17 @@ class QueuesView extends View {
     });
     const heads = ["grader", "state", ...COUNTS.map((key) => key.replace("_", " ")), "change"];
     return table("Jobs by grader; choose one to see its jobs", heads, rows);
+  }
+
+  workersOf(workers) {
+    if (!workers.length) return el("p.empty", "No worker, live or dead in the last hour.");
+    const rows = workers.map((worker) => {
+      const times = [worker.age_s, worker.silent_s].map((seconds) => count(Math.round(seconds)));
+      const state = worker.is_dead ? `dead: ${worker.cause}` : "live";
+      return [worker.name, worker.host, count(worker.slots), worker.grader, ...times, state];
+    });
+    const heads = ["worker", "host", "slots", "grader", "age, s", "last heartbeat, s ago", "state"];
+    return table("Workers, and those that died in the last hour", heads, rows);
   }
 
   jobsOf(jobs) {
