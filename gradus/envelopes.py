@@ -169,6 +169,13 @@ def remove_turns(text: str, find: FindMarks) -> tuple[str, bool]:
     return text, is_unfinished
 
 
+def extract_message(completion: str) -> str:
+    """Return what the model says in its own turn, for texts that are no code: without special
+    tokens. Where it never comes to its final channel, `<think>`."""
+    text, is_unfinished = remove_turns(completion, re.Pattern.finditer)
+    return "<think>" if is_unfinished else TURN_BREAK.sub("", text)
+
+
 def _select_own_turn(text: str, find: FindMarks) -> str:
     """Return the text behind the model's first header, up to a turn of another role. A prompt that
     is repeated in front is left out."""

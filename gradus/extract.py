@@ -191,16 +191,15 @@ def _extract(
         content = visible[start:end]
         blocks = []
     before, after = visible[:start].strip(), visible[end:].strip()
-    if depth < _MAX_NESTED and not any(block.tag in reader.tags for block in blocks):
-        code = decode_json(blocks[-1].text if blocks else content)
-        if code is not None:
-            inner = _extract(code, reader, needed, layout, depth + 1)
-            return replace(inner, prose_chars=inner.prose_chars + len(before) + len(after))
+    code = decode_json(content)
+    if code is None and blocks and not any(block.tag in reader.tags for block in blocks):
+        code = decode_json(blocks[-1].text)
+    if code is not None and depth < _MAX_NESTED:
+        inner = _extract(code, reader, needed, layout, depth + 1)
+        return replace(inner, prose_chars=inner.prose_chars + len(before) + len(after))
     if not blocks:
         raw = _clean_raw(reader, content)
-        outside = (before, after)
-        chars = sum(map(len, outside))
-        return Answer(raw, 0, chars, len(after), tuple(flags))
+        return Answer(raw, 0, len(before) + len(after), len(after), tuple(flags))
     selection = _select_files(blocks, reader, needed, layout)
     flags += selection.flags
     if not all(block.closed for block in (*selection.chosen, *selection.files.values())):
