@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ _CODE_FIELD = re.compile(
 )
 
 
-FindMarks = Callable[[re.Pattern[str], str], Sequence[re.Match[str]]]
+FindMarks = Callable[[re.Pattern[str], str], Iterable[re.Match[str]]]
 """Returns the matches of a pattern in a text, without those in literals and comments."""
 
 
@@ -134,6 +134,10 @@ def find_marks(
     return visible
 
 
+def _find_all(pattern: re.Pattern[str], text: str) -> Iterable[re.Match[str]]:
+    return pattern.finditer(text)
+
+
 def remove_quotes(text: str) -> str:
     """Return `text` with lines quoted by `>` that hold a fence as plain lines."""
     if not _QUOTED_FENCE.search(text):
@@ -147,7 +151,7 @@ def remove_turns(text: str, find: FindMarks) -> tuple[str, bool]:
     """Return what the model says in its own turn and in its final channel, without special tokens
     around it; and whether it never comes to that channel."""
     is_unfinished = False
-    marks = find(_CHANNEL, text)
+    marks = list(find(_CHANNEL, text))
     messages = [mark for mark in marks if mark[1]]
     visible = [mark for mark in messages if mark[1] == "final"]
     visible = visible or [mark for mark in messages if mark[1] != "analysis"]
@@ -172,7 +176,7 @@ def remove_turns(text: str, find: FindMarks) -> tuple[str, bool]:
 def extract_message(completion: str) -> str:
     """Return what the model says in its own turn, for texts that are no code: without special
     tokens. Where it never comes to its final channel, `<think>`."""
-    text, is_unfinished = remove_turns(completion, re.Pattern.finditer)
+    text, is_unfinished = remove_turns(completion, _find_all)
     return "<think>" if is_unfinished else TURN_BREAK.sub("", text)
 
 
@@ -197,7 +201,7 @@ def _select_own_turn(text: str, find: FindMarks) -> str:
     return text[start:]
 
 
-def remove_reasoning(text: str, find: FindMarks = re.Pattern.finditer) -> tuple[str, bool]:
+def remove_reasoning(text: str, find: FindMarks = _find_all) -> tuple[str, bool]:
     """Return `text` without reasoning, and whether reasoning is opened and never closed.
 
     What stands before the last end of thinking is reasoning; where thoughts do not end, all behind
