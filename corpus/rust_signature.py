@@ -9,13 +9,53 @@ variants. Bodies, values and attributes stay out.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from corpus.drafts import Unusable
+from corpus.drafts import Candidate, Unusable
 from corpus.rust_text import extract_imports, remove_attributes
 from services.graders.rust.lexer import Item, Kind, Token, code, compute_group_ends, items
 
+_FUNCTION = re.compile(r"(?:pub )?(?:(?:const|async) )*fn (\w+)\s*[<(]")
+_MAX_HEAD_CHARS = 2000
 _ITEMS = ("fn", "struct", "enum", "trait", "type", "const", "static", "mod")
+
+
+def derive_signatures(solution: str, tests: str, prompt: str = "") -> Iterator[Candidate]:
+    """Yield signatures with the functions as the prompt declares them, then as the solution does.
+    Raises Unusable where the tests need what a signature cannot declare."""
+    derived = derive_signature(solution, tests)
+    heads = {}
+    for beginning in _FUNCTION.finditer(prompt):
+        heads[beginning[1]] = _read_head(prompt[beginning.start() :])
+    lines = []
+    for line in derived.split("\n"):
+        function = _FUNCTION.match(line)
+        head = heads.get(function[1]) if function else None
+        lines.append(f"pub {head};" if head else line)
+    for signature in dict.fromkeys(("\n".join(lines), derived)):
+        yield Candidate(signature, (solution,))
+
+
+def _read_head(text: str) -> str | None:
+    """Return a function up to its body, without `pub`; None without parameters. It ends at a
+    brace, a semicolon, the end of a line or of a code span, or a sign of prose."""
+    tokens = code(text[:_MAX_HEAD_CHARS])
+    ends = compute_group_ends(tokens)
+    at = depth = 0
+    has_parameters = has_where = False
+    while at < len(tokens) and tokens[at].text not in ("{", ";", "`"):
+        word = tokens[at].text
+        before = tokens[at - 1] if at else tokens[at]
+        depth += (word == "<") - (word == ">" and before.text != "-")
+        is_new_line = "\n" in text[before.start : tokens[at].start]
+        is_open = has_where or depth or word in ("where", "-")
+        if has_parameters and not is_open and (is_new_line or word in (",", ".", ":")):
+            break
+        has_where = has_where or word == "where"
+        has_parameters = has_parameters or (word == "(" and not depth)
+        at = ends[at]
+    head = _render_source(text, tokens[:at])
+    return head.removeprefix("pub ") if has_parameters else None
 
 
 def derive_signature(solution: str, tests: str) -> str:
