@@ -21,6 +21,11 @@ _ALIAS = re.compile(
     r"(?:\n(?!\s*(?:val|type|exception|module|and|end|external|class)\b)[^\n]*)*)",
     re.MULTILINE,
 )
+_DEFINED = re.compile(
+    r"(?:^(?:type|and|module|exception|class)(?: nonrec)?(?: [+-]?'\w+| \([^()]*\))?"
+    r"|[=|{;]|mutable)\s+([a-zA-Z_][\w']*)",
+    re.MULTILINE,
+)
 _USES = "gradus_uses"
 
 
@@ -33,7 +38,8 @@ def derive_signatures(
     Raises Unusable for a solution that does not compile by itself, and for one that the tests use
     nothing of.
     """
-    inferred = _select_declarations(_infer(grader, solution), tests)
+    whole = _select_declarations(_infer(grader, solution), tests)
+    inferred = _drop_unused(whole, tests)
     declared = _declare_types(grader, inferred, solution, tests, prompt)
     variants = [solution]
     bindings = []
@@ -54,7 +60,7 @@ def derive_signatures(
         for shown in ("", "{|", None):
             hidden = _hide_types(items, prompt, shown)
             signatures += ["\n".join(map(_use_aliases, items, hidden)), "\n".join(hidden)]
-    for signature in dict.fromkeys(signatures):
+    for signature in dict.fromkeys([*signatures, "\n".join(whole)]):
         yield Candidate(f"{signature}\n", tuple(variants))
 
 
@@ -92,6 +98,19 @@ def _select_declarations(items: Sequence[str], tests: str) -> list[str]:
             " have"
         )
     return declarations
+
+
+def _drop_unused(items: Sequence[str], tests: str) -> list[str]:
+    """Return the items without types, exceptions and modules that neither the tests nor the other
+    items name. Names stand behind their definitions."""
+    words = set(re.findall(r"[\w']+", tests))
+    used = []
+    for item in reversed(items):
+        names = {definition[1] for definition in _DEFINED.finditer(item)}
+        if _VALUE.match(item) or not names or names & words:
+            used.append(item)
+            words.update(re.findall(r"[\w']+", item))
+    return used[::-1]
 
 
 def _declare_types(

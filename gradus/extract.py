@@ -190,7 +190,8 @@ def _extract(
         end = start + blocks[0].start
         content = visible[start:end]
         blocks = []
-    before, after = visible[:start].strip(), visible[end:].strip()
+    before = visible[:start].strip()
+    after = visible[end:].strip()
     code = decode_json(content)
     if code is None and blocks and not any(block.tag in reader.tags for block in blocks):
         code = decode_json(blocks[-1].text)

@@ -76,6 +76,17 @@ def test_a_type_is_open_unless_the_prompt_or_the_tests_define_it(
     assert "val push : 'a -> 'a list -> 'a list" in signature
 
 
+def test_what_only_the_reference_uses_is_not_declared(ocaml_grader: OcamlGrader) -> None:
+    solution = (
+        "module Ints = Set.Make (Int)\nexception Found\ntype side = Left_side | Right_side\n"
+        "type answer = Yes | No\nlet f x = if x > 0 then Yes else No"
+    )
+    signature, problems = sign_row(
+        ocaml_grader, prompt="Write f.", solution=solution, tests="let () = assert (f 1 = Yes)"
+    )
+    assert (signature, problems) == ("type answer = Yes | No\nval f : int -> answer\n", [])
+
+
 def test_a_prompt_that_the_reference_contradicts_is_not_followed(
     ocaml_grader: OcamlGrader,
 ) -> None:
