@@ -39,11 +39,10 @@ def derive_signatures(
     nothing of.
     """
     whole = _select_declarations(_infer(grader, solution), tests)
-    inferred = _drop_unused(whole, tests)
-    declared = _declare_types(grader, inferred, solution, tests, prompt)
+    declared = _declare_types(grader, whole, solution, tests, prompt)
     variants = [solution]
     bindings = []
-    for item, before in zip(declared, inferred, strict=True):
+    for item, before in zip(declared, whole, strict=True):
         value = _VALUE.match(item)
         if value and item != before:
             name = value[2] or f"( {value[1]} )"
@@ -54,9 +53,9 @@ def derive_signatures(
             _infer(grader, variant)
             variants.append(variant)
         except Unusable:  # the prompt declares what the reference answer is not
-            declared = inferred
+            declared = whole
     signatures = []
-    for items in (declared, inferred):
+    for items in (_drop_unused(declared, tests), _drop_unused(whole, tests)):
         for shown in ("", "{|", None):
             hidden = _hide_types(items, prompt, shown)
             signatures += ["\n".join(map(_use_aliases, items, hidden)), "\n".join(hidden)]
@@ -106,7 +105,9 @@ def _drop_unused(items: Sequence[str], tests: str) -> list[str]:
     words = set(re.findall(r"[\w']+", tests))
     used = []
     for item in reversed(items):
-        names = {definition[1] for definition in _DEFINED.finditer(item)}
+        names = set(
+            _DEFINED.findall(item)[:1] if item.startswith("module") else _DEFINED.findall(item)
+        )
         if _VALUE.match(item) or not names or names & words:
             used.append(item)
             words.update(re.findall(r"[\w']+", item))
