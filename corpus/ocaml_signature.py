@@ -38,11 +38,11 @@ def derive_signatures(
     Raises Unusable for a solution that does not compile by itself, and for one that the tests use
     nothing of.
     """
-    whole = _select_declarations(_infer(grader, solution), tests)
-    declared = _declare_types(grader, whole, solution, tests, prompt)
+    full = _select_declarations(_infer(grader, solution), tests)
+    declared = _declare_types(grader, full, solution, tests, prompt)
     variants = [solution]
     bindings = []
-    for item, before in zip(declared, whole, strict=True):
+    for item, before in zip(declared, full, strict=True):
         value = _VALUE.match(item)
         if value and item != before:
             name = value[2] or f"( {value[1]} )"
@@ -53,13 +53,13 @@ def derive_signatures(
             _infer(grader, variant)
             variants.append(variant)
         except Unusable:  # the prompt declares what the reference answer is not
-            declared = whole
+            declared = full
     signatures = []
-    for items in (_drop_unused(declared, tests), _drop_unused(whole, tests)):
+    for items in (_drop_unused(declared, tests), _drop_unused(full, tests)):
         for shown in ("", "{|", None):
             hidden = _hide_types(items, prompt, shown)
             signatures += ["\n".join(map(_use_aliases, items, hidden)), "\n".join(hidden)]
-    for signature in dict.fromkeys([*signatures, "\n".join(whole)]):
+    for signature in dict.fromkeys([*signatures, "\n".join(full)]):
         yield Candidate(f"{signature}\n", tuple(variants))
 
 
@@ -105,10 +105,10 @@ def _drop_unused(items: Sequence[str], tests: str) -> list[str]:
     words = set(re.findall(r"[\w']+", tests))
     used = []
     for item in reversed(items):
-        names = set(
-            _DEFINED.findall(item)[:1] if item.startswith("module") else _DEFINED.findall(item)
-        )
-        if _VALUE.match(item) or not names or names & words:
+        names = _DEFINED.findall(item)
+        if item.startswith("module"):
+            names = names[:1]
+        if _VALUE.match(item) or not names or words.intersection(names):
             used.append(item)
             words.update(re.findall(r"[\w']+", item))
     return used[::-1]
@@ -123,13 +123,12 @@ def _declare_types(
     declared = []
     for item in items:
         value = _VALUE.match(item)
-        name = (value[1] or value[2]) if value else ""
-        if value and name in types:
-            item = f"{value[0]}{types[name]}"
-        elif value and "'" in item[value.end() :]:
-            used = _infer_use(grader, value[2], solution, tests)
-            item = f"{value[0]}{used}" if used else item
-        declared.append(item)
+        type_ = None
+        if value:
+            type_ = types.get(value[1] or value[2])
+            if type_ is None and "'" in item[value.end() :]:
+                type_ = _infer_use(grader, value[2], solution, tests)
+        declared.append(f"{value[0]}{type_}" if value and type_ else item)
     return declared
 
 
@@ -178,6 +177,7 @@ def _hide_types(items: Sequence[str], prompt: str, shown: str | None) -> Sequenc
 
     hidden = []
     for item in items:
-        is_alone = item.startswith(("type", "module ")) and "\nand " not in item
-        hidden.append(_ALIAS.sub(hide, item) if is_alone else item)
+        if item.startswith(("type", "module ")) and "\nand " not in item:
+            item = _ALIAS.sub(hide, item)
+        hidden.append(item)
     return hidden

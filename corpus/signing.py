@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -43,7 +44,7 @@ class _Draft:
 
     def add_results(self, results: Sequence[Graded | Faulted]) -> None:
         """Accept the signature if all its answers pass, else go on to the next."""
-        problems = [problem for problem in map(_describe_failure, results) if problem]
+        problems = list(filter(None, map(_describe_failure, results)))
         if problems:
             self.finding = Finding(self.row, problems[:1])
             self.candidates = self.candidates[1:]
@@ -60,7 +61,7 @@ def sign(
     cannot be signed, stay as they are."""
     drafts = [_build_draft(row, name, grader) for row in rows]
     while any(draft.candidates for draft in drafts):
-        pending = [draft for draft in drafts if draft.candidates]
+        pending = list(filter(attrgetter("candidates"), drafts))
         rounds = [_build_round(draft, name) for draft in pending]
         submissions = list(chain.from_iterable(rounds))
         graded = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
