@@ -129,7 +129,11 @@ def build_agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any
             patch, done = _build_patch(entry, before.code, step.code)
             call(step.thought, "apply_patch", done, patch=patch)
         result = step.result
-        call("I run the tests." if before else PLAN, "run_tests", _render_tests(result))
+        call(
+            "I run the tests." if before else PLAN,
+            "run_tests",
+            _render_remarks(result, Stage.TESTS),
+        )
         if before is None:
             for crate in task.dependencies:
                 search_crates(f"I look up the version of `{crate}` that is here.", crate)
@@ -139,13 +143,10 @@ def build_agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any
         if result.tests is None:
             remarks = _render_remarks(result, Stage.CHECK)
             call("It does not compile. I read the errors.", "read_error", remarks)
-            errors = (
-                diagnostic
-                for diagnostic in result.diagnostics
-                if diagnostic.severity is Severity.ERROR
-            )
-            if error := next(errors, None):
-                look_up(error, files)
+            for diagnostic in result.diagnostics:
+                if diagnostic.severity is Severity.ERROR:
+                    look_up(diagnostic, files)
+                    break
         elif result.passed:
             remarks = _render_remarks(result, Stage.CLIPPY)
             call("All tests pass. I run clippy.", "run_command", remarks, command=CLIPPY)
@@ -182,29 +183,22 @@ def _find_lines(pattern: str, files: Mapping[str, str]) -> str:
 
 def _clean_text(text: str) -> str:
     text = SPECIAL.sub("<...>", text)
-    return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n..."
-
-
-def _render_tests(result: Graded) -> str:
-    """Return how far the code came, and the public tests that fail."""
-    of_tests = tuple(
-        diagnostic for diagnostic in result.diagnostics if diagnostic.stage is Stage.TESTS
-    )
-    return reply(result.model_copy(update={"diagnostics": of_tests}))
+    if len(text) > MAX_CHARS:
+        text = text[:MAX_CHARS] + "\n..."
+    return text
 
 
 def _render_remarks(result: Graded, stage: Stage) -> str:
-    """Return the remarks of the compiler or of clippy alone."""
+    """Return the remarks of a stage alone; those of tests behind how far the code came."""
     of_stage = tuple(diagnostic for diagnostic in result.diagnostics if diagnostic.stage is stage)
-    return (
-        reply(result.model_copy(update={"diagnostics": of_stage})).partition("\n")[2]
-        or "no warnings"
-    )
+    text = reply(result.model_copy(update={"diagnostics": of_stage}))
+    return text if stage is Stage.TESTS else text.partition("\n")[2] or "no warnings"
 
 
 def _build_patch(path: str, old: str, new: str) -> tuple[str, str]:
     """Return the change as a unified diff, and what `apply_patch` replies."""
-    before, after = (_ensure_newline(code).splitlines(keepends=True) for code in (old, new))
+    before = _ensure_newline(old).splitlines(keepends=True)
+    after = _ensure_newline(new).splitlines(keepends=True)
     diff = list(difflib.unified_diff(before, after, fromfile=f"a/{path}", tofile=f"b/{path}"))
     added = sum(line.startswith("+") for line in diff[2:])
     taken = sum(line.startswith("-") for line in diff[2:])
@@ -212,4 +206,4 @@ def _build_patch(path: str, old: str, new: str) -> tuple[str, str]:
 
 
 def _ensure_newline(code: str) -> str:
-    return code if code.endswith("\n") else f"{code}\n"
+    return code.removesuffix("\n") + "\n"

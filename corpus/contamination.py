@@ -66,8 +66,10 @@ def _iter_traits(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for part in (*prompts, render_column(values, "text")):
         tokens = split_words(part)
         if len(tokens) >= FEWEST_WORDS:
-            yield from ((WORDS, ngram) for ngram in build_ngrams(tokens, PROMPT_WORDS))
-    for code in (render_tests(values), *(render_column(values, column) for column in _CODE)):
-        tokens = split_code(code)
+            for ngram in build_ngrams(tokens, PROMPT_WORDS):
+                yield WORDS, ngram
+    for column in ("", *_CODE):
+        tokens = split_code(render_column(values, column) if column else render_tests(values))
         if len(tokens) >= CODE_TOKENS:
-            yield from ((TOKENS, ngram) for ngram in build_ngrams(tokens, CODE_TOKENS))
+            for ngram in build_ngrams(tokens, CODE_TOKENS):
+                yield TOKENS, ngram

@@ -42,11 +42,11 @@ def build_column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Row]:
     """Yield the row of a task or worked example for each row, in order."""
 
     def get_id(values: _Values) -> str:
-        ids = [
-            values[column] for column in layout.id_columns if values.get(column) not in (None, "")
-        ]
+        for column in layout.id_columns:
+            if values.get(column) not in (None, ""):
+                return build_id(values[column])
         shown = {column: str(value) for column, value in sorted(values.items())}
-        return build_id(ids[0] if ids else f"row-{compute_digest(repr(shown))[:12]}")
+        return build_id(f"row-{compute_digest(repr(shown))[:12]}")
 
     return build_drafts(rows, get_id, layout.make)
 
@@ -54,9 +54,9 @@ def build_column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Row]:
 def _convert_ocamler_eval(values: _Values) -> dict[str, Any]:
     """Where the problem ends in the beginning of a definition, the solution may be the rest of
     it."""
-    problem, tests, solution = (
-        require_text(values, name) for name in ("problem", "tests", "solution")
-    )
+    problem = require_text(values, "problem")
+    tests = require_text(values, "tests")
+    solution = require_text(values, "solution")
     if problem.rstrip().endswith("="):
         return build_ocaml_task(problem, tests, solution)
     return {"prompt": problem, "tests": tests, "solution": solution}
@@ -66,8 +66,9 @@ def _convert_ocamler_answer(values: _Values) -> dict[str, Any]:
     """Asked as the tasks of the layouts `ocamler` and `ocamler-eval` are, so that both stages read
     the same prompt."""
     prompt = require_text(values, "prompt")
-    task_prompt = render_completion_prompt(prompt) if prompt.rstrip().endswith("=") else prompt
-    return {"prompt": task_prompt, "completion": require_text(values, "completion", "solution")}
+    if prompt.rstrip().endswith("="):
+        prompt = render_completion_prompt(prompt)
+    return {"prompt": prompt, "completion": require_text(values, "completion", "solution")}
 
 
 def _convert_rust_agent(values: _Values) -> dict[str, Any]:
@@ -101,12 +102,14 @@ def _convert_sprint(values: _Values) -> dict[str, Any]:
         "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
         " <why>."
     )
-    return {
+    task: dict[str, Any] = {
         "prompt": f"Sprint goal: {goal.strip()}\n\n{instruction}",
         "sprint_goal": goal,
         "references": list(dict.fromkeys(_parse_references(values))),
-        **({"team_context": context} if isinstance(context, dict) else {}),
     }
+    if isinstance(context, dict):
+        task["team_context"] = context
+    return task
 
 
 def _decode_cell(cell: Any) -> Any:

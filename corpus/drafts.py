@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gradus.row_reader import Row
@@ -15,6 +16,15 @@ KEPT = ("difficulty", "topics", "tags", "title", "notes", "licence", "license", 
 
 class Unusable(Exception):
     """This record cannot become a task; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A signature that was derived, and the answers that must pass with it."""
+
+    signature: str
+    variants: tuple[str, ...]
+    """The reference answer; it again, with the types that the prompt or the tests give."""
 
 
 def build_drafts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     except OSError as error:
         raise Misuse(f"{path}: cannot be written: {error.strerror}") from None
     return len(lines)
+
+
+def write_task_rows(path: Path, rows: Iterable[Row]) -> int:
+    return write_rows(path, map(attrgetter("values"), rows))

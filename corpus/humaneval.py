@@ -46,8 +46,11 @@ def build_humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterato
         if record_language is not language and (record_language or values.get("language")):
             raise Unusable(f"language: is {label}, not {language}")
         group = parse_group(str(_get_name(values)))
-        task = _convert_ocaml(values) if language == "ocaml" else _convert_rust(values)
-        return {**task, "group": group} if group else task
+        convert = _convert_rust if language == "rust" else _convert_ocaml
+        task = convert(values)
+        if group:
+            task["group"] = group
+        return task
 
     return build_drafts(rows, lambda values: build_id(_get_name(values)), make)
 
@@ -90,7 +93,8 @@ def _convert_ocaml(values: _Values) -> dict[str, Any]:
         require_text(values, "test", "tests"),
         get_text(values, "canonical_solution", "solution"),
     )
-    if buggy := get_text(values, "buggy_solution"):
+    buggy = get_text(values, "buggy_solution")
+    if buggy:
         task["stub"] = parse_last_beginning(prompt).build_definition(buggy)
     return task
 
@@ -108,13 +112,12 @@ def build_ocaml_task(prompt: str, tests: str, solution: str | None) -> dict[str,
     """Return the fields of a task whose prompt ends in the beginning of a definition. Raises
     Unusable when it does not."""
     beginning = parse_last_beginning(prompt)
-    return {
-        "prompt": render_completion_prompt(prompt),
-        "tests": make_assertions_run(tests),
-        **({"signature": beginning.signature} if beginning.signature else {}),
-        **({"solution": beginning.build_definition(solution)} if solution else {}),
-        "stub": beginning.stub,
-    }
+    task = {"prompt": render_completion_prompt(prompt), "tests": make_assertions_run(tests)}
+    if beginning.signature:
+        task["signature"] = beginning.signature
+    if solution:
+        task["solution"] = beginning.build_definition(solution)
+    return {**task, "stub": beginning.stub}
 
 
 # -------------------------------------------------------------------------------------------- Rust
@@ -132,21 +135,19 @@ def _convert_rust(values: _Values) -> dict[str, Any]:
     )
     buggy = get_text(values, "buggy_solution")
     uses = rust_text.extract_imports(beginning, tests)
-    comments = "".join(
-        f"{get_source_text(prompt, token)}\n"
-        for token in tokens(prompt)
-        if token.kind is Kind.COMMENT
-    )
+    comments = ""
+    for token in tokens(prompt):
+        if token.kind is Kind.COMMENT:
+            comments += f"{get_source_text(prompt, token)}\n"
+    stub = rust_text.extract_imports(beginning, shown) + shown
+    if buggy:
+        stub = _build_library(beginning, buggy)
     snippet = comments + shown.removesuffix(_NOT_IMPLEMENTED)
     return {
         "prompt": f"{_TO_COMPLETE}\n\n```rust\n{snippet.strip()}\n```",
         "tests": uses + tests,
         "solution": solution,
-        "stub": (
-            _build_library(beginning, buggy)
-            if buggy
-            else rust_text.extract_imports(beginning, shown) + shown
-        ),
+        "stub": stub,
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from corpus.mutation import Edit
 from gradus.errors import InternalFault
@@ -50,10 +49,11 @@ class OcamlMutations:
             raise InternalFault(
                 f"the program that breaks OCaml code said nothing: {outcome.exit_reason}: {message}"
             ) from None
-        return [_parse_edit(record, data) for record in reply] if isinstance(reply, list) else []
-
-
-def _parse_edit(record: dict[str, Any], data: bytes) -> Edit:
-    """The program counts bytes, and texts are cut by characters."""
-    start, end = (len(data[: record[name]].decode(errors="replace")) for name in ("start", "end"))
-    return Edit(record["kind"], start, end, record["text"])
+        if not isinstance(reply, list):
+            return []
+        edits = []
+        for record in reply:  # the program counts bytes, and texts are cut by characters
+            start = len(data[: record["start"]].decode(errors="replace"))
+            end = len(data[: record["end"]].decode(errors="replace"))
+            edits.append(Edit(record["kind"], start, end, record["text"]))
+        return edits

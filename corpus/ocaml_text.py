@@ -9,6 +9,17 @@ from dataclasses import dataclass
 from corpus.drafts import Unusable
 
 _DEFINES = re.compile(r"^[ \t]*(?:let|and)\s+(?:rec\s+)?([a-z_][\w']*)", re.MULTILINE)
+_DECLARED = re.compile(
+    r"(?:^[ \t]*val\s+(?:([a-z_][\w']*)|\(\s*(\S{1,20})\s*\))|`([a-z_][\w']*))\s*:\s*"
+    r"([^\n`=]+)((?:\n[^\n`]*){0,8})",
+    re.MULTILINE,
+)
+_CONTINUES = re.compile(r"[ \t]+(?:->|\*|\(|'|[a-z])|[ \t]*->")
+_IS_TYPE = re.compile(r"[\w'()*\[\]<>|`?~:.,; \-]+")
+_BEGINNING = re.compile(
+    r"(?<![\w'.])([a-z_][\w']*)[ \t]*"
+    r"((?:\([a-z_][\w']* ?:[^\n=]{1,200}?\)[ \t]*){1,9}:[^\n=`.,;]{1,200})"
+)
 _NAME = re.compile(r"[a-z_][\w']*")
 _WRITTEN_WHOLE = r"^\s*let\s+(?:rec\s+)?{}(?![\w'])"
 
@@ -54,6 +65,30 @@ def make_assertions_run(tests: str) -> str:
     return re.sub(
         r"^([ \t]*)let\s+assertions\s*=", r"\1let () =", tests, count=1, flags=re.MULTILINE
     )
+
+
+def find_declared_types(text: str) -> dict[str, str]:
+    """Return name -> type of the values that a prompt declares: `val f : t`, ``f : t`` in
+    backticks, or `f (x : t) : t` as the beginning of a definition. The last of a name counts."""
+    types = {}
+    for declaration in _DECLARED.finditer(text):
+        name = declaration[1] or declaration[2] or declaration[3]
+        lines = [declaration[4]]
+        for line in declaration[5].split("\n"):
+            if not _CONTINUES.match(line) and not lines[-1].rstrip().endswith(("->", "*", ":")):
+                break
+            lines.append(line)
+        type_ = " ".join(" ".join(lines).partition("(*")[0].partition(" = ")[0].split())
+        if _IS_TYPE.fullmatch(type_):
+            types[name] = type_
+    for beginning in _BEGINNING.finditer(text):
+        try:
+            parsed = _parse_types(beginning[2].strip())
+        except Unusable:
+            continue
+        if parsed and all(map(_IS_TYPE.fullmatch, parsed)):
+            types[beginning[1]] = " -> ".join(parsed)
+    return types
 
 
 def _parse_types(parameters: str) -> list[str] | None:

@@ -18,9 +18,11 @@ FEWEST_TOKENS = 20
 def render_column(values: Mapping[str, Any], column: str) -> str:
     """Return a column as text; a list or mapping as JSON, anything missing as nothing."""
     value = values.get(column)
+    if value in (None, [], {}):
+        return ""
     if isinstance(value, list | dict):
-        return json.dumps(value, sort_keys=True, ensure_ascii=False) if value else ""
-    return "" if value is None else str(value)
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return str(value)
 
 
 def render_tests(values: Mapping[str, Any]) -> str:
@@ -40,9 +42,11 @@ def get_group(values: Mapping[str, Any], column: str = "group") -> str:
 
 def iter_traits(values: Mapping[str, Any], column: str = "group") -> Iterator[tuple[str, str]]:
     """Yield what rows about one problem have in common: what it is, and its content."""
-    if named := get_group(values, column):
+    named = get_group(values, column)
+    if named:
         yield "group", named
-    if prompt := join_words(render_column(values, "prompt")):
+    prompt = join_words(render_column(values, "prompt"))
+    if prompt:
         yield "prompt", compute_digest(prompt)
     if tests := " ".join(split_code(render_tests(values))):
         yield "tests", compute_digest(tests)

@@ -57,7 +57,7 @@ def publish(
         if isinstance(cut, str):
             yield Finding(row, [cut])
             continue
-        totals = [cut.hidden_count, *(1 for _ in cut.public)]
+        totals = [cut.hidden_count] + [1] * len(cut.public)
         proven = [_is_proof(next(results), total) for total in totals]
         if all(proven):
             changes = {"tests": cut.hidden, "public_tests": [*cut.public]}
@@ -126,14 +126,12 @@ def _split_tests(
         return "has a single test, which stays hidden"
     drawn = set(random.Random(f"{seed}:{row.values.get('id')}").sample(range(len(single)), number))
     hidden = [test for n, test in enumerate(single) if n not in drawn]
-    return _Cut(tuple(single[n] for n in sorted(drawn)), _join_tests(name, hidden), len(hidden))
-
-
-def _join_tests(name: GraderName, tests: Sequence[str]) -> str:
+    public = tuple(single[n] for n in sorted(drawn))
     if name == "rust":  # the imports once
-        header = tests[0][: tests[0].index("#[test]")]
-        return header + "\n".join(test.removeprefix(header) for test in tests)
-    return "\n".join(tests) + "\n"
+        header = hidden[0][: hidden[0].index("#[test]")]
+        without_header = [test.removeprefix(header) for test in hidden]
+        return _Cut(public, header + "\n".join(without_header), len(hidden))
+    return _Cut(public, "\n".join(hidden) + "\n", len(hidden))
 
 
 def _is_proof(result: Graded | Faulted, total: int) -> bool:

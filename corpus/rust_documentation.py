@@ -62,9 +62,9 @@ def render_documentation(
     texts = [_extract_text(part[1]) for part in parts if part]
     if not texts:
         return None
-    return "\n\n".join(
-        [*texts, *(" ".join(_extract_text(method).split()) for method in _METHOD.findall(page))]
-    )
+    for method in _METHOD.findall(page):
+        texts.append(" ".join(_extract_text(method).split()))
+    return "\n\n".join(texts)
 
 
 def _extract_text(markup: str) -> str:

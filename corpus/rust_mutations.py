@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from corpus.mutation import Edit
+from corpus.rust_text import get_words
 from services.graders.rust.lexer import Kind, Token, code, compute_group_ends
 
 OPERATORS = {
@@ -39,11 +40,15 @@ class RustMutations:
         makers = (
             _replace_operators,
             _replace_constants,
-            _negate_conditions,
             _drop_words,
             _replace_names,
         )
-        return [edit for make in makers for edit in make(source, tokens)]
+        edits: list[Edit] = []
+        for make in makers:
+            edits += make(source, tokens)
+        for start, end in _find_conditions(tokens):
+            edits.append(Edit("condition", start, end, f"!({source[start:end]})"))
+        return edits
 
     def find_lints(self, source: str, edition: str = "2021") -> list[Edit]:
         """Return edits that change nothing but what clippy says: a needless `mut`, `x = x + y`,
@@ -58,11 +63,10 @@ class RustMutations:
                 edits.append(_replace_token("lint", name, f"mut {name.text}"))
             elif is_statement and token.kind is Kind.NAME and name.text in ("+=", "-=", "*="):
                 edits.append(_replace_token("lint", name, f"= {token.text} {name.text[0]}"))
-        return edits + [
-            Edit("lint", start, end, f"({source[start:end]})")
-            for start, end in _find_conditions(tokens)
-            if source[start] not in "(!"
-        ]
+        for start, end in _find_conditions(tokens):
+            if source[start] not in "(!":
+                edits.append(Edit("lint", start, end, f"({source[start:end]})"))
+        return edits
 
 
 def _extract_tokens(source: str, edition: str) -> list[Token]:
@@ -75,14 +79,14 @@ def _extract_tokens(source: str, edition: str) -> list[Token]:
     while at < len(all_tokens):
         token = all_tokens[at]
         if token.text == "#" and at + 1 < len(all_tokens):
-            opening = at + 2 if all_tokens[at + 1].text == "!" else at + 1
-            words = [inner.text for inner in all_tokens[opening : opening + 5]]
+            opening = at + 1 + (all_tokens[at + 1].text == "!")
+            words = get_words(all_tokens[opening : opening + 5])
             at = ends[opening] if opening < len(all_tokens) else len(all_tokens)
             if words == ["[", "cfg", "(", "test", ")"]:
-                body = next(
-                    (n for n in range(at, len(all_tokens)) if all_tokens[n].text == "{"), None
-                )
-                at = len(all_tokens) if body is None else ends[body]
+                while at < len(all_tokens) and all_tokens[at].text != "{":
+                    at += 1
+                if at < len(all_tokens):
+                    at = ends[at]
             continue
         last = tokens[-1] if tokens else None
         both = last.text + token.text if last is not None else ""
@@ -125,16 +129,11 @@ def _replace_constants(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
             yield _replace_token("constant", token, opposite[token.text])
 
 
-def _negate_conditions(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
-    for start, end in _find_conditions(tokens):
-        yield Edit("condition", start, end, f"!({source[start:end]})")
-
-
 def _find_conditions(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
     """Yield start and end of each condition of an `if` or `while` without `let`."""
     for at, token in enumerate(tokens):
         if token.text in ("if", "while") and token.kind is Kind.NAME:
-            words = [inner.text for inner in tokens[at + 1 :]]
+            words = get_words(tokens[at + 1 :])
             end = at + 1 + words.index("{") if "{" in words else at
             if end > at + 1 and "let" not in words[: end - at]:
                 yield tokens[at + 1].start, _get_end(tokens[end - 1])
@@ -143,7 +142,7 @@ def _find_conditions(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 def _drop_words(source: str, tokens: Sequence[Token]) -> Iterator[Edit]:
     """Yield edits that leave out small words and calls that are easily forgotten."""
     for at, token in enumerate(tokens[:-3]):
-        following = [next_token.text for next_token in tokens[at + 1 : at + 4]]
+        following = get_words(tokens[at + 1 : at + 4])
         if token.text == "mut" and at > 0 and tokens[at - 1].text in ("let", "&", "("):
             yield Edit("mut", token.start, tokens[at + 1].start, "")
         elif token.text == "." and following[0] in FORGOTTEN_CALLS and following[1:] == ["(", ")"]:

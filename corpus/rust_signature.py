@@ -9,13 +9,54 @@ variants. Bodies, values and attributes stay out.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from corpus.drafts import Unusable
-from corpus.rust_text import extract_imports, remove_attributes
-from services.graders.rust.lexer import Item, Kind, Token, code, compute_group_ends, items
+from corpus.drafts import Candidate, Unusable
+from corpus.rust_text import extract_imports, extract_names, get_words, remove_attributes
+from services.graders.rust.lexer import Item, Token, code, compute_group_ends, items
 
+_FUNCTION = re.compile(r"(?:pub )?(?:(?:const|async) )*fn (\w+)\s*[<(]")
+_MAX_HEAD_CHARS = 2000
 _ITEMS = ("fn", "struct", "enum", "trait", "type", "const", "static", "mod")
+
+
+def derive_signatures(solution: str, tests: str, prompt: str = "") -> Iterator[Candidate]:
+    """Yield signatures with the functions as the prompt declares them, then as the solution does.
+    Raises Unusable where the tests need what a signature cannot declare."""
+    derived = derive_signature(solution, tests)
+    heads = {}
+    for beginning in _FUNCTION.finditer(prompt):
+        heads[beginning[1]] = _read_head(prompt[beginning.start() :])
+    lines = []
+    for line in derived.split("\n"):
+        function = _FUNCTION.match(line)
+        if function and heads.get(function[1]):
+            line = f"pub {heads[function[1]]};"
+        lines.append(line)
+    for signature in dict.fromkeys(("\n".join(lines), derived)):
+        yield Candidate(signature, (solution,))
+
+
+def _read_head(text: str) -> str | None:
+    """Return a function up to its body, without `pub`; None without parameters. It ends at a
+    brace, a semicolon, the end of a line or of a code span, or a sign of prose."""
+    tokens = code(text[:_MAX_HEAD_CHARS])
+    ends = compute_group_ends(tokens)
+    at = depth = 0
+    has_parameters = has_where = False
+    while at < len(tokens) and tokens[at].text not in ("{", ";", "`"):
+        word = tokens[at].text
+        before = tokens[max(0, at - 1)]
+        depth += (word == "<") - (word == ">" and before.text != "-")
+        is_new_line = "\n" in text[before.start : tokens[at].start]
+        is_open = has_where or depth or word in ("where", "-")
+        if has_parameters and not is_open and (is_new_line or word in (",", ".", ":")):
+            break
+        has_where = has_where or word == "where"
+        has_parameters = has_parameters or (word == "(" and not depth)
+        at = ends[at]
+    head = _render_source(text, tokens[:at])
+    return head.removeprefix("pub ") if has_parameters else None
 
 
 def derive_signature(solution: str, tests: str) -> str:
@@ -27,32 +68,32 @@ def derive_signature(solution: str, tests: str) -> str:
         for item in all_items
         if item.name and item.word in _ITEMS and _is_public(item)
     }
-    named = {token.text for token in code(tests) if token.kind is Kind.NAME}
+    named = extract_names(tests)
     for item in all_items:
         if item.word == "macro_rules" and item.name in named:
             raise Unusable(f"tests: use the macro `{item.name}`, which no signature can declare")
         if item.word == "use" and item.body[0].text == "pub":
             raise Unusable("solution: exports names by `pub use`; write its signature by hand")
-    needed = {name for name in public if name in named}
-    for item in (
-        public.values()
-    ):  # a trait whose methods the tests call, which an import of everything brings
-        if item.word == "trait" and any(
-            member.name in named for member in items(_get_inner_tokens(item)) if member.word == "fn"
-        ):
-            needed.add(item.name)
+    needed = named & set(public)
+    for item in public.values():
+        if item.word == "trait" and "{" in get_words(item.body):
+            # tests that import everything may call its methods
+            opening = get_words(item.body).index("{")
+            for member in items(item.body[opening + 1 : -1]):
+                if member.word == "fn" and member.name in named:
+                    needed.add(item.name)
     if not needed:
         raise Unusable("tests: name nothing that the solution defines at its root")
     while True:
         declared = [_render_declaration(solution, item, needed, named) for item in all_items]
         body = "\n".join(filter(None, declared))
-        words = {token.text for token in code(body) if token.kind is Kind.NAME}
+        words = extract_names(body)
         missing = (words & set(public)) - needed
         if not missing:
             break
         needed |= missing
     for item in all_items:  # a public function may have the type of a private alias
-        of_alias = [token.text for token in item.body]
+        of_alias = get_words(item.body)
         if (
             item.word == "type"
             and item.name not in public
@@ -67,30 +108,27 @@ def derive_signature(solution: str, tests: str) -> str:
 
 
 def _is_public(item: Item) -> bool:
-    words = [token.text for token in remove_attributes(item.body)]
+    words = get_words(remove_attributes(item.body))
     return words[:1] == ["pub"] and words[1:2] != ["("]
-
-
-def _get_inner_tokens(item: Item) -> Sequence[Token]:
-    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
-    return item.body[opening + 1 : -1]
 
 
 def _render_source(text: str, body: Sequence[Token]) -> str:
     """Return the source of tokens that follow each other, without what stands between them and is
     no white space."""
     out = ""
-    for at, token in enumerate(body):
-        before = body[at - 1] if at else None
-        is_spaced = before is not None and before.start + len(before.text) != token.start
-        out += " " + token.text if is_spaced else token.text
+    end = body[0].start if body else 0
+    for token in body:
+        if token.start != end:
+            out += " "
+        out += token.text
+        end = token.start + len(token.text)
     return " ".join(out.split())
 
 
 def _render_declaration(text: str, item: Item, needed: set[str], named: set[str]) -> str:
     """Return the declaration of one item; empty where it needs none."""
     body = remove_attributes(item.body)
-    words = [token.text for token in body]
+    words = get_words(body)
     if item.word == "impl":
         return _render_impl(text, body, words, needed, named)
     if item.name not in needed or not _is_public(item):
@@ -98,7 +136,8 @@ def _render_declaration(text: str, item: Item, needed: set[str], named: set[str]
     if item.word == "fn":
         return _render_head(text, body) + ";"
     if item.word in ("const", "static"):
-        return _render_source(text, body[: words.index("=")] if "=" in words else body[:-1]) + ";"
+        end = words.index("=") if "=" in words else -1
+        return _render_source(text, body[:end]) + ";"
     if item.word == "enum" or item.word == "type":
         return _render_source(text, body)
     if item.word == "struct":
@@ -125,13 +164,14 @@ def _render_head(text: str, body: Sequence[Token]) -> str:
 def _render_member(text: str, item: Item, of_trait: bool) -> str:
     """Return a member of a trait, or a public one of a module."""
     body = remove_attributes(item.body)
-    words = [token.text for token in body]
+    words = get_words(body)
     if not of_trait and not _is_public(item):
         return ""
     if item.word == "fn":
         return _render_head(text, body) + ";"
     if item.word == "const":
-        return _render_source(text, body[: words.index("=")] if "=" in words else body[:-1]) + ";"
+        end = words.index("=") if "=" in words else -1
+        return _render_source(text, body[:end]) + ";"
     return _render_source(text, body) if item.word in ("type", "struct", "enum") else ""
 
 
@@ -189,11 +229,10 @@ def _render_impl(
     if "for" in head:
         trait = set(head[: head.index("for")])
         if "PartialEq" in trait and needed & set(type_words):
-            heads = [
-                _render_head(text, remove_attributes(member.body)) + ";"
-                for member in items(body[opening + 1 : -1])
-            ]
-            return f"{_render_source(text, body[:opening])} {{ {' '.join(heads)} }}"
+            heads = ""
+            for member in items(body[opening + 1 : -1]):
+                heads += _render_head(text, remove_attributes(member.body)) + "; "
+            return f"{_render_source(text, body[:opening])} {{ {heads}}}"
         return f"{_render_source(text, body[:opening])} {{}}" if trait & needed else ""
     if not needed & set(type_words):
         return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from corpus.drafts import Unusable
-from services.graders.rust.lexer import Item, Kind, Token, code, compute_group_ends, items
+from services.graders.rust.lexer import Kind, Token, code, compute_group_ends, items
 
 _MADE_PUBLIC = frozenset(
     {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"}
@@ -35,7 +35,7 @@ def remove_attributes(body: Sequence[Token]) -> list[Token]:
     at = 0
     while at < len(body):
         if body[at].text == "#" and at + 1 < len(body) and body[at + 1].text in ("[", "!"):
-            at = ends[at + (1 if body[at + 1].text == "[" else 2)]
+            at = ends[at + 1 + (body[at + 1].text == "!")]
         else:
             tokens.append(body[at])
             at += 1
@@ -45,11 +45,7 @@ def remove_attributes(body: Sequence[Token]) -> list[Token]:
 def remove_items(source: str, *, words: Sequence[str] = (), empty_main: bool = False) -> str:
     """`source` without items of these kinds (`use`), and without a `fn main` that does nothing."""
     for item in reversed(list(items(code(source)))):
-        idle = (
-            empty_main
-            and item.name == "main"
-            and [token.text for token in item.body[-2:]] == ["{", "}"]
-        )
+        idle = empty_main and item.name == "main" and get_words(item.body[-2:]) == ["{", "}"]
         if item.word in words or idle:
             last = item.body[-1]
             source = source[: item.body[0].start] + source[last.start + len(last.text) :]
@@ -63,10 +59,12 @@ def extract_imports(source: str, used_in: str) -> str:
     What comes from other crates is left out: benchmarks import crates that hardly any of their
     tasks use.
     """
-    named = {token.text for token in code(used_in) if token.kind is Kind.NAME}
+    named = extract_names(used_in)
     lines: dict[str, None] = {}
     for item in items(code(source)):
-        for path in _iter_paths(item.body) if item.word == "use" else ():
+        if item.word != "use":
+            continue
+        for path in _iter_paths(item.body):
             if path[0] in _STANDARD and path[-1] in named:
                 lines[f"use {'::'.join(path)};\n"] = None
     return "".join(lines)
@@ -104,27 +102,24 @@ def build_integration_tests(tests: str, crate: str = "solution") -> str:
     """`tests` as a file that names the crate. Raises Unusable when there is no test in them."""
     all_items = list(items(code(tests)))
     module = next(
-        (item for item in all_items if item.word == "mod" and "test" in _get_texts(item.body)), None
+        (item for item in all_items if item.word == "mod" and "test" in get_words(item.body)), None
     )
     text = tests
     if module:
-        opening = next(token for token in module.body if token.text == "{")
+        opening = module.body[get_words(module.body).index("{")]
         text = tests[opening.start + 1 : module.body[-1].start]
-    if not any(_is_test(item) for item in items(code(text))):
+    if "# [ test ]" not in " ".join(get_words(code(text))):
         raise Unusable("tests: hold no #[test] function")
     text = text.replace("super::", f"{crate}::")
-    if crate not in _get_texts(code(text)):
+    if crate not in get_words(code(text)):
         text = f"use {crate}::*;\n\n{text}"
     return text.strip("\n") + "\n"
 
 
-def _is_test(item: Item) -> bool:
-    words = _get_texts(item.body)
-    within = item.word == "fn" and any(
-        words[at : at + 3] == ["[", "test", "]"] for at in range(len(words))
-    )
-    return within or words[:4] == ["#", "[", "test", "]"]
-
-
-def _get_texts(body: Sequence[Token]) -> list[str]:
+def get_words(body: Sequence[Token]) -> list[str]:
     return [token.text for token in body]
+
+
+def extract_names(source: str) -> set[str]:
+    """Return the identifiers and keywords in `source`."""
+    return {token.text for token in code(source) if token.kind is Kind.NAME}

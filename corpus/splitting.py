@@ -50,7 +50,7 @@ def split(rows: Sequence[Row], share: float, seed: int) -> tuple[list[Row], list
 
 def _group_rows(rows: Sequence[Row]) -> list[list[int]]:
     """Return the numbers of the rows of each problem."""
-    links = [(at, at) for at in range(len(rows))]
+    links = list(zip(range(len(rows)), range(len(rows)), strict=True))
     prompts: dict[str, int] = {}
     first: dict[tuple[str, str], int] = {}
     for at, row in enumerate(rows):

@@ -84,32 +84,30 @@ def generate_answers(
 
 def check_references(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list[str]]:
     """Return problems and warnings that the texts of a task show."""
-    references = [" ".join(text.split()) for text in task.references]
-    read = [read_story(text) for text in references]
-    wants = [
-        parsed.want if isinstance(parsed, Story) else text
-        for parsed, text in zip(read, references, strict=True)
-    ]
     problems: list[str] = []
     warnings = []
-    titles = {
-        number: parsed.reason
-        for number, parsed in enumerate(read, 1)
-        if isinstance(parsed, Rejected)
-    }
+    wants = []
+    titles = []
+    reasons = []
+    for number, reference in enumerate(task.references, 1):
+        text = " ".join(reference.split())
+        parsed = read_story(text)
+        if isinstance(parsed, Rejected):
+            titles.append(number)
+            reasons.append(f"{number}: {parsed.reason}")
+            wants.append(text)
+        else:
+            wants.append(parsed.want)
     if titles:
-        reasons = "; ".join(
-            f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD]
-        )
-        warnings.append(f"{_render_count(titles, len(read))} no story ({reasons})")
+        shown_reasons = "; ".join(reasons[:MOST_TOLD])
+        warnings.append(f"{_render_count(titles, len(wants))} no story ({shown_reasons})")
     shown = _join_words(
         " ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)])
     )
-    copied = [
-        n
-        for n, want in enumerate(wants, 1)
-        if len(want.split()) >= FEWEST_WORDS and _join_words(want) in shown
-    ]
+    copied = []
+    for number, want in enumerate(wants, 1):
+        if len(want.split()) >= FEWEST_WORDS and _join_words(want) in shown:
+            copied.append(number)
     if copied:
         problems.append(
             f"{_render_count(copied, len(wants))} word for word in the prompt, goal or context"
@@ -122,11 +120,12 @@ def _check_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterato
     """Yield a warning where some references stand in the goal by their words; where most do, it
     goes to `problems`."""
     goal_words = set(extract_stems(goal))
-    shares = {
-        number: _compute_share(set(extract_stems(want)), goal_words)
-        for number, want in enumerate(wants, 1)
-    }
-    leaked = {number: share for number, share in shares.items() if share >= LEAKED_SHARE}
+    leaked = {}
+    for number, want in enumerate(wants, 1):
+        words = set(extract_stems(want))
+        share = len(words & goal_words) / max(1, len(words))
+        if len(words) > 1 and share >= LEAKED_SHARE:
+            leaked[number] = share
     if not leaked:
         return
     message = (
@@ -139,16 +138,13 @@ def _check_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterato
         yield message
 
 
-def _compute_share(words: set[str], goal_words: set[str]) -> float:
-    return len(words & goal_words) / len(words) if len(words) > 1 else 0.0
-
-
 def _join_words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def _render_count(numbers: Sequence[int] | Mapping[int, Any], total: int) -> str:
-    shown = ", ".join(map(str, list(numbers)[:MOST_TOLD])) + (
-        ", ..." if len(numbers) > MOST_TOLD else ""
-    )
-    return f"{len(numbers)} of {total} references ({shown}) {'is' if len(numbers) == 1 else 'are'}"
+    shown = ", ".join(map(str, list(numbers)[:MOST_TOLD]))
+    if len(numbers) > MOST_TOLD:
+        shown += ", ..."
+    verb = "is" if len(numbers) == 1 else "are"
+    return f"{len(numbers)} of {total} references ({shown}) {verb}"

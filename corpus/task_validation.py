@@ -72,7 +72,8 @@ def validate(
     first_places: dict[str, str] = {}
     readings = [_read_row(row, name, first_places, needs_solution, full_marks) for row in rows]
     if grader is None:
-        yield from (finding for finding, _ in readings)
+        for finding, _ in readings:
+            yield finding
         return
     submissions = [attempt.submission for _, attempts in readings for attempt in attempts]
     results = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
@@ -174,7 +175,9 @@ def _check_texts(
 ) -> None:
     values = finding.row.values
     is_code = name != "story"
-    needed = ["id", "prompt", "solution"] if is_code and needs_solution else ["id", "prompt"]
+    needed = ["id", "prompt"]
+    if is_code and needs_solution:
+        needed.append("solution")
     for column in needed:
         if not isinstance(values.get(column), str) or not values[column].strip():
             finding.problems.append(f"{column}: is missing or empty")

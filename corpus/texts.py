@@ -42,7 +42,12 @@ def read_text_drafts(paths: Iterable[Path], column: str) -> Iterator[Row]:
             if file.suffix in WHOLE:
                 yield _read_text_file(file)
             elif file.suffix in SUFFIXES:
-                yield from (_clean_row(row, column) for row in read_rows(file))
+                for row in read_rows(file):
+                    try:
+                        text = clean_text(row.require_valid().text(column))
+                        yield Row(row.where, {"text": text, "source": row.where})
+                    except Misuse as problem:
+                        yield Row(row.where, {}, str(problem))
             elif file is path:
                 raise Misuse(
                     f"{path}: the file's name must end in {', '.join((*WHOLE, *SUFFIXES))}"
@@ -88,14 +93,6 @@ def _read_text_file(file: Path) -> Row:
         return Row(str(file), {}, f"is not UTF-8 text, at byte {error.start}")
     except OSError as error:
         return Row(str(file), {}, f"cannot be read: {error.strerror}")
-
-
-def _clean_row(row: Row, column: str) -> Row:
-    try:
-        text = clean_text(row.require_valid().text(column))
-    except Misuse as problem:
-        return Row(row.where, {}, str(problem))
-    return Row(row.where, {"text": text, "source": row.where})
 
 
 def _find_fault(text: str, min_words: int) -> str | None:

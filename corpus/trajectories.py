@@ -121,11 +121,15 @@ def build_trajectories(
 
 def _list_codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
     """Broken answers and then the right one. Raises ValueError when the row has none."""
-    stub, solution, prompt = (row.values.get(column) for column in ("stub", "solution", "prompt"))
+    solution = row.values.get("solution")
+    prompt = row.values.get("prompt")
     if row.problem is not None:
         raise ValueError(row.problem)
-    if not all(isinstance(text, str) and text.strip() for text in (stub, solution, prompt)):
-        raise ValueError("has no prompt, no stub (the broken code) or no solution (the right one)")
+    for text in (row.values.get("stub"), solution, prompt):
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                "has no prompt, no stub (the broken code) or no solution (the right one)"
+            )
     codes = [*_generate_attempts(row, stubs[_get_group_key(row)], attempts), str(solution)]
     if any(SPECIAL.search(text) for text in (*codes, str(prompt))):
         raise ValueError(
@@ -223,13 +227,15 @@ def _is_right(result: Graded) -> bool:
 def _render_request(row: Row, name: GraderName, code: str, result: Graded) -> str:
     """Return the row's prompt; one that shows the row's own broken code and its message shows the
     first attempt's instead."""
-    prompt, stub, message = (
-        str(row.values.get(column, "")) for column in ("prompt", "stub", "message")
-    )
+    prompt = str(row.values.get("prompt", ""))
+    stub = str(row.values.get("stub", ""))
+    message = str(row.values.get("message", ""))
     if code == stub or wrap_in_fence(name, stub) not in prompt:
         return prompt
     shown = prompt.replace(wrap_in_fence(name, stub), wrap_in_fence(name, code))
-    return shown.replace(message, reply(result)) if message else shown
+    if message:
+        shown = shown.replace(message, reply(result))
+    return shown
 
 
 def _render_thought(before: Step | None, code: str, request: str) -> str:
@@ -238,13 +244,18 @@ def _render_thought(before: Step | None, code: str, request: str) -> str:
         return "First I check the code as it stands." if is_given else "I check a first attempt."
     lines = before.code.splitlines()
     new_lines = code.splitlines()
-    pairs = enumerate(zip(lines, new_lines, strict=False), start=1)
-    changed = next((number for number, (old, new) in pairs if old != new), 0)
+    changed = 0
+    for number, (old, new) in enumerate(zip(lines, new_lines, strict=False), start=1):
+        if old != new:
+            changed = number
+            break
     # What was said of the line that changes first, or else what was said first.
     total, *complaints = filter(None, before.reply.splitlines())
     of_line = [remark for remark in complaints if re.search(rf": line {changed}[,:]", remark)]
     complaint = [*of_line, *complaints, total][0]
     compared = difflib.unified_diff(lines, new_lines, lineterm="", n=0)
     changes = [line for line in compared if not line.startswith(("---", "+++", "@@"))]
-    shown = changes[:_SHOWN_LINES] + (["..."] if len(changes) > _SHOWN_LINES else [])
+    shown = changes[:_SHOWN_LINES]
+    if len(changes) > _SHOWN_LINES:
+        shown.append("...")
     return "\n".join([f"The check says: {complaint}", "I change:", *shown])

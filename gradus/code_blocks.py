@@ -4,8 +4,8 @@ rules."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from textwrap import dedent
 
 _WORD = re.compile(r"[^\W\d][\w']*+|[!$%&*+\-./:<=>?@^|~]++")
@@ -30,6 +30,8 @@ class Layout:
     """Matches the whole of an acceptable path."""
     folder: str
     """Where a name without a folder belongs, for example `src/`."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Path -> text of the task's own files, which stay where the answer has none of the path."""
 
     def resolve_path(self, name: str) -> str | None:
         """Return the path that `name` means; None when it is no file of the layout."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,15 +171,15 @@ def _sign_rows(
     from corpus.signing import sign
 
     results = show_progress(sign(rows, name, grader, slots), len(rows), "signing", quiet)
-    return [result.row for result in results]
+    return list(map(attrgetter("row"), results))
 
 
 def _finish(findings: list[Finding], out: Path) -> None:
     """Write the tasks and the rejected records, and report both."""
-    from corpus.files import write_rows
+    from corpus.files import write_task_rows
 
     good = [finding for finding in findings if not finding.problems]
-    write_rows(out, (finding.row.values for finding in good))
+    write_task_rows(out, map(attrgetter("row"), good))
     write_findings(out, "rejected", [finding for finding in findings if finding.problems])
     warnings: Counter[str] = Counter()
     for finding in good:

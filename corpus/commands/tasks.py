@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -304,13 +305,13 @@ def dedupe_tasks(
     the row that stays.
     """
     from corpus.duplicates import find_duplicates
-    from corpus.files import build_sibling_path, load_valid_rows, refuse_existing, write_rows
+    from corpus.files import build_sibling_path, load_valid_rows, refuse_existing, write_task_rows
 
     refuse_existing([out, build_sibling_path(out, "duplicates")], force=force, sources=[file])
     rows = load_valid_rows(file)
     duplicates = find_duplicates(rows)
     gone = {id(double.row) for double in duplicates}
-    write_rows(out, (row.values for row in rows if id(row) not in gone))
+    write_task_rows(out, [row for row in rows if id(row) not in gone])
     write_findings(out, "duplicates", duplicates)
     print(
         f"{len(rows) - len(duplicates)} of {len(rows)} rows are in {out}; the other"
@@ -378,15 +379,15 @@ def split_tasks(
     file and seed give the same split; rows that you add later move no others, unless they join
     problems.
     """
-    from corpus.files import load_valid_rows, refuse_existing, write_rows
+    from corpus.files import load_valid_rows, refuse_existing, write_task_rows
     from corpus.splitting import split
 
     if train.resolve() == measured.resolve():
         raise Misuse(f"{train}: --train and --eval are the same file")
     refuse_existing([train, measured], force=force, sources=[file])
     trained, held_out, problems = split(load_valid_rows(file), share, seed)
-    write_rows(train, (row.values for row in trained))
-    write_rows(measured, (row.values for row in held_out))
+    write_task_rows(train, trained)
+    write_task_rows(measured, held_out)
     print(f"{len(trained)} rows to train on: {train}")
     print(f"{len(held_out)} rows to measure on: {measured}; {problems} problems in all")
 
@@ -410,9 +411,9 @@ def start_grader(
 def _write_changed(out: Path, rows: Sequence[Row], results: Sequence[Finding]) -> tuple[int, int]:
     """Write all rows, and print why some are not changed. Return how many are new, and how many
     have a problem."""
-    from corpus.files import write_rows
+    from corpus.files import write_task_rows
 
-    write_rows(out, (result.row.values for result in results))
+    write_task_rows(out, map(attrgetter("row"), results))
     problems = [result for result in results if result.problems]
     for result in problems:
         print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problems[0]}")

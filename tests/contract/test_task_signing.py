@@ -143,7 +143,7 @@ def test_what_no_signature_can_declare_is_told(solution: str, why: str) -> None:
         derive_signature(solution, "use solution::f; #[test] fn a() { f!() }")
 
 
-def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -> None:
+def test_ocaml_signatures_are_those_of_the_compiler_cut_down(ocaml_grader: OcamlGrader) -> None:
     solution = (
         "type t = A | B of int\nlet helper x = x + 1\nlet f x = B (helper x)\nmodule M = struct let"
         " one = 1 end"
@@ -156,7 +156,7 @@ def test_ocaml_signatures_are_those_of_the_compiler(ocaml_grader: OcamlGrader) -
     )
     assert (good.problems, good.row.values["signature"]) == (
         [],
-        "type t = A | B of int\nval f : int -> t\nmodule M : sig val one : int end\n",
+        "type t = A | B of int\nval f : int -> t\n",
     )
     assert "does not compile by itself" in str(bad.problems)
     assert "name no value" in str(unused.problems)

@@ -175,9 +175,8 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
             return {*signature.names, *find_definitions(task.signature or "")}
         return set(_WORD.findall(task.tests)) - find_definitions(task.tests)
 
-    form = extract(
-        completion, task.FENCES, _SYNTAX, find_needed_names, Layout(entry, _PATH, "src/")
-    )
+    layout = Layout(entry, _PATH, "src/", task.files)
+    form = extract(completion, task.FENCES, _SYNTAX, find_needed_names, layout)
     folders = {folder for path in task.files for folder in PurePath(path).parents}
     files = {PurePath(path) for path in task.files}
     allowed_files = {

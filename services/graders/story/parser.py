@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gradus.envelopes import extract_message
 from services.graders.story.frames import extract_comments, remove_frames, remove_tags
 from services.graders.story.lexicon import extract_words, load_word_list
 
@@ -191,6 +192,8 @@ def read(completion: str, characters: int, most_lines: int) -> StoryList:
 def extract_visible(completion: str, characters: int) -> tuple[str, list[str]]:
     """Return what stands behind the last `</think>`, in normal form, and flags for what was taken
     out of it."""
+    if "<" in completion or completion.startswith("analysis"):
+        completion = extract_message(completion)
     depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
