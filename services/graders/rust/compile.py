@@ -191,19 +191,26 @@ class Compiler:
     def compile_tests(
         self, tests: TestsFile, library: bytes, task: RustTask, slot: int
     ) -> Compiled:
-        """Compile the tests against the answer's library."""
-        return self._compile_tests(tests.text, library, task, slot, *self._toolchain.link_flags)
+        """Compile the tests, or the program in their place, against the answer's library."""
+        flags = [*tests.flags, *self._toolchain.link_flags]
+        return self._compile_tests(tests.text, library, task, slot, *flags)
+
+    def compile_remote_tests(self, text: str, task: RustTask, slot: int) -> Compiled:
+        """Compile tests that are a program of their own, without the answer."""
+        flags = ("--test", *self._toolchain.link_flags)
+        return self._compile_tests(text, b"", task, slot, *flags)
 
     def compile_object_code(
         self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
     ) -> Compiled:
         """As `tests`, but not linked."""
-        return self._compile_tests(tests.text, library, task, slot, "--emit=obj", *flags)
+        kinds = [*tests.flags, "--emit=obj"]
+        return self._compile_tests(tests.text, library, task, slot, *kinds, *flags)
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""
         if not self._linker:
-            flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
+            flags = ["--test", *self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
             toy = self._compile_tests(
                 _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
             )
@@ -225,19 +232,18 @@ class Compiler:
         source = f"{_CRATE}/tests.rs"
         argv = [
             toolchain.rustc,
-            "--test",
             "--crate-name",
             "gradus_tests",
             "--cap-lints=allow",
             *flags,
             *toolchain.harness_flags,
             *self._build_flags(task, product),
-            f"--extern={task.crate}={_LIBRARY}",
-            source,
         ]
-        return self._compile(
-            server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE
-        )
+        files = {source: text.encode()}
+        if library:
+            argv.append(f"--extern={task.crate}={_LIBRARY}")
+            files[_LIBRARY] = library
+        return self._compile(server, [*argv, source], task, files, _UNSTABLE)
 
     def _build_flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         return [

@@ -38,6 +38,7 @@ from services.graders.rust.glob_imports import (
     list_names_to_import,
 )
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, remove_comments
+from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
@@ -60,6 +61,8 @@ _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
 _TASKS_AHEAD = 256
 """Tasks of which compiled tests are kept, 0.1 to 0.3 MB each."""
+_REMOTE_ATTEMPTS = 4
+"""Compilations of a task's tests with proxies, each with what the one before lacked."""
 _STUBS = 3
 """Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
@@ -84,6 +87,18 @@ class _TestsAhead:
     """See `TestsFile`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _RemoteTests:
+    """The tests of a task as a program of their own, for any answer."""
+
+    program: bytes
+    dispatcher: TestsFile
+    """What is compiled with each answer."""
+
+
+_TaskKey = tuple[str | None, ...]
+
+
 @dataclass
 class _GradingAttempt:
     """One answer to one task on its way through boxes."""
@@ -94,7 +109,14 @@ class _GradingAttempt:
     slot: int
     ahead: _TestsAhead | None = None
     """Tests to link with the answer; None where they are compiled with it."""
+    remote: _RemoteTests | None = None
+    """Tests that run in a process of their own; None where the answer's process runs them."""
     cpu_s: float = 0.0
+
+    @property
+    def key(self) -> _TaskKey:
+        """Return what tests that were compiled before belong to."""
+        return (self.task.crate, self.task.edition, self.task.signature, self.task.tests)
 
     def add(self, compiled: Compiled) -> Compiled:
         """`compiled`, whose CPU time was for this answer."""
@@ -118,10 +140,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
-        self._ahead: dict[tuple[str | None, ...], _TestsAhead | None] = {}
+        self._ahead: dict[_TaskKey, _TestsAhead | None] = {}
         """By task, the least recently used first; None for a task that was met once."""
+        self._remote: dict[_TaskKey, _RemoteTests | None] = {}
+        """By task, the least recently used first; None where answer and tests share a process."""
         self._lock = threading.Lock()
-        """Guards `_ahead`."""
+        """Guards `_ahead` and `_remote`."""
         self.identify(
             self.config,
             config,
@@ -148,6 +172,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
+            attempt.remote = self._get_remote_tests(attempt)
             attempt.ahead = self._get_tests_ahead(attempt)
             return with_form(self._collect_facts(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
@@ -274,11 +299,72 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             )
             return replace(_add_remarks(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
         if compiled.status is CompileStatus.REFUSED:
+            if attempt.remote and not self._fits_stub(attempt, attempt.remote):
+                attempt.remote = None
+                with self._lock:
+                    self._remote[attempt.key] = None
+                return self._test_answer(attempt, facts, product)
             self._refuse_broken_task(attempt)
         if compiled.status is not CompileStatus.COMPILED:
             return _report_misfit(facts, attempt, compiled, tests)
-        ran = self.runner.run_tests(compiled.product, task, tests.expected)
+        return self._run_tests(attempt, facts, compiled.product, tests.expected)
+
+    def _run_tests(
+        self,
+        attempt: _GradingAttempt,
+        facts: RustFacts,
+        program: bytes,
+        expected: Sequence[tuple[str, str]],
+    ) -> RustFacts:
+        """Run the tests: `program`, or those that have a program of their own, beside it."""
+        task, remote = attempt.task, attempt.remote
+        if remote:
+            ran = self.runner.run_tests(remote.program, task, answer=program)
+        else:
+            ran = self.runner.run_tests(program, task, expected)
         return self._apply_run(attempt, facts, ran)
+
+    def _get_remote_tests(self, attempt: _GradingAttempt) -> _RemoteTests | None:
+        """Return the tests of the task as a program of their own, if its signature allows that."""
+        with self._lock:
+            if attempt.key in self._remote:
+                remote = self._remote.pop(attempt.key)
+                self._remote[attempt.key] = remote
+                return remote
+        remote = self._compile_remote_tests(attempt)
+        with self._lock:
+            self._remote[attempt.key] = remote
+            if len(self._remote) > _TASKS_AHEAD:
+                del self._remote[next(iter(self._remote))]
+        return remote
+
+    def _compile_remote_tests(self, attempt: _GradingAttempt) -> _RemoteTests | None:
+        task, signature = attempt.task, attempt.signature
+        if signature is None or task.cases:
+            return None
+        needs = Needs()
+        for _ in range(_REMOTE_ATTEMPTS):
+            texts = render_remote(task, signature, needs)
+            if texts is None:
+                return None
+            compiled = self.compiler.compile_remote_tests(texts.tests, task, attempt.slot)
+            attempt.add(compiled)
+            if compiled.status is CompileStatus.COMPILED:
+                return _RemoteTests(compiled.product, texts.dispatcher)
+            more = find_needs(needs, signature, [error.text for error in compiled.errors])
+            if more == needs:
+                return None
+            needs = more
+        return None
+
+    def _fits_stub(self, attempt: _GradingAttempt, remote: _RemoteTests) -> bool:
+        """Return whether the dispatcher compiles with a library that is as the signature says."""
+        task, slot = attempt.task, attempt.slot
+        stub = self.compiler.compile_answer(build_stub(task, attempt.signature), task, slot)
+        if stub.status is not CompileStatus.COMPILED:
+            return False
+        compiled = self.compiler.compile_tests(remote.dispatcher, stub.product, task, slot)
+        return compiled.status is CompileStatus.COMPILED
 
     def _link_tests(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
         """Return the answer, compiled with pins and linked with its tests; None where it has to be
@@ -307,9 +393,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         linked = attempt.add(self.compiler.link(ahead.code, compiled.product, task, slot))
         if not linked.product:
             return None
-        return self._apply_run(
-            attempt, facts, self.runner.run_tests(linked.product, task, ahead.expected)
-        )
+        return self._run_tests(attempt, facts, linked.product, ahead.expected)
 
     def _get_tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
         """Return the tests compiled for any answer, if they can be. The second answer to a task has
@@ -317,7 +401,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task, signature, slot = attempt.task, attempt.signature, attempt.slot
         if signature is None or task.files or task.dependencies or task.cases:
             return None
-        key = (task.crate, task.edition, task.signature, task.tests)
+        key = attempt.key
         with self._lock:
             is_new = key not in self._ahead
             ahead = self._ahead.pop(key, None)
@@ -334,6 +418,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             )
             if compiled.status is CompileStatus.COMPILED:
                 tests = write_tests_file(task, signature)
+                if attempt.remote:
+                    tests = attempt.remote.dispatcher
                 compiled = attempt.add(
                     self.compiler.compile_object_code(tests, compiled.product, task, slot)
                 )
@@ -350,6 +436,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
         def compile_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
             tests = write_tests_file(attempt.task, attempt.signature, names)
+            if attempt.remote:
+                tests = attempt.remote.dispatcher
             compiled = attempt.add(
                 self.compiler.compile_tests(tests, product, attempt.task, attempt.slot)
             )

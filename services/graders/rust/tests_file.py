@@ -125,6 +125,13 @@ class TestsFile:
     """Lines of the task's text."""
     expected: tuple[tuple[str, str], ...] = ()
     """Values that are taken out: the name of a test and canonical text each."""
+    is_program: bool = False
+    """It has a `main` of its own, and no tests."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Return flags of the compiler."""
+        return () if self.is_program else ("--test",)
 
     def find_task_line(self, line: int) -> int | None:
         """Return the line of the task's tests that stands at `line`; None for lines that are not
@@ -157,7 +164,7 @@ def _build_tests_file(
     taken_out = split(task, declared)
     task = task.model_copy(update={"tests": taken_out.tests})
     extern_crate = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
-    start = _find_item_start(task.tests)
+    start = find_item_start(task.tests)
     text = (
         task.tests[:start]
         + extern_crate
@@ -169,15 +176,21 @@ def _build_tests_file(
     count = task.tests.count("\n") + 1
     if signature is None:
         return TestsFile(text, {}, added_line, count, taken_out.expected)
+    text, pins = append_pins(text, signature, task.crate)
+    return TestsFile(text, pins, added_line, count, taken_out.expected)
+
+
+def append_pins(text: str, signature: Signature, crate: str) -> tuple[str, dict[int, TypePin]]:
+    """Return `text` and the pins behind it, and what is pinned by line."""
     names = ", ".join(signature.names)
     lines = [
         text,
-        f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}}; {signature.imports}",
+        f"mod gradus_pins {{ use super::*; use ::{crate}::{{{names}}}; {signature.imports}",
     ]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
     pins = dict(enumerate(signature.pins, first))
-    return TestsFile("\n".join([*lines, "}"]), pins, added_line, count, taken_out.expected)
+    return "\n".join([*lines, "}"]), pins
 
 
 def _render_assertions(task: RustTask) -> str:
@@ -211,7 +224,7 @@ def _get_harness_path(task: RustTask) -> str:
     return HARNESS_CRATE if task.edition == "2015" else f"::{HARNESS_CRATE}"
 
 
-def _find_item_start(text: str) -> int:
+def find_item_start(text: str) -> int:
     """Return where items may begin: behind `#![...]` and `//!` at the start."""
     file_tokens = tokens(
         text, "2021", None

@@ -8,7 +8,9 @@
 extern crate test;
 
 mod referee;
+pub mod remote;
 mod value;
+pub mod wire;
 
 use std::any::{type_name, Any};
 use std::fmt::Debug;
@@ -42,6 +44,12 @@ const DECOYS: usize = 32;
 pub fn run(tests: &[&TestDescAndFn]) {
     let mut tests: Vec<&TestDescAndFn> = tests.to_vec();
     tests.sort_by(|a, b| a.desc.name.as_slice().cmp(b.desc.name.as_slice()));
+    if std::fs::exists(remote::ANSWER).unwrap_or(false) {
+        remote::run(&tests, |test| match test.testfn {
+            TestFn::StaticTestFn(body) => passes(test.desc.should_panic, body),
+            _ => false,
+        });
+    }
     let mut source = File::open("/dev/urandom").expect("there are random numbers");
     let decoys: Vec<String> = (0..DECOYS).map(|_| hex(&random::<{ NUMBER / 2 }>(&mut source))).collect();
     let (hears, told) = pipe().expect("there are pipes");
