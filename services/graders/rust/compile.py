@@ -20,7 +20,7 @@ from typing import Any
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.rust import own_equality
+from services.graders.rust import equality_lints
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
@@ -46,7 +46,7 @@ _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
 names."""
-_EQUALITY = tuple(f"--force-warn={lint}" for lint in own_equality.LINTS)
+_EQUALITY = tuple(f"--force-warn={lint}" for lint in equality_lints.LINTS)
 FOREIGN_BLOCK = "missing_unsafe_on_extern"
 FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
 """Lints that name what an answer may not have."""
@@ -92,7 +92,7 @@ class Compiled:
     product: bytes
     """The library or the program, if it compiled."""
     remarks: tuple[CompilerMessage, ...]
-    comparisons: tuple[own_equality.Place, ...] = ()
+    comparisons: tuple[equality_lints.Place, ...] = ()
     """Where the answer implements `PartialEq` by hand; only of answers that compile."""
     cpu_s: float = 0.0
 
@@ -328,7 +328,7 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
     if status is not CompileStatus.COMPILED:
         return Compiled(status, b"", remarks)
     return Compiled(
-        status, done.product, remarks, tuple(own_equality.read_places(done.messages, _CRATE))
+        status, done.product, remarks, tuple(equality_lints.read_places(done.messages, _CRATE))
     )
 
 

@@ -19,8 +19,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.base.code import add_test_run, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.rust import own_equality
-from services.graders.rust.answer import OWN_EQUALITY, RustAnswer, read_answer
+from services.graders.rust.answer import RustAnswer, read_answer
 from services.graders.rust.compile import (
     FOREIGN_BLOCK,
     MAX_DIAGNOSTICS,
@@ -31,6 +30,7 @@ from services.graders.rust.compile import (
     CompileStatus,
 )
 from services.graders.rust.config import RustConfig
+from services.graders.rust.equality_lints import Place, may_be_compared
 from services.graders.rust.glob_imports import (
     find_globs,
     find_shadowed_method,
@@ -71,6 +71,10 @@ _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766",
 """Codes of errors of the lexer; errors of the parser and of macros have none."""
 _OF_UNSAFE = ("no_mangle", "export_name", "link_section", "global_asm")
 """What the compiler's lint names beside `unsafe`."""
+_OWN_EQUALITY = (
+    "tests may compare values of this answer's types in its own process, where `PartialEq` that is"
+    " written by hand could say that anything is what they expect: derive it"
+)
 _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
@@ -191,14 +195,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
-        if forbidden := _find_forbidden(compiled, answer):
+        if forbidden := _find_forbidden(compiled, attempt):
             return forbidden
         facts = _build_facts(compiled, attempt)
-        return (
-            self._test_answer(attempt, facts, compiled.product)
-            if compiled.status is CompileStatus.COMPILED
-            else facts
-        )
+        if compiled.status is not CompileStatus.COMPILED:
+            return facts
+        derived = not find_own_equality(compiled, answer)
+        return self._test_answer(attempt, facts, compiled.product, derived=derived)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
         """Compile and run a trivial answer, to tell this answer's crash from a broken sandbox.
@@ -285,11 +288,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
         return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
 
-    def _test_answer(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
+    def _test_answer(
+        self, attempt: _GradingAttempt, facts: RustFacts, product: bytes, *, derived: bool
+    ) -> RustFacts:
         task = attempt.task
         if task.cases:
             return self._apply_run(attempt, facts, self.runner.run_cases(product, task))
-        compiled, tests, names = self._compile_tests(attempt, product)
+        compiled, tests, names = self._compile_tests(attempt, product, derived=derived)
         if attempt.signature is None and (
             name := find_shadowed_method(task, attempt.answer, names)
         ):
@@ -303,7 +308,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                 attempt.remote = None
                 with self._lock:
                     self._remote[attempt.key] = None
-                return self._test_answer(attempt, facts, product)
+                return self._test_answer(attempt, facts, product, derived=derived)
             self._refuse_broken_task(attempt)
         if compiled.status is not CompileStatus.COMPILED:
             return _report_misfit(facts, attempt, compiled, tests)
@@ -385,7 +390,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is CompileStatus.BROKE or found_in_pins:
             return None
         compiled = replace(compiled, remarks=own_remarks)
-        if forbidden := _find_forbidden(compiled, answer):
+        if forbidden := _find_forbidden(compiled, attempt):
             return forbidden
         facts = _build_facts(compiled, attempt)
         if compiled.status is not CompileStatus.COMPILED:
@@ -429,13 +434,16 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return ahead if ahead and ahead.code and is_linkable(attempt.answer, signature) else None
 
     def _compile_tests(
-        self, attempt: _GradingAttempt, product: bytes
+        self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
     ) -> tuple[Compiled, TestsFile, Collection[str]]:
         """Return the tests compiled against the answer, and what an import of everything brings in
-        them."""
+        them.
+
+        `derived`: the answer derives `PartialEq` wherever it has it.
+        """
 
         def compile_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
-            tests = write_tests_file(attempt.task, attempt.signature, names)
+            tests = write_tests_file(attempt.task, attempt.signature, names, derived=derived)
             if attempt.remote:
                 tests = attempt.remote.dispatcher
             compiled = attempt.add(
@@ -478,8 +486,16 @@ def _make_facts(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def _find_forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
+def find_own_equality(compiled: Compiled, answer: RustAnswer) -> list[Place]:
+    """Return where the answer implements `PartialEq` by hand."""
+    return [
+        place for place in compiled.comparisons if place.by_macro or place.path in answer.own_files
+    ]
+
+
+def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts | None:
     """Return the facts of an answer in which the compiler found what is forbidden."""
+    answer = attempt.answer
     violations = []
     for remark in compiled.remarks:
         if remark.code == "unsafe_code":
@@ -494,14 +510,11 @@ def _find_forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
                     "an answer may not declare or link what is not Rust",
                 )
             )
-    own_places = [
-        place for place in compiled.comparisons if place.by_macro or place.path in answer.own_files
-    ]
     violations += [
-        ("PartialEq", place.path, place.line, OWN_EQUALITY)
-        for place in own_equality.find_refused_places(
-            own_places, answer.tokens, answer.own_equality
-        )
+        ("PartialEq", place.path, place.line, _OWN_EQUALITY)
+        for place in find_own_equality(compiled, answer)
+        if not attempt.remote
+        and may_be_compared(attempt.task, attempt.signature, place, answer.own_files)
     ]
     if not violations:
         return None

@@ -22,7 +22,7 @@ from tree_sitter import Language, Node, Parser
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.signature import Signature
-from services.graders.rust.tests_file import TestsFile, append_pins, find_item_start
+from services.graders.rust.tests_file import FAILED, TestsFile, append_pins, find_item_start
 from services.graders.rust.toolchain import HARNESS_CRATE
 
 _LANGUAGE = Language(tree_sitter_rust.language())
@@ -204,7 +204,7 @@ def find_needs(needs: Needs, signature: Signature, errors: Iterable[str]) -> Nee
 
 def _render_assertion() -> str:
     """`assert_eq!` that reports the value where tests are public; in one line."""
-    failed = '::std::concat!("assertion `left == right` failed{}\\n  left: {:?}\\n right: {:?}")'
+    failed = f'"{FAILED.format(sign="==")}"'
     template = """
 macro_rules! assert_eq {
     ($left:expr, $right:expr $(,)?) => { assert_eq!(@ "", $left, $right) };
