@@ -230,6 +230,24 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if error := self._checked_tasks[key]:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
+    def count_outside_tests(
+        self, submission: TaskSubmission[RustTask], slot: int = -1
+    ) -> tuple[int, int]:
+        """Return how many tests compare outside the answer's process, and how many there are. A
+        program's cases all do.
+
+        `submission`: with the reference answer.
+        """
+        facts, _ = self.facts(submission, slot)
+        total = facts.tests.total if facts.tests else 0
+        task = submission.task
+        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        attempt = _GradingAttempt(task, signature, build_library(task, ""), slot)
+        if task.cases or self._get_remote_tests(attempt):
+            return total, total
+        expected = write_tests_file(task, signature).expected
+        return len({name for name, _ in expected}), total
+
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
         """Return what is wrong with signature or tests, with its line: no answer can mend it, or
         `solution` does not.

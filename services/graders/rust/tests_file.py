@@ -58,8 +58,8 @@ macro_rules! {name} {{
 }}
 """
 FAILED = "assertion `left {sign} right` failed{{}}\\n\\x20 left: {{:?}}\\n right: {{:?}}"
-"""What a failed comparison says, in the words of the standard library. No two spaces stand together:
-the macros are put in one line."""
+"""What a failed comparison says, in the standard library's words. No two spaces stand together: the
+macros are put in one line."""
 _BY_NAME = """
 const {{
     {harness}::is_path(::std::stringify!($left)) || {harness}::is_path(::std::stringify!($right))
