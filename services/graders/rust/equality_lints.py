@@ -62,7 +62,7 @@ def read_places(messages: bytes, crate: str) -> list[Place]:
 
 
 _COMPARING = re.compile(
-    r"[=!]=|\b(?:contains|position|dedup\w*|starts_with|ends_with|eq|ne|lt|le|gt|ge|cmp|max|min"
+    r"[=!]=|::\s*assert|\bdebug_assert|\b(?:contains|position|dedup\w*|starts_with|ends_with|eq|ne|lt|le|gt|ge|cmp|max|min"
     r"|sort\w*|is_sorted\w*|Hash\w+|BTree\w+)\b"
 )
 """What compares values in tests other than `assert_eq!` and `assert_ne!`."""
