@@ -578,7 +578,7 @@ def _render_wire(path: str, variants: Sequence[tuple[str, str, list[_Field]]]) -
         prefixes = [f"{field.name}: " if field.name else "" for field in fields]
         pattern = _enclose(brackets, map(str.__add__, prefixes, names))
         put = " ".join(f"{_WIRE}::Put::<{_MARKER}>::put({name}, to);" for name in names)
-        puts.append(f"{path}{variant}{pattern} => {{ to.bytes.push({number}); {put} }}")
+        puts.append(f"{path}{variant}{pattern} => {{ to.write(&[{number}]); {put} }}")
         take = f"{_WIRE}::Take::<{_MARKER}>::take(from)?"
         values = _enclose(brackets, (f"{prefix}{take}" for prefix in prefixes))
         takes.append(f"{number} => {path}{variant}{values},")

@@ -25,7 +25,7 @@ use test::TestDescAndFn;
 
 use crate::referee::{hex, Report, MAX_SHOWN, REPORT};
 use crate::value;
-use crate::wire::{Put, Reader, Writer};
+use crate::wire::{Reader, Writer};
 
 /// Where the answer's program is, if it has one of its own.
 pub const ANSWER: &str = "/box/answer";
@@ -330,6 +330,7 @@ pub type Dispatch = fn(u32, &mut Reader, &mut Writer) -> Option<()>;
 static ENDS: OnceLock<(File, File)> = OnceLock::new();
 
 /// Serves calls until the tests' process ends. Standard input becomes empty, standard output becomes standard error.
+#[inline(never)]
 pub fn serve(dispatch: Dispatch) {
     // SAFETY: the copies are new, and the originals are replaced at once.
     let (from, to) = ENDS.get_or_init(|| unsafe {
@@ -390,11 +391,16 @@ pub fn keep<'a, T: 'a>(value: T) -> &'a mut T {
         drop(unsafe { Box::from_raw(place.cast::<T>()) });
     }
     let place = Box::into_raw(Box::new(value));
-    if ENDS.get().is_some() && !KEEPS.get() {
-        KEPT.with_borrow_mut(|kept| kept.push((place.cast(), drop_box::<T>)));
-    }
+    note_kept(place.cast(), drop_box::<T>);
     // SAFETY: it is freed by `free_kept` only, after the call that it was made for.
     unsafe { &mut *place }
+}
+
+#[inline(never)]
+fn note_kept(place: *mut (), drop_place: unsafe fn(*mut ())) {
+    if ENDS.get().is_some() && !KEEPS.get() {
+        KEPT.with_borrow_mut(|kept| kept.push((place, drop_place)));
+    }
 }
 
 /// From now on arguments of this thread's calls live until the process ends.
@@ -420,29 +426,36 @@ static HANDLES: Mutex<u64> = Mutex::new(0);
 pub unsafe fn put_held<T>(value: *const T, to: &mut Writer) {
     // SAFETY: as this function's.
     let place = Box::into_raw(Box::new(unsafe { value.read() }));
+    to.put_handle(hold(place.expose_provenance()));
+}
+
+#[inline(never)]
+fn hold(place: usize) -> u64 {
     let mut last = lock(&HANDLES);
     *last += 1;
-    lock(&HELD).get_or_insert_default().insert(*last, place.expose_provenance());
-    to.put_handle(*last);
+    lock(&HELD).get_or_insert_default().insert(*last, place);
+    *last
+}
+
+/// The place of the next handle's value, which is to be moved out or lent.
+#[inline(never)]
+fn find_held(from: &mut Reader, is_moved: bool) -> Option<usize> {
+    let handle = from.take_handle()?;
+    let mut held = lock(&HELD);
+    let places = held.as_mut()?;
+    if is_moved { places.remove(&handle) } else { places.get(&handle).copied() }
 }
 
 /// Moves the value of the next handle out.
 pub fn take_held<T>(from: &mut Reader) -> Option<T> {
-    let handle = from.take_handle()?;
-    let place = lock(&HELD).as_mut()?.remove(&handle)?;
+    let place = find_held(from, true)?;
     // SAFETY: the tests' process names handles of this type only, and no other refers to it.
     Some(*unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<T>(place)) })
 }
 
 /// Lends the value of the next handle.
 pub fn lend_held<'a, T: 'a>(from: &mut Reader) -> Option<&'a mut T> {
-    let handle = from.take_handle()?;
-    let place = *lock(&HELD).as_ref()?.get(&handle)?;
+    let place = find_held(from, false)?;
     // SAFETY: as in `take_held`; values are only dropped when they are taken.
     Some(unsafe { &mut *std::ptr::with_exposed_provenance_mut::<T>(place) })
-}
-
-/// Puts the text of a value.
-pub fn put_text<M>(text: &str, to: &mut Writer) {
-    Put::<M>::put(text, to);
 }

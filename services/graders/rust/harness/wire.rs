@@ -21,12 +21,26 @@ pub struct Writer {
     pub handles: Vec<usize>,
 }
 
+/// Not inlined, as little as possible is compiled with each answer.
 impl Writer {
+    #[inline(never)]
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    #[inline(never)]
     pub fn put_handle(&mut self, handle: u64) {
         self.handles.push(self.bytes.len());
         self.bytes.extend(handle.to_le_bytes());
     }
 
+    #[inline(never)]
+    fn put_text(&mut self, text: &str) {
+        self.put_length(text.len());
+        self.bytes.extend(text.as_bytes());
+    }
+
+    #[inline(never)]
     fn put_length(&mut self, length: usize) {
         self.bytes.extend((length as u64).to_le_bytes());
     }
@@ -51,6 +65,21 @@ impl Reader {
         self.at == self.bytes.len()
     }
 
+    #[inline(never)]
+    fn take_text(&mut self) -> Option<String> {
+        let length = self.take_length()?;
+        Some(std::str::from_utf8(self.take_bytes(length)?).ok()?.to_owned())
+    }
+
+    #[inline(never)]
+    fn take_into(&mut self, bytes: &mut [u8]) -> bool {
+        let taken = self.take_bytes(bytes.len());
+        taken.is_some_and(|taken| {
+            bytes.copy_from_slice(taken);
+            true
+        })
+    }
+
     fn take_bytes(&mut self, length: usize) -> Option<&[u8]> {
         let taken = self.bytes.get(self.at..self.at.checked_add(length)?)?;
         self.at += length;
@@ -58,9 +87,11 @@ impl Reader {
     }
 
     fn take_array<const LENGTH: usize>(&mut self) -> Option<[u8; LENGTH]> {
-        self.take_bytes(LENGTH)?.try_into().ok()
+        let mut taken = [0; LENGTH];
+        self.take_into(&mut taken).then_some(taken)
     }
 
+    #[inline(never)]
     pub fn take_handle(&mut self) -> Option<u64> {
         let handle = u64::from_le_bytes(self.take_array()?);
         self.handles.push(handle);
@@ -68,6 +99,7 @@ impl Reader {
     }
 
     /// The number of parts that follow. Every part has a byte at least, so that no length is longer than its message.
+    #[inline(never)]
     fn take_length(&mut self) -> Option<usize> {
         let length = usize::try_from(u64::from_le_bytes(self.take_array()?)).ok()?;
         (length <= self.bytes.len() - self.at).then_some(length)
@@ -127,7 +159,7 @@ macro_rules! fixed {
     ($($type:ty),+) => {
         $(impl<M> Put<M> for $type {
             fn put(&self, to: &mut Writer) {
-                to.bytes.extend(self.to_le_bytes());
+                to.write(&self.to_le_bytes());
             }
         }
         impl<M> Lend<M> for $type {}
@@ -193,8 +225,7 @@ by_way_of! {
 
 impl<M> Put<M> for str {
     fn put(&self, to: &mut Writer) {
-        to.put_length(self.len());
-        to.bytes.extend(self.as_bytes());
+        to.put_text(self);
     }
 }
 
@@ -210,15 +241,16 @@ impl<M> Lend<M> for String {}
 
 impl<M> Take<M> for String {
     fn take(from: &mut Reader) -> Option<Self> {
-        let length = from.take_length()?;
-        Some(std::str::from_utf8(from.take_bytes(length)?).ok()?.to_owned())
+        from.take_text()
     }
 }
 
 impl<M, T: Put<M>> Put<M> for [T] {
     fn put(&self, to: &mut Writer) {
         to.put_length(self.len());
-        self.iter().for_each(|part| part.put(to));
+        for part in self {
+            part.put(to);
+        }
     }
 }
 
@@ -362,8 +394,10 @@ impl<M, T: ToOwned<Owned: Take<M>> + ?Sized> Take<M> for Cow<'_, T> {
 
 impl<M, T: Put<M>> Put<M> for Option<T> {
     fn put(&self, to: &mut Writer) {
-        to.bytes.push(u8::from(self.is_some()));
-        self.iter().for_each(|value| value.put(to));
+        to.write(&[u8::from(self.is_some())]);
+        if let Some(value) = self {
+            value.put(to);
+        }
     }
 }
 
@@ -377,7 +411,7 @@ impl<M, T: Take<M>> Take<M> for Option<T> {
 
 impl<M, T: Put<M>, E: Put<M>> Put<M> for Result<T, E> {
     fn put(&self, to: &mut Writer) {
-        to.bytes.push(u8::from(self.is_ok()));
+        to.write(&[u8::from(self.is_ok())]);
         match self {
             Ok(value) => value.put(to),
             Err(error) => error.put(to),
