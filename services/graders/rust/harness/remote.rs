@@ -21,6 +21,7 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use test::TestDescAndFn;
 
 use crate::referee::{hex, Report, MAX_SHOWN, REPORT};
@@ -34,6 +35,13 @@ const MODULE: &str = "gradus_tests::";
 const MAX_MESSAGE: usize = 1 << 26;
 /// Pairs of values of one type that are compared at the end.
 const MAX_PAIRS: usize = 300;
+/// Comparisons that are repeated at the end, with one of the values made again.
+const MAX_REPEATED: usize = 30;
+/// Calls that are kept to be made again, and bytes of each.
+const MAX_REQUESTS: usize = 1000;
+const MAX_REQUEST: usize = 1000;
+/// Time of a call that is made again.
+const MAX_REPETITION: Duration = Duration::from_millis(100);
 
 const BEGIN: u8 = 0;
 const END: u8 = 1;
@@ -79,11 +87,13 @@ static SIGNED: OnceLock<Report> = OnceLock::new();
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// A result of the running test had a float that is infinite or no number, which no test speaks of.
 static UNBOUNDED: AtomicBool = AtomicBool::new(false);
-static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), comparisons: vec![] });
+static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), requests: BTreeMap::new(), comparisons: vec![] });
 
 struct History {
     /// Handle -> origin.
     origins: BTreeMap<u64, u64>,
+    /// Handle -> the call that had it as its result, if it can be made again: its arguments are data.
+    requests: BTreeMap<u64, Vec<u8>>,
     /// Values that were found to be equal.
     comparisons: Vec<Comparison>,
 }
@@ -142,6 +152,13 @@ pub fn run(tests: &[&TestDescAndFn], passes: impl Fn(&TestDescAndFn) -> bool) ->
             fail_tests_that_compared(|one| one.call == call);
         }
     }
+    let comparisons: Vec<Comparison> = lock(&HISTORY).comparisons.iter().take(MAX_REPEATED).copied().collect();
+    let started = Instant::now();
+    for one in comparisons {
+        if started.elapsed() < 3 * MAX_REPETITION && !is_equal_again(&one) {
+            fail_tests_that_compared(|other| other.test == one.test);
+        }
+    }
     report.sign("done");
     if let Some(mut link) = lock(&LINK).take() {
         let _ = link.answer.kill();
@@ -186,6 +203,29 @@ fn is_equal(call: u32, left: u64, right: u64) -> bool {
     }
 }
 
+/// Whether the values are equal if one of them is made again, by the same call: equality that depends on when values were
+/// made is none. True where neither can be made again.
+fn is_equal_again(one: &Comparison) -> bool {
+    let [left, right] = one.handles;
+    let again = [right, left].map(|handle| lock(&HISTORY).requests.get(&handle).cloned());
+    let repeated: Vec<bool> = [left, right]
+        .into_iter()
+        .zip(again)
+        .filter_map(|(other, bytes)| Some((other, repeat(bytes?)?)))
+        .map(|(other, made)| is_equal(one.call, other, made))
+        .collect();
+    repeated.is_empty() || repeated.contains(&true)
+}
+
+/// The handle that the call has as its result now.
+fn repeat(bytes: Vec<u8>) -> Option<u64> {
+    let request = Request { to: Writer { bytes, handles: vec![] }, changed: vec![] };
+    match request.exchange() {
+        (RETURNED, handle) => Some(u64::from_le_bytes(handle.try_into().ok()?)),
+        _ => None,
+    }
+}
+
 /// A call of the answer.
 pub struct Request {
     pub to: Writer,
@@ -209,10 +249,18 @@ impl Request {
     pub fn send(self) -> Reply {
         let origin = self.compute_origin();
         for (at, handle) in self.changed.iter().enumerate() {
-            lock(&HISTORY).origins.insert(*handle, hash(&(origin, "changed", at)));
+            let mut history = lock(&HISTORY);
+            history.origins.insert(*handle, hash(&(origin, "changed", at)));
+            history.requests.remove(handle);
         }
+        let can_repeat = self.to.handles.is_empty() && self.to.bytes.len() <= MAX_REQUEST;
+        let request = if can_repeat { self.to.bytes.clone() } else { vec![] };
+        let started = Instant::now();
         match self.exchange() {
-            (RETURNED, bytes) => Reply { from: Reader::new(bytes), origin },
+            (RETURNED, bytes) => {
+                let request = if started.elapsed() < MAX_REPETITION { request } else { vec![] };
+                Reply { from: Reader::new(bytes), origin, request }
+            }
             (PANICKED, message) => resume_unwind(Box::new(String::from_utf8_lossy(&message).into_owned())),
             _ => end_forged(),
         }
@@ -276,6 +324,8 @@ fn end_forged() -> ! {
 pub struct Reply {
     pub from: Reader,
     origin: u64,
+    /// The call, if it can be made again; else empty.
+    request: Vec<u8>,
 }
 
 impl Reply {
@@ -285,6 +335,9 @@ impl Reply {
         let mut history = lock(&HISTORY);
         for (at, handle) in self.from.handles.iter().enumerate() {
             history.origins.insert(*handle, hash(&(self.origin, at)));
+        }
+        if !self.request.is_empty() && self.from.is_handle() && history.requests.len() < MAX_REQUESTS {
+            history.requests.insert(self.from.handles[0], self.request);
         }
         if finite && self.from.is_unbounded {
             UNBOUNDED.store(true, SeqCst);

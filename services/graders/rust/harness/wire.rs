@@ -61,6 +61,11 @@ impl Reader {
         Reader { bytes, at: 0, handles: vec![], is_unbounded: false }
     }
 
+    /// The message is a handle and nothing else.
+    pub fn is_handle(&self) -> bool {
+        self.handles.len() == 1 && self.bytes.len() == 8
+    }
+
     pub fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }
