@@ -24,6 +24,7 @@ from gradus.validation import explain
 from services.graders.base import ChecksTasks, Grader
 from services.graders.ocaml.attempt import GradingAttempt
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
 from services.local_grading import grade_in_order
 
 DESCRIBING = frozenset(
@@ -93,12 +94,20 @@ def validate(
         yield finding
 
 
-def count_outside_tests(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int]:
-    """Return the tests of usable OCaml tasks whose expected values stay outside the answer's
-    process, and all tests."""
+def count_outside_tests(grader: OcamlGrader | RustGrader, rows: Iterable[Row]) -> tuple[int, int]:
+    """Return the tests of usable tasks whose expected values stay outside the answer's process, and
+    all tests."""
     outside = 0
     total = 0
     for row in rows:
+        if isinstance(grader, RustGrader):
+            submission = build_submission(
+                "rust", row.values["solution"], extract_task(row.values, "rust")
+            )
+            counted = grader.count_outside_tests(submission)
+            outside += counted[0]
+            total += counted[1]
+            continue
         task = OcamlTask.model_validate(extract_task(row.values, "ocaml"))
         grader.collect_facts(attempt := GradingAttempt(task, row.values["solution"], slot=0))
         outside += attempt.outside[0]

@@ -40,6 +40,12 @@ def validate_tasks(
         ),
     ],
     grader: Annotated[str, typer.Option(help="Grader of the tasks")] = "ocaml",
+    min_outside: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of the tests that has to compare outside answers' processes"
+        ),
+    ] = 0.5,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -49,12 +55,13 @@ def validate_tasks(
     Checks fields and duplicates; that tests parse and type-check; that the reference answer gets
     full marks; that the stub and an empty answer do not. For stories: the references as the answer
     earn at least 0.9, a solution 0.5, stub and empty answer less; the prompt holds no reference.
-    Prints one line per problem, and for usable OCaml tasks how many tests compare outside the
-    answer's process. Exit status 0 when all are usable, else 1.
+    Prints one line per problem, and for usable tasks of OCaml and Rust how many tests compare
+    outside the answer's process. Exit status 0 when all are usable and enough tests do, else 1.
     """
     from corpus.files import load_rows
     from corpus.task_validation import count_outside_tests, validate
     from services.graders.ocaml.grader import OcamlGrader
+    from services.graders.rust.grader import RustGrader
 
     if grader == "preference":
         raise Misuse(
@@ -75,12 +82,16 @@ def validate_tasks(
     print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
     if bad:
         raise typer.Exit(1)
-    if isinstance(loaded, OcamlGrader):
+    if isinstance(loaded, OcamlGrader | RustGrader):
         outside, tests = count_outside_tests(loaded, rows)
+        share = outside / tests if tests else 1.0
         print(
-            f"{outside} of {tests} tests ({outside / tests:.1%}) compare with values that no"
-            " answer's process holds"
+            f"{outside} of {tests} tests ({share:.1%}) compare with values that no answer's"
+            " process holds"
         )
+        if share < min_outside:
+            print(f"that is less than --min-outside {min_outside:g}")
+            raise typer.Exit(1)
 
 
 @tasks_app.command("sign")

@@ -24,6 +24,7 @@ SHIPPED = Path(__file__).parents[2] / "configs/tasks/rust.jsonl"
 RUBRIC = "rust/graduated@1"
 SIGNATURE = "pub fn double(x: i64) -> i64;"
 TESTS = """use solution::double;
+#[allow(unused)] use std::thread;  // so that tests run in the answer's process
 #[test] fn five() { assert!(matches!(double(5), 10)); }
 #[test] fn minus_three() { assert!(matches!(double(-3), -6)); }
 #[test] fn two() { assert!(matches!(double(2), 4)); }

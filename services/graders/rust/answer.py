@@ -28,7 +28,6 @@ from services.graders.rust.lexer import (
     tokens,
 )
 from services.graders.rust.signature import Signature
-from services.graders.rust.soundness_25860 import find_assumed_bounds
 
 _PATH = re.compile(r"src/(?:[a-z0-9_]{1,64}/){0,4}[a-z0-9_]{1,64}\.rs")
 FORBIDDEN: Mapping[str, str] = {
@@ -62,18 +61,6 @@ FORBIDDEN_IN_MACROS: Mapping[str, str] = {
 }
 """Words that macros for other crates may not have: tests expand them, where the compiler's bans do
 not hold."""
-_ASSUMED = (
-    "an answer may not use a function as a value that takes for granted which of its lifetimes is"
-    " longer: write the bound (`'b: 'a`); without it the compiler lets references outlive what they"
-    " refer to"
-)
-OWN_EQUALITY = (
-    "an answer may only derive `PartialEq`: written by hand, it could say that anything is what"
-    " tests expect. A type that is private and part of no other may have its own; a task that asks"
-    " for one declares `impl PartialEq for ...` in its signature"
-)
-_NAMED = {_ASSUMED: "lifetimes"}
-"""What is refused, where that is not the name of the token."""
 _WORD = re.compile(r"[^\W\d]\w*+")
 _LITERAL = re.compile(
     r"//[^\n]*+"
@@ -108,8 +95,6 @@ class RustAnswer:
     own_files: Mapping[str, str]
     """The subset of these paths that are files of the answer."""
     edition: str = "2021"
-    own_equality: frozenset[str] = frozenset()
-    """Types that may say themselves when their values are equal: the task asks for that."""
 
     @cached_property
     def tokens(self) -> Mapping[str, tuple[Token, ...]]:
@@ -134,7 +119,7 @@ class RustAnswer:
                     Diagnostic(
                         stage=Stage.CHECK,
                         line=token.line,
-                        code=_NAMED.get(why, token.text),
+                        code=token.text,
                         message=self.format_message(path, why),
                     )
                 )
@@ -145,7 +130,6 @@ class RustAnswer:
         if any("macro_export" in text for text in self.own_files.values()):
             for body in iter_macro_bodies(file_tokens):
                 yield from _find_words(FORBIDDEN_IN_MACROS, body)
-        yield from ((token, _ASSUMED) for token in find_assumed_bounds(file_tokens))
 
     @cached_property
     def items(self) -> Mapping[str, tuple[Item, ...]]:
@@ -187,7 +171,4 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
     if len(allowed_files) < len(form.files):
         form = replace(form, files=allowed_files, flags=(*form.flags, "extract:ignored_file"))
     own_files = {entry: form.text, **form.files}
-    own_equality = signature.own_equality if signature else frozenset[str]()
-    return RustAnswer(
-        form, entry, {**task.files, **own_files}, own_files, task.edition, own_equality
-    )
+    return RustAnswer(form, entry, {**task.files, **own_files}, own_files, task.edition)

@@ -21,7 +21,7 @@ from typing import Any
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.rust import own_equality
+from services.graders.rust import equality_lints
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
@@ -48,7 +48,7 @@ _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
 names."""
-_EQUALITY = tuple(f"--force-warn={lint}" for lint in own_equality.LINTS)
+_EQUALITY = tuple(f"--force-warn={lint}" for lint in equality_lints.LINTS)
 FOREIGN_BLOCK = "missing_unsafe_on_extern"
 FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
 """Lints that name what an answer may not have."""
@@ -94,7 +94,7 @@ class Compiled:
     product: bytes
     """The library or the program, if it compiled."""
     remarks: tuple[CompilerMessage, ...]
-    comparisons: tuple[own_equality.Place, ...] = ()
+    comparisons: tuple[equality_lints.Place, ...] = ()
     """Where the answer implements `PartialEq` by hand; only of answers that compile."""
     cpu_s: float = 0.0
 
@@ -193,19 +193,26 @@ class Compiler:
     def compile_tests(
         self, tests: TestsFile, library: bytes, task: RustTask, slot: int
     ) -> Compiled:
-        """Compile the tests against the answer's library."""
-        return self._compile_tests(tests.text, library, task, slot, *self._toolchain.link_flags)
+        """Compile the tests, or the program in their place, against the answer's library."""
+        flags = [*tests.flags, *self._toolchain.link_flags]
+        return self._compile_tests(tests.text, library, task, slot, *flags)
+
+    def compile_remote_tests(self, text: str, task: RustTask, slot: int) -> Compiled:
+        """Compile tests that are a program of their own, without the answer."""
+        flags = ("--test", *self._toolchain.link_flags)
+        return self._compile_tests(text, b"", task, slot, *flags)
 
     def compile_object_code(
         self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
     ) -> Compiled:
         """As `tests`, but not linked."""
-        return self._compile_tests(tests.text, library, task, slot, "--emit=obj", *flags)
+        kinds = [*tests.flags, "--emit=obj"]
+        return self._compile_tests(tests.text, library, task, slot, *kinds, *flags)
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""
         if not self._linker:
-            flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
+            flags = ["--test", *self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
             toy = self._compile_tests(
                 _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
             )
@@ -227,19 +234,18 @@ class Compiler:
         source = f"{_CRATE}/tests.rs"
         argv = [
             toolchain.rustc,
-            "--test",
             "--crate-name",
             "gradus_tests",
             "--cap-lints=allow",
             *flags,
             *toolchain.harness_flags,
             *self._build_flags(task, product),
-            f"--extern={task.crate}={_LIBRARY}",
-            source,
         ]
-        return self._compile(
-            server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE
-        )
+        files = {source: text.encode()}
+        if library:
+            argv.append(f"--extern={task.crate}={_LIBRARY}")
+            files[_LIBRARY] = library
+        return self._compile(server, [*argv, source], task, files, _UNSTABLE)
 
     def _build_flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         return [
@@ -326,7 +332,7 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
     if status is not CompileStatus.COMPILED:
         return Compiled(status, b"", remarks)
     return Compiled(
-        status, done.product, remarks, tuple(own_equality.read_places(done.messages, _CRATE))
+        status, done.product, remarks, tuple(equality_lints.read_places(done.messages, _CRATE))
     )
 
 

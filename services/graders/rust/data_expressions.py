@@ -13,7 +13,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.graders.rust.lexer import Kind, Token, find_closing_bracket, get_source_text
+import tree_sitter_rust
+from tree_sitter import Language, Node, Parser
+
+from services.graders.rust.lexer import Token, get_source_text
+
+_PARSER = Parser(Language(tree_sitter_rust.language()))
+_MAX_MACROS = 20
+"""Depth of `vec!` in `vec!`: each is parsed on its own."""
 
 MAX_TEXT = 1 << 16
 """Characters of the canonical text of a value."""
@@ -41,7 +48,6 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\", "'": "'", '"
 _STD = re.compile(
     r"std::(?:(?:collections|cmp|string|vec|rc|sync)::)?|(?:Option|Result)::(?=[A-Z])"
 )
-_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 
 
 class _NoData(Exception):
@@ -68,9 +74,10 @@ def read_data(
     `values`: names that are bound to data. `own_names`: names that may mean something else than in
     the standard library.
     """
-    reader = _Reader(text, tokens, values, own_names)
+    start = tokens[0].start if tokens else 0
+    end = tokens[-1].start + len(get_source_text(text, tokens[-1])) if tokens else 0
     try:
-        value = reader.read_all()
+        value = _Reader(values, own_names).read_text(text[start:end])
     except (
         _NoData,
         IndexError,
@@ -87,205 +94,146 @@ def read_data(
 class _Reader:
     """Reads an expression that is data. Raises what `read_data` catches for any other."""
 
-    def __init__(
-        self,
-        text: str,
-        tokens: Sequence[Token],
-        values: Mapping[str, Value],
-        own_names: Collection[str],
-    ) -> None:
-        self._text = text
-        self._tokens = tokens
+    def __init__(self, values: Mapping[str, Value], own_names: Collection[str]) -> None:
         self._values = values
         self._own_names = own_names
-        self._at = 0
+        self._depth = 0
+        """Macros around what is read."""
 
-    def read_all(self) -> Value:
-        value = self._read_sum(0)
-        if self._at != len(self._tokens):
+    def read_text(self, text: str) -> Value:
+        """Return the value of a whole expression."""
+        self._depth += 1
+        root = _PARSER.parse(f"const A: B = {text};".encode()).root_node
+        item = root.named_children[0]
+        if root.has_error or len(root.named_children) > 1 or self._depth > _MAX_MACROS:
             raise _NoData
+        value = self._read(_get_field(item, "value"))
+        self._depth -= 1
         return value
 
-    def _next(self) -> str:
-        return self._tokens[self._at].text if self._at < len(self._tokens) else ""
-
-    def _take(self, *texts: str) -> bool:
-        """Return whether these come next; they are behind then."""
-        part = [token.text for token in self._tokens[self._at : self._at + len(texts)]]
-        if part == list(texts):
-            self._at += len(texts)
-            return True
-        return False
-
-    def _require(self, *texts: str) -> None:
-        if not self._take(*texts):
-            raise _NoData
-
-    def _read_name(self) -> str:
-        token = self._tokens[self._at]
-        if token.kind is not Kind.NAME or token.text in self._own_names:
-            raise _NoData
-        self._at += 1
-        return token.text
-
-    # ----------------------------------------------------------------------------------- operators
-
-    def _read_sum(self, precedence: int) -> Value:
-        value = self._read_cast()
-        while self._next() in _PRECEDENCE and _PRECEDENCE[self._next()] > precedence:
-            operator = self._next()
-            self._at += 1
-            value = _compute(operator, value, self._read_sum(_PRECEDENCE[operator]))
-        return value
-
-    def _read_unary(self) -> Value:
-        if self._take("-"):
-            value = self._read_unary()
-            if value.kind == "integer":
-                return _make_integer(-value.integer)
-            if value.text.startswith("."):
-                number = value.text[1:]
-                return Value(
-                    "other", "." + (number[1:] if number.startswith("-") else f"-{number}")
-                )
-            raise _NoData
-        if self._take("&") or self._take("*"):
-            self._take("mut")
-            return self._read_unary()
-        return self._read_methods(self._read_primary())
-
-    def _read_cast(self) -> Value:
-        value = self._read_unary()
-        while self._take("as"):
-            if value.kind == "sequence" and self._take("&", "["):
-                self._at = (
-                    next(
-                        n for n in range(self._at, len(self._tokens)) if self._tokens[n].text == "]"
-                    )
-                    + 1
-                )
-                continue
-            kind = _TYPE.fullmatch(self._read_name())
-            if value.kind != "integer" or kind is None:
+    def _read(self, node: Node) -> Value:
+        text = _get_text(node)
+        parts = [child for child in node.named_children if "comment" not in child.type]
+        match node.type:
+            case "integer_literal" | "float_literal":
+                return _read_number(text.replace("_", ""))
+            case "string_literal" | "raw_string_literal" | "char_literal":
+                return _decode_text(text)
+            case "boolean_literal":
+                return Value("other", f"b{int(text == 'true')}")
+            case "parenthesized_expression":
+                return self._read(parts[0])
+            case "unit_expression" | "tuple_expression":
+                return _build_tuple([self._read(part) for part in parts])
+            case "array_expression":
+                return self._read_array(node, parts)
+            case "reference_expression":
+                return self._read(_get_field(node, "value"))
+            case "unary_expression":
+                return _negate(self._read(parts[0]), text[0])
+            case "binary_expression":
+                left, right = _get_field(node, "left"), _get_field(node, "right")
+                operator = _get_text(_get_field(node, "operator"))
+                return _compute(operator, self._read(left), self._read(right))
+            case "type_cast_expression":
+                value = self._read(_get_field(node, "value"))
+                return self._cast(value, _get_field(node, "type"))
+            case "index_expression":
+                value = self._read(parts[0])
+                if value.kind in ("string", "sequence") and _get_text(parts[1]) == "..":
+                    return value
                 raise _NoData
-            if (
-                not _compute_bound(kind[1], kind[2], "MIN")
-                <= value.integer
-                <= _compute_bound(kind[1], kind[2], "MAX")
-            ):
-                raise _NoData
+            case "macro_invocation":
+                self._require_names("vec", _get_text(_get_field(node, "macro")))
+                return self.read_text(f"[{_get_text(parts[-1])[1:-1]}]")
+            case "call_expression":
+                return self._read_call(node)
+        return self._resolve_name(self._read_path(node))
+
+    def _require_names(self, *names: str) -> None:
+        """Raise unless all are the first, and it is the standard library's."""
+        if len(set(names)) > 1 or names[0] in self._own_names:
+            raise _NoData
+
+    def _read_array(self, node: Node, parts: Sequence[Node]) -> Value:
+        if all(child.type != ";" for child in node.children):
+            return _build_sequence([self._read(part) for part in parts])
+        part, times = map(self._read, parts)
+        if times.kind != "integer" or times.integer * (len(part.text) + 1) > MAX_TEXT:
+            raise _NoData
+        return _build_sequence([part] * times.integer)
+
+    def _cast(self, value: Value, type_: Node) -> Value:
+        if value.kind == "sequence" and re.match(r"&\s*\[", _get_text(type_)):
+            return value
+        kind = _TYPE.fullmatch(_get_text(type_))
+        if value.kind != "integer" or kind is None:
+            raise _NoData
+        least, most = (_compute_bound(kind[1], kind[2], which) for which in ("MIN", "MAX"))
+        if kind[0] in self._own_names or not least <= value.integer <= most:
+            raise _NoData
         return value
 
-    def _read_methods(self, value: Value) -> Value:
-        while self._take(".") or self._next() == "[":
-            if self._take("[", ".", ".", "]") and value.kind in ("string", "sequence"):
-                continue
-            name = self._read_name()
-            self._require("(")
-            same = _SAME.get(value.kind, _SAME["other"])
-            if name in same:
-                self._require(")")
-            elif name == "repeat" and value.kind == "string":
-                times = self._read_sum(0)
-                if times.kind != "integer" or times.integer * len(value.text) > MAX_TEXT:
-                    raise _NoData
-                self._require(")")
-                value = Value("string", '"' + value.text[1:] * times.integer)
-            else:
-                raise _NoData
-        return value
-
-    # ------------------------------------------------------------------------------------- primary
-
-    def _read_primary(self) -> Value:
-        token = self._tokens[self._at]
-        if token.kind is Kind.TEXT:
-            self._at += 1
-            return _decode_text(get_source_text(self._text, token))
-        if token.kind is Kind.NUMBER:
-            return self._read_number()
-        if self._take("("):
-            return self._read_tuple()
-        if self._take("["):
-            return self._build_sequence("]")
-        return self._read_path()
-
-    def _read_number(self) -> Value:
-        text = self._tokens[self._at].text.replace("_", "")
-        self._at += 1
-        # `2.` is two tokens, and so is `1e-3`
-        while (sign := self._next()) in (".", "-", "+") and self._is_number_sign(text, sign):
-            text += sign
-            self._at += 1
-            if (
-                self._at < len(self._tokens)
-                and self._tokens[self._at].kind is Kind.NUMBER
-                and sign != "."
-            ):
-                text += self._next().replace("_", "")
-                self._at += 1
-        if match := _INTEGER.fullmatch(text):
-            digits = match[1].lower()
-            return _make_integer(int(digits, {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2], 10)))
-        if match := _FLOAT.fullmatch(text):
-            return Value("other", f".{match[1]}")
+    def _read_call(self, node: Node) -> Value:
+        function = _get_field(node, "function")
+        arguments = [
+            self._read(child)
+            for child in _get_field(node, "arguments").named_children
+            if "comment" not in child.type
+        ]
+        if function.type == "field_expression":
+            value = self._read(_get_field(function, "value"))
+            return self._call_method(value, _get_text(_get_field(function, "field")), arguments)
+        name = self._read_path(function)
+        first, _, last = name.rpartition("::")
+        if last == "new" and not arguments and first in {*_COLLECTIONS, "String"}:
+            if first == "String":
+                return Value("string", '"')
+            return _build_collection(_COLLECTIONS[first], ())
+        (value,) = arguments
+        if name in _WRAPPERS:
+            return Value("other", f"{_WRAPPERS[name]} {value.text}")
+        is_string = name == "String::from" and value.kind == "string"
+        if is_string or (last == "new" and first in _POINTERS):
+            return value
+        if last == "from" and first in _COLLECTIONS and value.kind == "sequence":
+            return _build_collection(_COLLECTIONS[first], value.parts)
         raise _NoData
 
-    def _is_number_sign(self, text: str, sign: str) -> bool:
-        """Return whether the sign, right behind the number so far, belongs to it."""
-        sign_token = self._tokens[self._at]
-        before = self._tokens[self._at - 1]
-        adjacent = sign_token.start == before.start + len(get_source_text(self._text, before))
-        following = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else None
-        if sign == ".":
-            return (
-                adjacent
-                and text.isdigit()
-                and (following is None or following.kind is not Kind.NAME)
-            )
-        return adjacent and text[-1] in "eE" and not text.startswith("0x")
+    def _call_method(self, value: Value, name: str, arguments: Sequence[Value]) -> Value:
+        self._require_names(name)
+        if not arguments and name in _SAME.get(value.kind, _SAME["other"]):
+            return value
+        if name != "repeat" or value.kind != "string":
+            raise _NoData
+        (times,) = arguments
+        if times.kind != "integer" or times.integer * len(value.text) > MAX_TEXT:
+            raise _NoData
+        return Value("string", '"' + value.text[1:] * times.integer)
 
-    def _read_tuple(self) -> Value:
-        parts: list[Value] = []
-        comma = False
-        while not self._take(")"):
-            parts.append(self._read_sum(0))
-            comma = self._take(",")
-            if not comma and self._next() != ")":
-                raise _NoData
-        if len(parts) == 1 and not comma:
-            return parts[0]
-        return Value("tuple", _join_words(f"({len(parts)}", parts), parts=tuple(parts))
-
-    def _build_sequence(self, closing: str) -> Value:
-        parts: list[Value] = []
-        while not self._take(closing):
-            parts.append(self._read_sum(0))
-            if len(parts) == 1 and self._take(";"):
-                times = self._read_sum(0)
-                if times.kind != "integer" or times.integer * (len(parts[0].text) + 1) > MAX_TEXT:
-                    raise _NoData
-                self._require(closing)
-                return _build_sequence(parts * times.integer)
-            if not self._take(",") and self._next() != closing:
-                raise _NoData
-        return _build_sequence(parts)
-
-    def _read_path(self) -> Value:
-        name = self._read_name()
-        if name in self._values:
-            return self._values[name]
-        while self._take(":", ":"):
-            if self._next() == "<":
-                self._at = find_closing_bracket(self._tokens, self._at) + 1
+    def _read_path(self, node: Node) -> str:
+        """Return the path without type arguments and without what stands before a name of the
+        standard library."""
+        names: list[str] = []
+        parts = [node]
+        while parts:
+            part = parts.pop()
+            if part.type in ("identifier", "type_identifier", "primitive_type"):
+                names.append(_get_text(part))
+                self._require_names(names[-1])
+            elif part.type in ("scoped_identifier", "scoped_type_identifier"):
+                parts += [_get_field(part, "name"), _get_field(part, "path")]
+            elif part.type in ("generic_type", "generic_type_with_turbofish", "generic_function"):
+                field = "function" if part.type == "generic_function" else "type"
+                parts.append(_get_field(part, field))
             else:
-                name = f"{name}::{self._read_name()}"
-        return self._resolve_name(_STD.sub("", name))
+                raise _NoData
+        return _STD.sub("", "::".join(names))
 
     def _resolve_name(self, name: str) -> Value:
+        if name in self._values:
+            return self._values[name]
         first, _, last = name.rpartition("::")
-        if name in ("true", "false"):
-            return Value("other", f"b{int(name == 'true')}")
         if name == "None":
             return Value("other", "N")
         if last in _ORDERINGS and first in ("Ordering", ""):
@@ -294,30 +242,42 @@ class _Reader:
             return _make_integer(_compute_bound(kind[1], kind[2], last))
         if first in ("f32", "f64") and last in ("INFINITY", "NEG_INFINITY"):
             return Value("other", ".inf" if last == "INFINITY" else ".-inf")
-        if name == "vec" and self._take("!"):
-            opening = self._next()
-            self._at += 1
-            return self._build_sequence({"[": "]", "(": ")", "{": "}"}[opening])
-        self._require("(")
-        if last == "new" and first in {*_COLLECTIONS, "String"}:
-            self._require(")")
-            return (
-                Value("string", '"')
-                if first == "String"
-                else _build_collection(_COLLECTIONS[first], ())
-            )
-        value = self._read_sum(0)
-        self._take(",")
-        self._require(")")
-        if name in _WRAPPERS:
-            return Value("other", f"{_WRAPPERS[name]} {value.text}")
-        if (name == "String::from" and value.kind == "string") or (
-            last == "new" and first in _POINTERS
-        ):
-            return value
-        if last == "from" and first in _COLLECTIONS and value.kind == "sequence":
-            return _build_collection(_COLLECTIONS[first], value.parts)
         raise _NoData
+
+
+def _get_text(node: Node) -> str:
+    return (node.text or b"").decode()
+
+
+def _get_field(node: Node, name: str) -> Node:
+    field = node.child_by_field_name(name)
+    if field is None:
+        raise _NoData
+    return field
+
+
+def _read_number(text: str) -> Value:
+    if match := _INTEGER.fullmatch(text):
+        digits = match[1].lower()
+        return _make_integer(int(digits, {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2], 10)))
+    if match := _FLOAT.fullmatch(text):
+        return Value("other", f".{match[1]}")
+    raise _NoData
+
+
+def _negate(value: Value, operator: str) -> Value:
+    if operator == "*":
+        return value
+    if operator == "-" and value.kind == "integer":
+        return _make_integer(-value.integer)
+    if operator != "-" or not value.text.startswith("."):
+        raise _NoData
+    number = value.text[1:]
+    return Value("other", f".{number[1:]}" if number.startswith("-") else f".-{number}")
+
+
+def _build_tuple(parts: Sequence[Value]) -> Value:
+    return Value("tuple", _join_words(f"({len(parts)}", parts), parts=tuple(parts))
 
 
 def _compute(operator: str, left_value: Value, right_value: Value) -> Value:
@@ -332,6 +292,8 @@ def _compute(operator: str, left_value: Value, right_value: Value) -> Value:
             return _make_integer(left_integer - right_integer)
         case "*":
             return _make_integer(left_integer * right_integer)
+    if operator not in "/%":
+        raise _NoData
     quotient = (
         abs(left_integer)
         // abs(right_integer)

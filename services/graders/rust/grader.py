@@ -19,8 +19,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.base.code import add_test_run, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.rust import own_equality
-from services.graders.rust.answer import OWN_EQUALITY, RustAnswer, read_answer
+from services.graders.rust.answer import RustAnswer, read_answer
 from services.graders.rust.compile import (
     FOREIGN_BLOCK,
     MAX_DIAGNOSTICS,
@@ -31,6 +30,7 @@ from services.graders.rust.compile import (
     CompileStatus,
 )
 from services.graders.rust.config import RustConfig
+from services.graders.rust.equality_lints import Place, may_be_compared
 from services.graders.rust.glob_imports import (
     find_globs,
     find_shadowed_method,
@@ -38,6 +38,7 @@ from services.graders.rust.glob_imports import (
     list_names_to_import,
 )
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, remove_comments
+from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
@@ -63,6 +64,8 @@ _TASKS_AHEAD = 256
 """Tasks of which compiled tests are kept, 0.1 to 0.3 MB each."""
 _STANDING_MB = 24
 """Three idle compile servers, 14 MB measured, and what is left of the last request."""
+_REMOTE_ATTEMPTS = 4
+"""Compilations of a task's tests with proxies, each with what the one before lacked."""
 _STUBS = 3
 """Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
@@ -71,6 +74,10 @@ _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766",
 """Codes of errors of the lexer; errors of the parser and of macros have none."""
 _OF_UNSAFE = ("no_mangle", "export_name", "link_section", "global_asm")
 """What the compiler's lint names beside `unsafe`."""
+_OWN_EQUALITY = (
+    "tests may compare values of this answer's types in its own process, where `PartialEq` that is"
+    " written by hand could say that anything is what they expect: derive it"
+)
 _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
@@ -87,6 +94,18 @@ class _TestsAhead:
     """See `TestsFile`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _RemoteTests:
+    """The tests of a task as a program of their own, for any answer."""
+
+    program: bytes
+    dispatcher: TestsFile
+    """What is compiled with each answer."""
+
+
+_TaskKey = tuple[str | None, ...]
+
+
 @dataclass
 class _GradingAttempt:
     """One answer to one task on its way through boxes."""
@@ -97,7 +116,14 @@ class _GradingAttempt:
     slot: int
     ahead: _TestsAhead | None = None
     """Tests to link with the answer; None where they are compiled with it."""
+    remote: _RemoteTests | None = None
+    """Tests that run in a process of their own; None where the answer's process runs them."""
     cpu_s: float = 0.0
+
+    @property
+    def key(self) -> _TaskKey:
+        """Return what tests that were compiled before belong to."""
+        return (self.task.crate, self.task.edition, self.task.signature, self.task.tests)
 
     def add(self, compiled: Compiled) -> Compiled:
         """`compiled`, whose CPU time was for this answer."""
@@ -126,10 +152,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
-        self._ahead: dict[tuple[str | None, ...], _TestsAhead | None] = {}
+        self._ahead: dict[_TaskKey, _TestsAhead | None] = {}
         """By task, the least recently used first; None for a task that was met once."""
+        self._remote: dict[_TaskKey, _RemoteTests | None] = {}
+        """By task, the least recently used first; None where answer and tests share a process."""
         self._lock = threading.Lock()
-        """Guards `_ahead`."""
+        """Guards `_ahead` and `_remote`."""
         self.identify(
             self.config,
             config,
@@ -159,6 +187,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
+            attempt.remote = self._get_remote_tests(attempt)
             attempt.ahead = self._get_tests_ahead(attempt)
             return with_form(self._collect_facts(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
@@ -177,14 +206,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
-        if forbidden := _find_forbidden(compiled, answer):
+        if forbidden := _find_forbidden(compiled, attempt):
             return forbidden
         facts = _build_facts(compiled, attempt)
-        return (
-            self._test_answer(attempt, facts, compiled.product)
-            if compiled.status is CompileStatus.COMPILED
-            else facts
-        )
+        if compiled.status is not CompileStatus.COMPILED:
+            return facts
+        derived = not find_own_equality(compiled, answer)
+        return self._test_answer(attempt, facts, compiled.product, derived=derived)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
         """Compile and run a trivial answer, to tell this answer's crash from a broken sandbox.
@@ -212,6 +240,24 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             self._checked_tasks[key] = error
         if error := self._checked_tasks[key]:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
+
+    def count_outside_tests(
+        self, submission: TaskSubmission[RustTask], slot: int = -1
+    ) -> tuple[int, int]:
+        """Return how many tests compare outside the answer's process, and how many there are. A
+        program's cases all do.
+
+        `submission`: with the reference answer.
+        """
+        facts, _ = self.facts(submission, slot)
+        total = facts.tests.total if facts.tests else 0
+        task = submission.task
+        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        attempt = _GradingAttempt(task, signature, build_library(task, ""), slot)
+        if task.cases or self._get_remote_tests(attempt):
+            return total, total
+        expected = write_tests_file(task, signature).expected
+        return len({name for name, _ in expected}), total
 
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
         """Return what is wrong with signature or tests, with its line: no answer can mend it, or
@@ -271,11 +317,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
         return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
 
-    def _test_answer(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
+    def _test_answer(
+        self, attempt: _GradingAttempt, facts: RustFacts, product: bytes, *, derived: bool
+    ) -> RustFacts:
         task = attempt.task
         if task.cases:
             return self._apply_run(attempt, facts, self.runner.run_cases(product, task))
-        compiled, tests, names = self._compile_tests(attempt, product)
+        compiled, tests, names = self._compile_tests(attempt, product, derived=derived)
         if attempt.signature is None and (
             name := find_shadowed_method(task, attempt.answer, names)
         ):
@@ -285,11 +333,72 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             )
             return replace(_add_remarks(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
         if compiled.status is CompileStatus.REFUSED:
+            if attempt.remote and not self._fits_stub(attempt, attempt.remote):
+                attempt.remote = None
+                with self._lock:
+                    self._remote[attempt.key] = None
+                return self._test_answer(attempt, facts, product, derived=derived)
             self._refuse_broken_task(attempt)
         if compiled.status is not CompileStatus.COMPILED:
             return _report_misfit(facts, attempt, compiled, tests)
-        ran = self.runner.run_tests(compiled.product, task, tests.expected)
+        return self._run_tests(attempt, facts, compiled.product, tests.expected)
+
+    def _run_tests(
+        self,
+        attempt: _GradingAttempt,
+        facts: RustFacts,
+        program: bytes,
+        expected: Sequence[tuple[str, str]],
+    ) -> RustFacts:
+        """Run the tests: `program`, or those that have a program of their own, beside it."""
+        task, remote = attempt.task, attempt.remote
+        if remote:
+            ran = self.runner.run_tests(remote.program, task, answer=program)
+        else:
+            ran = self.runner.run_tests(program, task, expected)
         return self._apply_run(attempt, facts, ran)
+
+    def _get_remote_tests(self, attempt: _GradingAttempt) -> _RemoteTests | None:
+        """Return the tests of the task as a program of their own, if its signature allows that."""
+        with self._lock:
+            if attempt.key in self._remote:
+                remote = self._remote.pop(attempt.key)
+                self._remote[attempt.key] = remote
+                return remote
+        remote = self._compile_remote_tests(attempt)
+        with self._lock:
+            self._remote[attempt.key] = remote
+            if len(self._remote) > _TASKS_AHEAD:
+                del self._remote[next(iter(self._remote))]
+        return remote
+
+    def _compile_remote_tests(self, attempt: _GradingAttempt) -> _RemoteTests | None:
+        task, signature = attempt.task, attempt.signature
+        if signature is None or task.cases:
+            return None
+        needs = Needs()
+        for _ in range(_REMOTE_ATTEMPTS):
+            texts = render_remote(task, signature, needs)
+            if texts is None:
+                return None
+            compiled = self.compiler.compile_remote_tests(texts.tests, task, attempt.slot)
+            attempt.add(compiled)
+            if compiled.status is CompileStatus.COMPILED:
+                return _RemoteTests(compiled.product, texts.dispatcher)
+            more = find_needs(needs, signature, [error.text for error in compiled.errors])
+            if more == needs:
+                return None
+            needs = more
+        return None
+
+    def _fits_stub(self, attempt: _GradingAttempt, remote: _RemoteTests) -> bool:
+        """Return whether the dispatcher compiles with a library that is as the signature says."""
+        task, slot = attempt.task, attempt.slot
+        stub = self.compiler.compile_answer(build_stub(task, attempt.signature), task, slot)
+        if stub.status is not CompileStatus.COMPILED:
+            return False
+        compiled = self.compiler.compile_tests(remote.dispatcher, stub.product, task, slot)
+        return compiled.status is CompileStatus.COMPILED
 
     def _link_tests(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
         """Return the answer, compiled with pins and linked with its tests; None where it has to be
@@ -310,7 +419,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is CompileStatus.BROKE or found_in_pins:
             return None
         compiled = replace(compiled, remarks=own_remarks)
-        if forbidden := _find_forbidden(compiled, answer):
+        if forbidden := _find_forbidden(compiled, attempt):
             return forbidden
         facts = _build_facts(compiled, attempt)
         if compiled.status is not CompileStatus.COMPILED:
@@ -318,9 +427,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         linked = attempt.add(self.compiler.link(ahead.code, compiled.product, task, slot))
         if not linked.product:
             return None
-        return self._apply_run(
-            attempt, facts, self.runner.run_tests(linked.product, task, ahead.expected)
-        )
+        return self._run_tests(attempt, facts, linked.product, ahead.expected)
 
     def _get_tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
         """Return the tests compiled for any answer, if they can be. The second answer to a task has
@@ -328,7 +435,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task, signature, slot = attempt.task, attempt.signature, attempt.slot
         if signature is None or task.files or task.dependencies or task.cases:
             return None
-        key = (task.crate, task.edition, task.signature, task.tests)
+        key = attempt.key
         with self._lock:
             is_new = key not in self._ahead
             ahead = self._ahead.pop(key, None)
@@ -345,6 +452,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             )
             if compiled.status is CompileStatus.COMPILED:
                 tests = write_tests_file(task, signature)
+                if attempt.remote:
+                    tests = attempt.remote.dispatcher
                 compiled = attempt.add(
                     self.compiler.compile_object_code(tests, compiled.product, task, slot)
                 )
@@ -354,13 +463,18 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return ahead if ahead and ahead.code and is_linkable(attempt.answer, signature) else None
 
     def _compile_tests(
-        self, attempt: _GradingAttempt, product: bytes
+        self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
     ) -> tuple[Compiled, TestsFile, Collection[str]]:
         """Return the tests compiled against the answer, and what an import of everything brings in
-        them."""
+        them.
+
+        `derived`: the answer derives `PartialEq` wherever it has it.
+        """
 
         def compile_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
-            tests = write_tests_file(attempt.task, attempt.signature, names)
+            tests = write_tests_file(attempt.task, attempt.signature, names, derived=derived)
+            if attempt.remote:
+                tests = attempt.remote.dispatcher
             compiled = attempt.add(
                 self.compiler.compile_tests(tests, product, attempt.task, attempt.slot)
             )
@@ -401,8 +515,16 @@ def _make_facts(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def _find_forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
+def find_own_equality(compiled: Compiled, answer: RustAnswer) -> list[Place]:
+    """Return where the answer implements `PartialEq` by hand."""
+    return [
+        place for place in compiled.comparisons if place.by_macro or place.path in answer.own_files
+    ]
+
+
+def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts | None:
     """Return the facts of an answer in which the compiler found what is forbidden."""
+    answer = attempt.answer
     violations = []
     for remark in compiled.remarks:
         if remark.code == "unsafe_code":
@@ -417,14 +539,11 @@ def _find_forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
                     "an answer may not declare or link what is not Rust",
                 )
             )
-    own_places = [
-        place for place in compiled.comparisons if place.by_macro or place.path in answer.own_files
-    ]
     violations += [
-        ("PartialEq", place.path, place.line, OWN_EQUALITY)
-        for place in own_equality.find_refused_places(
-            own_places, answer.tokens, answer.own_equality
-        )
+        ("PartialEq", place.path, place.line, _OWN_EQUALITY)
+        for place in find_own_equality(compiled, answer)
+        if not attempt.remote
+        and may_be_compared(attempt.task, attempt.signature, place, answer.own_files)
     ]
     if not violations:
         return None

@@ -19,6 +19,8 @@ from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 _PROGRAM = "/box/program"
 _STALL_S = 3.0
 """Seconds in all that the tests, or the program over all its cases, may be asleep."""
+_ANSWER = "/box/answer"
+"""The answer's program where tests have one of their own; harness/remote.rs names it, too."""
 _OF_THE_BOX = frozenset({1, 126, 127})
 """Exit codes of bubblewrap and of what starts the program when they fail; a program may have them
 too."""
@@ -41,16 +43,21 @@ class Runner:
         self._config = config
 
     def run_tests(
-        self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
+        self,
+        program: bytes,
+        task: RustTask,
+        expected: Sequence[tuple[str, str]] = (),
+        answer: bytes = b"",
     ) -> RunResult:
         """Run all tests; believe what the harness signed.
 
-        `expected`: values that are not in the program, by name of test.
+        `expected`: values that are not in the program, by name of test. `answer`: its program,
+        where that of the tests does not hold it.
         """
         secret = secrets.token_hex(16)
         show = " show" if task.public_tests == (task.tests,) else ""
         lines = "".join(f"{name} {text}\n" for name, text in expected)
-        outcome, limits = self._run(program, task, f"{secret}{show}\n{lines}")
+        outcome, limits = self._run(program, task, f"{secret}{show}\n{lines}", answer=answer)
         proof = parse_test_report(outcome.report, secret, expected=0)
         limit, why = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
         doubt = ""
@@ -91,14 +98,22 @@ class Runner:
         return RunResult(HarnessReport(True, tests, tuple(reasons)), limit, cpu_s, doubt)
 
     def _run(
-        self, program: bytes, task: RustTask, stdin: str, stall_s: float = _STALL_S
+        self,
+        program: bytes,
+        task: RustTask,
+        stdin: str,
+        stall_s: float = _STALL_S,
+        answer: bytes = b"",
     ) -> tuple[Outcome, Limits]:
+        programs = {_PROGRAM: program}
+        if answer:
+            programs[_ANSWER] = answer
         limits = replace(self._config.run_limits(task.limits), output_kb=1024, stall_s=stall_s)
         command = Command(
             argv=(_PROGRAM,),
             limits=limits,
             stdin=stdin.encode(),
-            programs={_PROGRAM: program},
+            programs=programs,
             binds=self._toolchain.run_binds,
             mounts=self._toolchain.run_mounts,
         )

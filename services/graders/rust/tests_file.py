@@ -31,17 +31,25 @@ macro_rules! {name} {{
     ($left:expr, $right:expr $(,)?) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}", {by_name});
-                if {unlike} {{ {harness}::fail("assertion `left {sign} right` failed") }}
+                {harness}::fair(left, right, "{crate}", {by_name}, {derived});
+                if {unlike} {{
+                    if {harness}::speaking() {{
+                        ::std::panic!("{failed}", "", &*left, &*right)
+                    }}
+                    {harness}::fail("assertion `left {sign} right` failed")
+                }}
             }}
         }}
     }};
     ($left:expr, $right:expr, $($said:tt)+) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}", {by_name});
+                {harness}::fair(left, right, "{crate}", {by_name}, {derived});
                 if {unlike} {{
-                    if {harness}::speaking() {{ ::std::panic!($($said)+) }}
+                    if {harness}::speaking() {{
+                        let said = ::std::format!(": {{}}", ::std::format_args!($($said)+));
+                        ::std::panic!("{failed}", said, &*left, &*right)
+                    }}
                     {harness}::fail("assertion `left {sign} right` failed")
                 }}
             }}
@@ -49,6 +57,9 @@ macro_rules! {name} {{
     }};
 }}
 """
+FAILED = "assertion `left {sign} right` failed{{}}\\n\\x20 left: {{:?}}\\n right: {{:?}}"
+"""What a failed comparison says, in the standard library's words. No two spaces stand together: the
+macros are put in one line."""
 _BY_NAME = """
 const {{
     {harness}::is_path(::std::stringify!($left)) || {harness}::is_path(::std::stringify!($right))
@@ -125,6 +136,13 @@ class TestsFile:
     """Lines of the task's text."""
     expected: tuple[tuple[str, str], ...] = ()
     """Values that are taken out: the name of a test and canonical text each."""
+    is_program: bool = False
+    """It has a `main` of its own, and no tests."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Return flags of the compiler."""
+        return () if self.is_program else ("--test",)
 
     def find_task_line(self, line: int) -> int | None:
         """Return the line of the task's tests that stands at `line`; None for lines that are not
@@ -134,22 +152,31 @@ class TestsFile:
 
 
 def write_tests_file(
-    task: RustTask, signature: Signature | None, names: Collection[str] = ()
+    task: RustTask,
+    signature: Signature | None,
+    names: Collection[str] = (),
+    *,
+    derived: bool = True,
 ) -> TestsFile:
     """Return the file to compile in place of `task.tests`. The last 128 are kept: a task has many
     answers.
 
     `names`: what an import of everything brings; with a signature that is what it declares.
+    `derived`: the answer derives `PartialEq`, or the task declares that it need not.
     """
+    derived = derived or bool(signature and signature.own_equality)
     declared = signature.names if signature else tuple(sorted(names))
     return _build_tests_file(
-        tuple((field, getattr(task, field)) for field in _FIELDS), signature, declared
+        tuple((field, getattr(task, field)) for field in _FIELDS), signature, declared, derived
     )
 
 
 @lru_cache(maxsize=128)
 def _build_tests_file(
-    fields: tuple[tuple[str, Any], ...], signature: Signature | None, declared: tuple[str, ...]
+    fields: tuple[tuple[str, Any], ...],
+    signature: Signature | None,
+    declared: tuple[str, ...],
+    derived: bool,
 ) -> TestsFile:
     """Return the file of a task with these `_FIELDS`. `declared`: names that its tests have from
     the answer."""
@@ -157,11 +184,11 @@ def _build_tests_file(
     taken_out = split(task, declared)
     task = task.model_copy(update={"tests": taken_out.tests})
     extern_crate = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
-    start = _find_item_start(task.tests)
+    start = find_item_start(task.tests)
     text = (
         task.tests[:start]
         + extern_crate
-        + _render_assertions(task)
+        + _render_assertions(task, derived)
         + "\n"
         + _replace_globs(task, declared, start)
     )
@@ -169,30 +196,47 @@ def _build_tests_file(
     count = task.tests.count("\n") + 1
     if signature is None:
         return TestsFile(text, {}, added_line, count, taken_out.expected)
+    text, pins = append_pins(text, signature, task.crate)
+    return TestsFile(text, pins, added_line, count, taken_out.expected)
+
+
+def append_pins(text: str, signature: Signature, crate: str) -> tuple[str, dict[int, TypePin]]:
+    """Return `text` and the pins behind it, and what is pinned by line."""
     names = ", ".join(signature.names)
     lines = [
         text,
-        f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}}; {signature.imports}",
+        f"mod gradus_pins {{ use super::*; use ::{crate}::{{{names}}}; {signature.imports}",
     ]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
     pins = dict(enumerate(signature.pins, first))
-    return TestsFile("\n".join([*lines, "}"]), pins, added_line, count, taken_out.expected)
+    return "\n".join([*lines, "}"]), pins
 
 
-def _render_assertions(task: RustTask) -> str:
+def _render_assertions(task: RustTask, derived: bool) -> str:
     """In one line, so that few lines of the task's text move."""
     harness = _get_harness_path(task)
     common_fields = {
         "crate": task.crate,
         "harness": harness,
+        "derived": str(derived).lower(),
         "by_name": _BY_NAME.format(harness=harness),
     }
     templates = [
         _COMPARISON.format(
-            name="assert_eq", sign="==", unlike="!(*left == *right)", **common_fields
+            name="assert_eq",
+            sign="==",
+            unlike="!(*left == *right)",
+            failed=FAILED.format(sign="=="),
+            **common_fields,
         ),
-        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", **common_fields),
+        _COMPARISON.format(
+            name="assert_ne",
+            sign="!=",
+            unlike="*left == *right",
+            failed=FAILED.format(sign="!="),
+            **common_fields,
+        ),
     ]
     if TOLD in task.tests:
         templates.append(_TOLD.format(name=TOLD, harness=harness))
@@ -211,7 +255,7 @@ def _get_harness_path(task: RustTask) -> str:
     return HARNESS_CRATE if task.edition == "2015" else f"::{HARNESS_CRATE}"
 
 
-def _find_item_start(text: str) -> int:
+def find_item_start(text: str) -> int:
     """Return where items may begin: behind `#![...]` and `//!` at the start."""
     file_tokens = tokens(
         text, "2021", None

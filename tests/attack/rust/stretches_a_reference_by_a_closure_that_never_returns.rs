@@ -1,6 +1,4 @@
-// must not: be compiled: a reference outlives what it refers to, by a closure that counts as living for ever
-// stage: check
-// flags: forbidden:lifetimes
+// must not: pass by a reference that outlives what it refers to, by a closure that counts as living for ever
 use std::any::Any;
 
 trait Gives {

@@ -1,6 +1,4 @@
-// must not: be compiled: a reference outlives what it refers to, by a function that a macro takes out of a call
-// stage: check
-// flags: forbidden:lifetimes
+// must not: pass by a reference that outlives what it refers to, by a function that a macro takes out of a call
 macro_rules! without_arguments {
     ($function:ident $arguments:tt) => { $function };
 }

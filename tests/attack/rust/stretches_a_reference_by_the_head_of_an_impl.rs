@@ -1,6 +1,4 @@
-// must not: be compiled: a reference outlives what it refers to, by a bound that only the head of an impl has
-// stage: check
-// flags: forbidden:lifetimes
+// must not: pass by a reference that outlives what it refers to, by a bound that only the head of an impl has
 trait Kind {
     type Of;
 }

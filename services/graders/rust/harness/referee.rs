@@ -19,12 +19,12 @@ use crate::value::{is_expected, MAX_TEXT};
 pub const NUMBER: usize = 12;
 pub const PASSED: usize = NUMBER + 10;
 const RELEASE: usize = PASSED + 10;
-const REPORT: i32 = 3;
+pub const REPORT: i32 = 3;
 const SIGKILL: i32 = 9;
 /// What a line with a value starts with.
 pub const VALUE: &str = "value";
 /// Bytes of a value's canonical text that a report may show.
-const MAX_SHOWN: usize = 120;
+pub const MAX_SHOWN: usize = 120;
 /// Bytes of a line of the child's that are read.
 const MAX_LINE: u64 = MAX_TEXT as u64 + 256;
 
@@ -58,20 +58,20 @@ pub fn referee(mut child: Child, names: &[&str], decoys: &[String], source: &mut
     stdin().read_to_string(&mut given).expect("the secret is text");
     let mut lines = given.lines();
     let mut head = lines.next().unwrap_or("").split(' ');
-    let (secret, shows) = (head.next().unwrap_or(""), head.next() == Some("show"));
+    let (secret, shows) = (head.next().unwrap_or("").to_owned(), head.next() == Some("show"));
     let mut expected: HashMap<&str, Vec<&str>> = HashMap::new();
     for (name, text) in lines.filter_map(|line| line.split_once(' ')) {
         expected.entry(name).or_default().push(text);
     }
     // SAFETY: the descriptor is given to this process for this, and nothing else in it has it yet.
-    let mut report = Report { secret, shows, to: unsafe { File::from_raw_fd(REPORT) } };
+    let report = Report { secret, shows, to: unsafe { File::from_raw_fd(REPORT) } };
     for (number, name) in names.iter().enumerate() {
         report.sign(&format!("name {number} {name}"));
     }
     report.sign(&format!("plan {}", names.len()));
     report.sign("start");
     let tests: Vec<&[&str]> = names.iter().map(|&name| expected.get(name).map_or(&[][..], Vec::as_slice)).collect();
-    let end = judged(&mut child, &mut report, &tests, decoys, source);
+    let end = judged(&mut child, &report, &tests, decoys, source);
     match end {
         End::Done => report.sign("done"),
         End::Forged => report.sign("forged"),
@@ -93,7 +93,7 @@ pub fn referee(mut child: Child, names: &[&str], decoys: &[String], source: &mut
 }
 
 /// `tests`: the values that each of them expects.
-fn judged(child: &mut Child, report: &mut Report, tests: &[&[&str]], decoys: &[String], source: &mut File) -> End {
+fn judged(child: &mut Child, report: &Report, tests: &[&[&str]], decoys: &[String], source: &mut File) -> End {
     let mut turns: Vec<Turn> = (0..tests.len()).map(Turn::Test).collect();
     for decoy in 0..decoys.len() {
         let drawn = u64::from_le_bytes(random(source));
@@ -147,18 +147,18 @@ fn heard(from: &mut BufReader<PipeReader>) -> Result<String, End> {
     }
 }
 
-struct Report<'a> {
-    secret: &'a str,
+pub struct Report {
+    pub secret: String,
     /// Values that are not the expected ones: all tests of this run are public.
-    shows: bool,
-    to: File,
+    pub shows: bool,
+    pub to: File,
 }
 
-impl Report<'_> {
+impl Report {
     /// At once: what was reported counts, however this process ends.
-    fn sign(&mut self, text: &str) {
+    pub fn sign(&self, text: &str) {
         let line = format!("{} {text}\n", self.secret);
-        self.to.write_all(line.as_bytes()).expect("the report can be written");
+        (&self.to).write_all(line.as_bytes()).expect("the report can be written");
     }
 }
 

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Bytes of a text, but for the word in which this is passed.
-pub const MAX_TEXT: usize = 1 << 18;
+///
+/// At least nine times that of `data_expressions.py`: a float is one of 17 digits here and may be `.1` there.
+pub const MAX_TEXT: usize = 1 << 20;
 
 pub trait Told {
     fn tell(&self, to: &mut String);

@@ -1,0 +1,514 @@
+//! Tests and answer in two processes. The program of the tests holds secret, report and all that tests expect; in place of the
+//! answer it has functions that send their arguments to the answer's process and return what that sends back. The answer's
+//! process holds the answer, `serve` and the arguments of its calls, and nothing else: whatever it does to its own memory, it
+//! can only return a value or end.
+//!
+//!     tests:  <length> <kind> ...      a test begins or ends, or a call: its number and arguments
+//!     answer: <length> <kind> ...      a call's result, or what it panicked with
+//!
+//! Values of types that the signature does not open stay in the answer's process, which sends a *handle* for each. The tests'
+//! process knows for each handle by what calls it came about (its *origin*), and which were found equal (`compared`).
+
+use std::cell::RefCell;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::io::{stdin, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use test::TestDescAndFn;
+
+use crate::referee::{hex, Report, MAX_SHOWN, REPORT};
+use crate::value;
+use crate::wire::{Reader, Writer};
+
+/// Where the answer's program is, if it has one of its own.
+pub const ANSWER: &str = "/box/answer";
+/// The module that tests are in, where their program has the answer's functions beside it.
+const MODULE: &str = "gradus_tests::";
+const MAX_MESSAGE: usize = 1 << 26;
+/// Pairs of values of one type that are compared at the end.
+const MAX_PAIRS: usize = 300;
+/// Comparisons that are repeated at the end, with one of the values made again.
+const MAX_REPEATED: usize = 30;
+/// Calls that are kept to be made again, and bytes of each.
+const MAX_REQUESTS: usize = 1000;
+const MAX_REQUEST: usize = 1000;
+/// Time of a call that is made again.
+const MAX_REPETITION: Duration = Duration::from_millis(100);
+
+const BEGIN: u8 = 0;
+const END: u8 = 1;
+const CALL: u8 = 2;
+const RETURNED: u8 = 0;
+const PANICKED: u8 = 1;
+
+unsafe extern "C" {
+    fn dup(old: i32) -> i32;
+    fn dup2(old: i32, new: i32) -> i32;
+    fn fcntl(descriptor: i32, command: i32, ...) -> i32;
+}
+
+fn write_message(mut to: impl Write, parts: &[&[u8]]) -> std::io::Result<()> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut message = u32::try_from(length).map_err(std::io::Error::other)?.to_le_bytes().to_vec();
+    parts.iter().for_each(|part| message.extend(*part));
+    to.write_all(&message)
+}
+
+fn read_message(mut from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_MESSAGE {
+        return Err(std::io::Error::other("too long"));
+    }
+    let mut message = vec![];
+    from.take(length as u64).read_to_end(&mut message)?;
+    if message.len() < length { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(message) }
+}
+
+// ------------------------------------------------------------------------------------------------ the tests' process
+
+struct Link {
+    to: ChildStdin,
+    from: ChildStdout,
+    answer: Child,
+}
+
+static LINK: Mutex<Option<Link>> = Mutex::new(None);
+static SIGNED: OnceLock<Report> = OnceLock::new();
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// A result of the running test had a float that is infinite or no number, which no test speaks of.
+static UNBOUNDED: AtomicBool = AtomicBool::new(false);
+static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), requests: BTreeMap::new(), comparisons: vec![] });
+
+struct History {
+    /// Handle -> origin.
+    origins: BTreeMap<u64, u64>,
+    /// Handle -> the call that had it as its result, if it can be made again: its arguments are data.
+    requests: BTreeMap<u64, Vec<u8>>,
+    /// Values that were found to be equal.
+    comparisons: Vec<Comparison>,
+}
+
+#[derive(Clone, Copy)]
+struct Comparison {
+    test: usize,
+    /// Number of the call that compares.
+    call: u32,
+    handles: [u64; 2],
+    origins: [u64; 2],
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the tests, in this process.
+pub fn run(tests: &[&TestDescAndFn], passes: impl Fn(&TestDescAndFn) -> bool) -> ! {
+    let mut given = String::new();
+    stdin().read_to_string(&mut given).expect("the secret is text");
+    let mut head = given.lines().next().unwrap_or("").split(' ');
+    let (secret, shows) = (head.next().unwrap_or("").to_owned(), head.next() == Some("show"));
+    for descriptor in 3..64 {
+        // SAFETY: closes it when the answer's program starts (F_SETFD, FD_CLOEXEC).
+        unsafe { fcntl(descriptor, 2, 1) };
+    }
+    // SAFETY: the descriptor is given to this process for this, and nothing else in it has it yet.
+    let report = SIGNED.get_or_init(|| Report { secret, shows, to: unsafe { File::from_raw_fd(REPORT) } });
+    let mut answer = Command::new(ANSWER)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the answer's program can be started");
+    let to = answer.stdin.take().expect("it is a pipe");
+    let from = answer.stdout.take().expect("it is a pipe");
+    *lock(&LINK) = Some(Link { to, from, answer });
+    for (number, test) in tests.iter().enumerate() {
+        let name = test.desc.name.as_slice();
+        report.sign(&format!("name {number} {}", name.strip_prefix(MODULE).unwrap_or(name)));
+    }
+    report.sign(&format!("plan {}", tests.len()));
+    report.sign("start");
+    for (number, test) in tests.iter().enumerate() {
+        RUNNING.store(number, SeqCst);
+        UNBOUNDED.store(false, SeqCst);
+        tell(BEGIN);
+        let passed = passes(test) && !UNBOUNDED.load(SeqCst);
+        tell(END);
+        report.sign(&format!("{} {number}", if passed { "ok" } else { "fail" }));
+    }
+    tell(BEGIN);
+    let calls: BTreeSet<u32> = lock(&HISTORY).comparisons.iter().map(|one| one.call).collect();
+    for call in calls {
+        if !distinguishes(call) {
+            fail_tests_that_compared(|one| one.call == call);
+        }
+    }
+    let comparisons: Vec<Comparison> = lock(&HISTORY).comparisons.iter().take(MAX_REPEATED).copied().collect();
+    let started = Instant::now();
+    for one in comparisons {
+        if started.elapsed() < 3 * MAX_REPETITION && !is_equal_again(&one) {
+            fail_tests_that_compared(|other| other.test == one.test);
+        }
+    }
+    report.sign("done");
+    if let Some(mut link) = lock(&LINK).take() {
+        let _ = link.answer.kill();
+        let _ = link.answer.wait();
+    }
+    std::process::exit(0)
+}
+
+fn fail_tests_that_compared(concerns: impl Fn(&Comparison) -> bool) {
+    let history = lock(&HISTORY);
+    let tests: BTreeSet<usize> = history.comparisons.iter().filter(|one| concerns(one)).map(|one| one.test).collect();
+    if let Some(report) = SIGNED.get() {
+        tests.iter().for_each(|number| report.sign(&format!("fail {number}")));
+    }
+}
+
+/// Whether values that tests expect in different places, and nowhere to be equal, are not all equal. True where tests expect
+/// one value only.
+fn distinguishes(call: u32) -> bool {
+    let comparisons: Vec<Comparison> = lock(&HISTORY).comparisons.iter().filter(|one| one.call == call).copied().collect();
+    let mut values: Vec<(BTreeSet<u64>, u64)> = vec![];
+    for one in comparisons {
+        let (same, mut others): (Vec<_>, Vec<_>) =
+            values.into_iter().partition(|(origins, _)| one.origins.iter().any(|origin| origins.contains(origin)));
+        let mut origins = BTreeSet::from(one.origins);
+        same.into_iter().for_each(|(more, _)| origins.extend(more));
+        others.push((origins, one.handles[0]));
+        values = others;
+    }
+    let pairs = values.iter().enumerate().flat_map(|(at, (_, left))| values[..at].iter().map(move |(_, right)| (*left, *right)));
+    let mut pairs = pairs.take(MAX_PAIRS).peekable();
+    pairs.peek().is_none() || pairs.any(|(left, right)| !is_equal(call, left, right))
+}
+
+fn is_equal(call: u32, left: u64, right: u64) -> bool {
+    let mut request = Request::new(call);
+    request.to.put_handle(left);
+    request.to.put_handle(right);
+    match request.exchange() {
+        (RETURNED, bytes) => bytes == [1],
+        _ => false,
+    }
+}
+
+/// Whether the values are equal if one of them is made again, by the same call: equality that depends on when values were
+/// made is none. True where neither can be made again.
+fn is_equal_again(one: &Comparison) -> bool {
+    let [left, right] = one.handles;
+    let again = [right, left].map(|handle| lock(&HISTORY).requests.get(&handle).cloned());
+    let repeated: Vec<bool> = [left, right]
+        .into_iter()
+        .zip(again)
+        .filter_map(|(other, bytes)| Some((other, repeat(bytes?)?)))
+        .map(|(other, made)| is_equal(one.call, other, made))
+        .collect();
+    repeated.is_empty() || repeated.contains(&true)
+}
+
+/// The handle that the call has as its result now.
+fn repeat(bytes: Vec<u8>) -> Option<u64> {
+    let request = Request { to: Writer { bytes, handles: vec![] }, changed: vec![] };
+    match request.exchange() {
+        (RETURNED, handle) => Some(u64::from_le_bytes(handle.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+/// A call of the answer.
+pub struct Request {
+    pub to: Writer,
+    changed: Vec<u64>,
+}
+
+impl Request {
+    pub fn new(number: u32) -> Self {
+        let mut to = Writer::default();
+        to.bytes.push(CALL);
+        to.bytes.extend(number.to_le_bytes());
+        Request { to, changed: vec![] }
+    }
+
+    /// The call may change the value of this handle.
+    pub fn change(&mut self, handle: u64) {
+        self.changed.push(handle);
+    }
+
+    /// Returns the result, or panics as the answer did.
+    pub fn send(self) -> Reply {
+        let origin = self.compute_origin();
+        for (at, handle) in self.changed.iter().enumerate() {
+            let mut history = lock(&HISTORY);
+            history.origins.insert(*handle, hash(&(origin, "changed", at)));
+            history.requests.remove(handle);
+        }
+        let can_repeat = self.to.handles.is_empty() && self.to.bytes.len() <= MAX_REQUEST;
+        let request = if can_repeat { self.to.bytes.clone() } else { vec![] };
+        let started = Instant::now();
+        match self.exchange() {
+            (RETURNED, bytes) => {
+                let request = if started.elapsed() < MAX_REPETITION { request } else { vec![] };
+                Reply { from: Reader::new(bytes), origin, request }
+            }
+            (PANICKED, message) => resume_unwind(Box::new(String::from_utf8_lossy(&message).into_owned())),
+            _ => end_forged(),
+        }
+    }
+
+    /// Number and arguments; of a handle, where it came from.
+    fn compute_origin(&self) -> u64 {
+        let mut bytes = self.to.bytes.clone();
+        let history = lock(&HISTORY);
+        for &at in &self.to.handles {
+            let handle: [u8; 8] = bytes[at..at + 8].try_into().expect("a handle has eight bytes");
+            let origin = history.origins.get(&u64::from_le_bytes(handle)).copied().unwrap_or(0);
+            bytes[at..at + 8].copy_from_slice(&origin.to_le_bytes());
+        }
+        hash(&bytes)
+    }
+
+    fn exchange(self) -> (u8, Vec<u8>) {
+        let mut guard = lock(&LINK);
+        let Some(link) = guard.as_mut() else { std::process::exit(1) };
+        if write_message(&link.to, &[&self.to.bytes]).is_err() {
+            end_silently(link);
+        }
+        match read_message(&mut link.from) {
+            Ok(mut message) if !message.is_empty() => (message.remove(0), message),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => end_silently(link),
+            _ => end_forged(),
+        }
+    }
+}
+
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn tell(kind: u8) {
+    let mut guard = lock(&LINK);
+    let Some(link) = guard.as_mut() else { return };
+    if write_message(&link.to, &[&[kind]]).is_err() {
+        end_silently(link);
+    }
+}
+
+/// The answer's process ended by itself: so does this one, as that did.
+fn end_silently(link: &mut Link) -> ! {
+    fail_tests_that_compared(|_| true);
+    let code = link.answer.wait().map_or(1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+    std::process::exit(code)
+}
+
+/// What came is no result of the call.
+fn end_forged() -> ! {
+    if let Some(report) = SIGNED.get() {
+        report.sign("forged");
+    }
+    std::process::exit(0)
+}
+
+pub struct Reply {
+    pub from: Reader,
+    origin: u64,
+    /// The call, if it can be made again; else empty.
+    request: Vec<u8>,
+}
+
+impl Reply {
+    /// Checks what was read. `value`: None if it was none. `finite`: tests speak of no float that is not finite.
+    pub fn finish<T>(self, value: Option<T>, finite: bool) -> T {
+        let Some(value) = value.filter(|_| self.from.is_at_end()) else { end_forged() };
+        let mut history = lock(&HISTORY);
+        for (at, handle) in self.from.handles.iter().enumerate() {
+            history.origins.insert(*handle, hash(&(self.origin, at)));
+        }
+        if !self.request.is_empty() && self.from.is_handle() && history.requests.len() < MAX_REQUESTS {
+            history.requests.insert(self.from.handles[0], self.request);
+        }
+        if finite && self.from.is_unbounded {
+            UNBOUNDED.store(true, SeqCst);
+        }
+        value
+    }
+}
+
+/// Notes that values of the handles were found equal, by the call of this number.
+pub fn compared(call: u32, left: u64, right: u64) {
+    let mut history = lock(&HISTORY);
+    let origins = [left, right].map(|handle| history.origins.get(&handle).copied().unwrap_or(0));
+    history.comparisons.push(Comparison { test: RUNNING.load(SeqCst), call, handles: [left, right], origins });
+}
+
+/// Fails the running test: an order that says the same of `a < b` and `b < a` is none.
+pub fn refuse_order() -> ! {
+    panic!("the answer's type is not ordered")
+}
+
+/// `assert_eq!` failed: reports the value where all tests are public. Data is what is expected.
+pub fn unequal<L: ?Sized, R: ?Sized>(left: &L, right: &R, texts: [&str; 2]) {
+    let Some(report) = SIGNED.get().filter(|report| report.shows) else { return };
+    let [left_is_data, right_is_data] = texts.map(is_data);
+    let text = if left_is_data && !right_is_data { value::text(right) } else { value::text(left) };
+    if let Some(text) = text.filter(|text| text.len() <= MAX_SHOWN) {
+        report.sign(&format!("got {} {}", RUNNING.load(SeqCst), hex(text.as_bytes())));
+    }
+}
+
+/// The expression, as its text says, is data, such as `Some(3)`.
+fn is_data(expression: &str) -> bool {
+    let starts = ["Some(", "None", "Ok(", "Err(", "vec!", "true", "false", "String::from("];
+    let first = expression.trim_start_matches(['&', '-', '*', ' ', '(', '[']).chars().next().unwrap_or('0');
+    starts.iter().any(|start| expression.starts_with(start)) || matches!(first, '0'..='9' | '"' | '\'' | ']')
+}
+
+// ----------------------------------------------------------------------------------------------- the answer's process
+
+/// Makes the call of a number: takes its arguments, puts its result. None for a message that is no call.
+pub type Dispatch = fn(u32, &mut Reader, &mut Writer) -> Option<()>;
+
+static ENDS: OnceLock<(File, File)> = OnceLock::new();
+
+/// Serves calls until the tests' process ends. Standard input becomes empty, standard output becomes standard error.
+#[inline(never)]
+pub fn serve(dispatch: Dispatch) {
+    // SAFETY: the copies are new, and the originals are replaced at once.
+    let (from, to) = ENDS.get_or_init(|| unsafe {
+        let ends = (File::from_raw_fd(dup(0)), File::from_raw_fd(dup(1)));
+        let nothing = File::open("/dev/null").expect("there is nothing to read");
+        assert!(dup2(nothing.as_raw_fd(), 0) == 0 && dup2(2, 1) == 1, "a descriptor could not be replaced");
+        ends
+    });
+    loop {
+        match read_message(from).as_deref() {
+            Ok([BEGIN]) => {
+                let served = std::thread::Builder::new().spawn(move || serve_test(dispatch, from, to));
+                if served.map(|handle| handle.join().map_err(std::mem::forget)).is_err() {
+                    std::process::exit(1)
+                }
+            }
+            _ => std::process::exit(0),
+        }
+    }
+}
+
+/// In a thread of its own, as a test has one under `cargo test`.
+fn serve_test(dispatch: Dispatch, from: &File, to: &File) {
+    loop {
+        let Ok(message) = read_message(from) else { std::process::exit(0) };
+        let Some((CALL, call)) = message.split_first() .map(|(kind, call)| (*kind, call)) else { return };
+        let Some((number, arguments)) = call.split_first_chunk() else { std::process::exit(1) };
+        let mut reader = Reader::new(arguments.to_vec());
+        let mut writer = Writer::default();
+        let result = catch_unwind(AssertUnwindSafe(|| dispatch(u32::from_le_bytes(*number), &mut reader, &mut writer)));
+        let sent = match result {
+            Ok(Some(())) => write_message(to, &[&[RETURNED], &writer.bytes]),
+            Ok(None) => std::process::exit(1),
+            Err(payload) => {
+                let sent = write_message(to, &[&[PANICKED], crate::message(payload.as_ref()).as_bytes()]);
+                std::mem::forget(payload);
+                sent
+            }
+        };
+        free_kept();
+        if sent.is_err() {
+            std::process::exit(0)
+        }
+    }
+}
+
+thread_local! {
+    /// Values that references lead to, and how to drop each.
+    static KEPT: RefCell<Vec<(*mut (), unsafe fn(*mut ()))>> = const { RefCell::new(vec![]) };
+    /// Values are kept until the process ends: types of the answer may refer to them.
+    static KEEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// A reference to a value that lives until the call has ended; in the tests' process, as long as that.
+pub fn keep<'a, T: 'a>(value: T) -> &'a mut T {
+    unsafe fn drop_box<T>(place: *mut ()) {
+        // SAFETY: `place` came from such a box, and nothing refers to it.
+        drop(unsafe { Box::from_raw(place.cast::<T>()) });
+    }
+    let place = Box::into_raw(Box::new(value));
+    note_kept(place.cast(), drop_box::<T>);
+    // SAFETY: it is freed by `free_kept` only, after the call that it was made for.
+    unsafe { &mut *place }
+}
+
+#[inline(never)]
+fn note_kept(place: *mut (), drop_place: unsafe fn(*mut ())) {
+    if ENDS.get().is_some() && !KEEPS.get() {
+        KEPT.with_borrow_mut(|kept| kept.push((place, drop_place)));
+    }
+}
+
+/// From now on arguments of this thread's calls live until the process ends.
+pub fn keep_for_ever() {
+    KEEPS.set(true);
+}
+
+fn free_kept() {
+    for (place, drop_place) in KEPT.take() {
+        // SAFETY: the call that it was kept for has ended.
+        unsafe { drop_place(place) }
+    }
+}
+
+/// The answer's values that the tests' process has handles of. Guarded for its threads; each value is used by one at a time.
+static HELD: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
+static HANDLES: Mutex<u64> = Mutex::new(0);
+
+/// Moves the value here and puts a handle of it.
+///
+/// # Safety
+/// The value is not used or dropped afterwards.
+pub unsafe fn put_held<T>(value: *const T, to: &mut Writer) {
+    // SAFETY: as this function's.
+    let place = Box::into_raw(Box::new(unsafe { value.read() }));
+    to.put_handle(hold(place.expose_provenance()));
+}
+
+#[inline(never)]
+fn hold(place: usize) -> u64 {
+    let mut last = lock(&HANDLES);
+    *last += 1;
+    lock(&HELD).get_or_insert_default().insert(*last, place);
+    *last
+}
+
+/// The place of the next handle's value, which is to be moved out or lent.
+#[inline(never)]
+fn find_held(from: &mut Reader, is_moved: bool) -> Option<usize> {
+    let handle = from.take_handle()?;
+    let mut held = lock(&HELD);
+    let places = held.as_mut()?;
+    if is_moved { places.remove(&handle) } else { places.get(&handle).copied() }
+}
+
+/// Moves the value of the next handle out.
+pub fn take_held<T>(from: &mut Reader) -> Option<T> {
+    let place = find_held(from, true)?;
+    // SAFETY: the tests' process names handles of this type only, and no other refers to it.
+    Some(*unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<T>(place)) })
+}
+
+/// Lends the value of the next handle.
+pub fn lend_held<'a, T: 'a>(from: &mut Reader) -> Option<&'a mut T> {
+    let place = find_held(from, false)?;
+    // SAFETY: as in `take_held`; values are only dropped when they are taken.
+    Some(unsafe { &mut *std::ptr::with_exposed_provenance_mut::<T>(place) })
+}
