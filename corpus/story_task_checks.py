@@ -59,7 +59,7 @@ class RewardBounds:
 GOOD = 0.5
 REFERENCES = RewardBounds(minimum=0.9)
 TITLES = RewardBounds(minimum=GOOD)
-SOLUTION = RewardBounds(minimum=0.5)
+SOLUTION = RewardBounds(minimum=0.4)
 LAZY = RewardBounds(below=GOOD)
 
 

@@ -41,23 +41,23 @@ from typing import Any
 import numpy as np
 import sentence_transformers
 import torch
+from services.graders.story.backends import Backend, open_backend
+from services.graders.story.export import export, find_weights
+from services.graders.story.model import ExportedModel
+from services.graders.story.pairs import PairModel
 
 from gradus.contract import Graded, StorySubmission
 from gradus.errors import Fault
 from gradus.resources import configs
 from services.graders.base.batching import Queued, make_passes
 from services.graders.story import fact_builder
-from services.graders.story.backends import Backend, open_backend
 from services.graders.story.encoder import (
     MAX_PASS_TOKENS,
     Encoder,
     TokenizerLike,
     build_batch,
 )
-from services.graders.story.export import export, find_weights
 from services.graders.story.grader import StoryGrader
-from services.graders.story.model import ExportedModel
-from services.graders.story.pairs import PairModel
 from services.local_grading import grade_in_order
 from tests.bench.ocaml import machine, median_of, ratios
 from tests.bench.story_answers import G, groups
