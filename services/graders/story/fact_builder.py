@@ -49,6 +49,8 @@ SPARE_PARTS = 1
 """Parts that a want may join beyond those of its reference."""
 OMNIBUS = 0.7
 """What each further part leaves of a want's worth."""
+SLIP = 0.5
+"""What each slip of grammar leaves of a want or a benefit."""
 TAKEN_BACK = 0.3
 """What a story is worth with a criterion that denies it."""
 ROLE_RAMP = (0.2, 0.45)
@@ -231,9 +233,11 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
     worth."""
     factors = np.ones((len(stories), len(spec.references)))
     asked_parts = np.array([semantic_checks.count_parts(each.want) for each in spec.references])
+    asked_slips = np.array([semantic_checks.count_slips(each.want) for each in spec.references])
     for row, story in enumerate(stories):
         excess = semantic_checks.count_parts(story.want) - asked_parts - SPARE_PARTS
         factors[row] *= OMNIBUS ** np.maximum(0, excess)
+        factors[row] *= SLIP ** np.maximum(0, semantic_checks.count_slips(story.want) - asked_slips)
         if _is_denial(story, spec):
             factors[row] = 0.0
         if semantic_checks.is_hedged(story.want, spec.known_stems):
@@ -318,7 +322,9 @@ def _score_benefit(story: Story, reference: Reference, vectors: Mapping[str, Vec
     near = vectors[reference.benefit or reference.want] @ vectors[story.benefit]
     if not reference.benefit:
         near = max(near, vectors[story.want] @ vectors[story.benefit])
-    return float(np.interp(near, BENEFIT_RAMP, (0.0, 1.0)))
+    fitting = float(np.interp(near, BENEFIT_RAMP, (0.0, 1.0)))
+    slips = semantic_checks.count_slips(story.benefit)
+    return fitting * float(SLIP**slips)
 
 
 def _compute_likeness(stories: Sequence[Story], spec: TaskSpec) -> Floats | None:

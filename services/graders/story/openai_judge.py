@@ -87,6 +87,7 @@ class OpenAiJudge:
             timeout=settings.timeout_s,
             headers={"authorization": f"Bearer {key}"} if key else {},
         )
+        self.close = self._client.close
         self._model = settings.model or self._find_model()
         self._lock = threading.Lock()
         self._judgements: OrderedDict[str, Judgement] = OrderedDict()

@@ -32,6 +32,19 @@ _WEAK = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"^(?:the|an?) (?:option|choice|chance|possibility)\b", re.IGNORECASE)
+_DETERMINER = r"(?:an?|the|my|our|your|their|his|its|every)"
+_NO_NOUN = (
+    r"(?:an?|the|my|our|your|their|of|to|in|at|by|for|from|with|into|and|or|but|i|we|they|he|she|it"
+    r"|is|are|was|were|be|been|could|would|should|not|so|if|when|that|this)"
+)
+_SLIP = re.compile(
+    rf"\b(?:{_DETERMINER} {_NO_NOUN}|(?:and|or|but) (?:and|or|but)|(?:is|are|be) (?:is|are|be|of)"
+    r"|of (?:and|or|but|of|to|is|are|be|from|with|for)|to (?:of|to|and|or|is|are|was|from|with|for)"
+    r"|(?:i|we|they) (?:an?|the|my|our|of|to|from|with))(?![-\w])"
+    rf"|\b(?:{_DETERMINER}|and|or|but|of)\W*$|^(?:and|or|but|of)\b",
+    re.IGNORECASE,
+)
+"""Two words that do not stand side by side in English, an article without a noun at the end."""
 _JOINT = re.compile(r",(?:\s*and|\s*or)?\s|\s(?:and|or|&|as well as|plus)\s|/", re.IGNORECASE)
 
 
@@ -56,6 +69,12 @@ def is_about_stories(want: str, known_stems: Collection[str]) -> bool:
 def count_parts(want: str) -> int:
     """Return the number of parts that `and`, `or` and commas join."""
     return 1 + len(_JOINT.findall(want))
+
+
+def count_slips(text: str) -> int:
+    """Return the number of places where words stand side by side that cannot: what is left of
+    grammar in shuffled and stuffed wants."""
+    return len(_SLIP.findall(text))
 
 
 def is_denial(want: str, reference: str) -> bool:
