@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from gradus.contract import Graded
 from services.attacks.stories import Sprint, build_sprint, read_story_rows, split_halves
 from services.graders.story.grader import StoryGrader
-from services.graders.story.lexicon import load_word_list
 
 EDITS = 800
 STARTS = (
@@ -24,10 +23,10 @@ STARTS = (
     "story-053-elder-visits",
 )
 RUBRIC = "story/weighted@1"
-COMMON = tuple(
-    "see get show list check find send receive choose change add plan update report track keep tell"
-    " know time day all new each open own first more quickly easily before after with without for"
-    " by the a of to and or not never".split()
+COMMON = frozenset(
+    ("see", "get", "show", "list", "find", "send", "choose", "change", "plan", "tell", "know")
+    + ("time", "day", "all", "new", "own", "first", "more", "before", "after", "with", "without")
+    + ("for", "by", "the", "a", "of", "to", "and", "or", "not", "never")
 )
 _STORY = re.compile(r"As an? (.*?), I (?:want|would like) (.*?), so that (.*?)\.?$")
 Clauses = list[list[str]]
@@ -83,9 +82,7 @@ def _words_of_the_field(sprint: Sprint) -> list[str]:
     known = " ".join(
         [sprint.task.sprint_goal, *map(str, sprint.task.team_context.values()), *sprint.honest]
     )
-    return sorted(
-        {*re.findall(r"[a-z][a-z'-]+", known.lower()), *COMMON, *load_word_list("hedges")}
-    )
+    return sorted({*re.findall(r"[a-z][a-z'-]+", known.lower()), *COMMON})
 
 
 def _clauses(story: str) -> Clauses:

@@ -293,8 +293,8 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("low: 0.17", "low: 0.50", "less than"),
-        ("low: 0.17", "low: .nan", "gate"),
+        ("low: 0.16", "low: 0.50", "less than"),
+        ("low: 0.16", "low: .nan", "gate"),
         ("precision: fp32", "precision: fp33", "precision"),
         ("judge: none", "judge: abacus", "judge"),
         ("cache_mb: 64", "cache_mb: -1", "cache_mb"),
@@ -317,4 +317,4 @@ def test_a_wrong_configuration_is_refused_and_named(
 def test_the_shipped_configuration_is_what_the_documents_say() -> None:
     config = read_settings(StoryConfig, "story")
     assert (config.rubric, config.judge, config.precision) == (WEIGHTED, "none", "fp32")
-    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.17, "knee": 0.38, "high": 0.95}
+    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.16, "knee": 0.38, "high": 0.95}

@@ -73,14 +73,6 @@ def test_a_benefit_ranks_behind_those_that_say_the_same() -> None:
     assert semantic_checks.rank_benefits(benefits) == [0, 1, 0, 0, 2]
 
 
-def test_a_role_of_another_reference_is_the_wrong_one() -> None:
-    clerk, owner = frozenset(extract_stems("clerk")), frozenset(extract_stems("shop owner"))
-    assert semantic_checks.is_others_role("shop owner", clerk, {clerk, owner})
-    assert not semantic_checks.is_others_role("clerk", clerk, {clerk, owner})
-    assert not semantic_checks.is_others_role("cashier", clerk, {clerk, owner})
-    assert not semantic_checks.is_others_role("owner", frozenset(), {clerk, owner})
-
-
 def test_a_want_about_stories_is_one_unless_the_task_is_about_them() -> None:
     assert semantic_checks.is_about_stories("write a user story for this sprint", frozenset())
     assert not semantic_checks.is_about_stories(

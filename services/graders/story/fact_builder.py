@@ -18,7 +18,7 @@ from gradus.contract import Diagnostic, Severity, Stage
 from gradus.tasks.story import StoryTask
 from services.graders.story import semantic_checks
 from services.graders.story.encoder import Encoder
-from services.graders.story.facts import StoryFacts
+from services.graders.story.facts import CLAUSES, ROLES, StoryFacts
 from services.graders.story.judges import Judge, Judgement, Question
 from services.graders.story.lexicon import extract_stems, extract_words
 from services.graders.story.matching import (
@@ -101,13 +101,17 @@ class StoryMeasurement(NamedTuple):
     """CPU seconds of the model."""
 
 
-class _Credit(NamedTuple):
-    """What a matched story earns, each in [0, 1]."""
+class _Credits(NamedTuple):
+    """What stories earn for their wants, roles and benefits, each in [0, 1]: (stories, references)
+    before they are matched, then one for each matched story."""
 
-    worth: float
-    role: float
-    benefit: float
-    is_denied: bool = False
+    worths: Floats
+    roles: Floats
+    benefits: Floats
+
+    @property
+    def values(self) -> Floats:
+        return self.worths * (1 - ROLES * (1 - self.roles) - CLAUSES * (1 - self.benefits))
 
 
 def build_task_spec(task: StoryTask) -> TaskSpec:
@@ -175,12 +179,17 @@ def measure_stories(
     wants = np.array([vectors[story.want] for story in stories])
     references = np.array([vectors[reference.want] for reference in spec.references])
     cosines = compute_similarities(wants, references)
-    worths = gate(cosines) * _compute_factors(stories, spec)
-    matching = match(worths, cosines, references, _compute_likeness(stories, spec))
+    credits = _Credits(
+        gate(cosines) * _compute_factors(stories, spec),
+        _score_roles(stories, spec, vectors),
+        _score_benefits(stories, spec, vectors),
+    )
+    matching = match(credits.values, cosines, references, _compute_likeness(stories, spec))
     sameness = compute_sameness(wants, references, matching.pairs)
-    credits = _score_pairs(stories, spec, matching.pairs, vectors, sameness, judge)
+    judgements = _ask(judge, stories, spec, matching.pairs)
+    earned = _add_up(stories, matching.pairs, credits, sameness, judgements)
     denied = sum(_is_denial(story, spec) for story in stories)
-    denied += sum(credit.is_denied for credit in credits)
+    denied += sum(judgement.is_denied for judgement in judgements)
     flags = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
     if denied:
         flags["meaning:contradicts"] = None
@@ -189,10 +198,10 @@ def measure_stories(
         lines=answer.lines,
         stories=len(stories),
         references=matching.references,
-        matched=sum(credit.worth for credit in credits),
-        roles=sum(credit.worth * credit.role for credit in credits),
-        benefits=sum(credit.worth * credit.benefit for credit in credits),
-        answered=sum(credit.worth >= ANSWERED for credit in credits),
+        matched=float(earned.worths.sum()),
+        roles=float(earned.worths @ earned.roles),
+        benefits=float(earned.worths @ earned.benefits),
+        answered=int((earned.worths >= ANSWERED).sum()),
         repeats=float(np.triu(sameness, 1).max(0, initial=0.0).sum()),
         contradicted=denied,
         flags=(*answer.flags, *flags),
@@ -252,79 +261,84 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
     return factors
 
 
-def _score_pairs(
-    stories: Sequence[Story],
-    spec: TaskSpec,
-    pairs: Sequence[Pair],
-    vectors: Mapping[str, Vectors],
-    sameness: Floats,
-    judge: Judge | None,
-) -> list[_Credit]:
-    """Return what each matched story earns, the best first: what says the same as a better one
-    earns so much less."""
-    judgements: list[Judgement | None] = [None] * len(pairs)
-    if judge is not None and pairs:
-        questions = [
-            Question(stories[pair.story], spec.references[pair.reference].text) for pair in pairs
-        ]
-        judgements = [*judge.judge(questions)]
-    credits = []
-    earlier: list[int] = []
-    by_worth = sorted(zip(pairs, judgements, strict=True), key=lambda both: -both[0].worth)
-    for pair, judgement in by_worth:
-        story = stories[pair.story]
-        reference = spec.references[pair.reference]
-        credit = _Credit(
-            pair.worth * (1 - sameness[pair.story, earlier].max(initial=0.0)),
-            _score_role(story, reference, spec, vectors),
-            _score_benefit(story, reference, vectors),
-        )
-        if judgement is not None:
-            credit = _apply_judgement(credit, judgement)
-        credits.append(credit)
-        earlier.append(pair.story)
-    ranks = semantic_checks.rank_benefits([stories[at].benefit for at in earlier])
-    return [
-        credit._replace(benefit=credit.benefit * REPEATED_BENEFIT[min(rank, LAST_RANK)])
-        for credit, rank in zip(credits, ranks, strict=True)
-    ]
+def _score_roles(
+    stories: Sequence[Story], spec: TaskSpec, vectors: Mapping[str, Vectors]
+) -> Floats:
+    """(stories, references): how near a role is to the reference's; 1 where that has none."""
+    roles = np.ones((len(stories), len(spec.references)))
+    for row, story in enumerate(stories):
+        stems = frozenset(extract_stems(story.role))
+        for column, reference in enumerate(spec.references):
+            if not reference.role:
+                continue
+            near = np.interp(vectors[story.role] @ vectors[reference.role], ROLE_RAMP, (0.0, 1.0))
+            is_others = stems in spec.roles and not stems & reference.role_stems
+            roles[row, column] = min(near, OTHERS_ROLE) if is_others else near
+    return roles
 
 
-def _apply_judgement(credit: _Credit, judgement: Judgement) -> _Credit:
-    if judgement.is_denied:
-        return credit._replace(worth=0.0, is_denied=True)
-    worth = max(credit.worth, judgement.same)
-    if not judgement.do_criteria_agree:
-        worth *= TAKEN_BACK
-    return _Credit(
-        worth,
-        credit.role if judgement.does_role_want_it else 0.0,
-        credit.benefit if judgement.does_benefit_follow else 0.0,
+def _score_benefits(
+    stories: Sequence[Story], spec: TaskSpec, vectors: Mapping[str, Vectors]
+) -> Floats:
+    """(stories, references): how well a benefit fits the reference's, or where that has none, a
+    want."""
+    benefits = np.zeros((len(stories), len(spec.references)))
+    for row, story in enumerate(stories):
+        if story.benefit is None:
+            benefits[row] = [reference.benefit is None for reference in spec.references]
+        elif not semantic_checks.has_own_benefit(story.want, story.benefit):
+            benefits[row] = RESTATED
+        else:
+            vector = vectors[story.benefit]
+            asked = [vectors[reference.benefit or reference.want] for reference in spec.references]
+            near = np.array(asked) @ vector
+            for column, reference in enumerate(spec.references):
+                if not reference.benefit:
+                    near[column] = max(near[column], vectors[story.want] @ vector)
+            slips = SLIP ** semantic_checks.count_slips(story.benefit)
+            benefits[row] = slips * np.interp(near, BENEFIT_RAMP, (0.0, 1.0))
+    return benefits
+
+
+def _ask(
+    judge: Judge | None, stories: Sequence[Story], spec: TaskSpec, pairs: Sequence[Pair]
+) -> list[Judgement]:
+    if judge is None or not pairs:
+        return [Judgement()] * len(pairs)
+    return judge.judge(
+        [Question(stories[pair.story], spec.references[pair.reference].text) for pair in pairs]
     )
 
 
-def _score_role(
-    story: Story, reference: Reference, spec: TaskSpec, vectors: Mapping[str, Vectors]
-) -> float:
-    if not reference.role:
-        return 1.0
-    near = float(np.interp(vectors[story.role] @ vectors[reference.role], ROLE_RAMP, (0.0, 1.0)))
-    if semantic_checks.is_others_role(story.role, reference.role_stems, spec.roles):
-        return min(near, OTHERS_ROLE)
-    return near
-
-
-def _score_benefit(story: Story, reference: Reference, vectors: Mapping[str, Vectors]) -> float:
-    if story.benefit is None:
-        return 0.0 if reference.benefit else 1.0
-    if not semantic_checks.has_own_benefit(story.want, story.benefit):
-        return RESTATED
-    near = vectors[reference.benefit or reference.want] @ vectors[story.benefit]
-    if not reference.benefit:
-        near = max(near, vectors[story.want] @ vectors[story.benefit])
-    fitting = float(np.interp(near, BENEFIT_RAMP, (0.0, 1.0)))
-    slips = semantic_checks.count_slips(story.benefit)
-    return fitting * float(SLIP**slips)
+def _add_up(
+    stories: Sequence[Story],
+    pairs: Sequence[Pair],
+    credits: _Credits,
+    sameness: Floats,
+    judgements: Sequence[Judgement],
+) -> _Credits:
+    """Return what each matched story earns, the best first: what says the same as a better one
+    earns so much less, and so does a benefit that a better one has."""
+    order = sorted(range(len(pairs)), key=lambda at: -pairs[at].worth)
+    earned = _Credits(np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs)))
+    chosen = [pairs[at].story for at in order]
+    ranks = semantic_checks.rank_benefits([stories[at].benefit for at in chosen])
+    for place, at in enumerate(order):
+        story, reference, _ = pairs[at]
+        judgement = judgements[at]
+        worth = max(float(credits.worths[story, reference]), judgement.same)
+        if judgement.is_denied:
+            worth = 0.0
+        elif not judgement.do_criteria_agree:
+            worth *= TAKEN_BACK
+        new = 1 - sameness[story, chosen[:place]].max(initial=0.0)
+        earned.worths[place] = worth * new
+        if judgement.does_role_want_it:
+            earned.roles[place] = credits.roles[story, reference]
+        if judgement.does_benefit_follow:
+            repeated = REPEATED_BENEFIT[min(ranks[place], LAST_RANK)]
+            earned.benefits[place] = credits.benefits[story, reference] * repeated
+    return earned
 
 
 def _compute_likeness(stories: Sequence[Story], spec: TaskSpec) -> Floats | None:

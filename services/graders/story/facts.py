@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from services.graders.base import Facts
 
-SURPLUS = 0.15
+ROLES, CLAUSES, FORMAT = 0.30, 0.15, 0.10
+"""Shares of a story's reward for its role, its benefit, and that all lines are stories."""
+SURPLUS = 0.2
 """What a line beyond the number of references costs, in references."""
 
 

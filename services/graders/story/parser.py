@@ -114,8 +114,10 @@ _UNWILLING = re.compile(
     r"|(?:could )?not care)\b",
     re.IGNORECASE,
 )
-_LAST_THING = re.compile(
-    r"\bthe last thing (?:i|we)\b|\bcould(?: not|n't) care less\b", re.IGNORECASE
+_NO_WISH = re.compile(
+    r"\bthe last thing (?:i|we)\b|\bcould(?: not|n't) care less\b"
+    r"|\bwhy (?:would|should|do|on earth) (?:i|we)\b|\bspared? (?:from )?having to\b",
+    re.IGNORECASE,
 )
 _CONDITION = re.compile(
     r",\s{1,3}((?:when|whenever|if|after|once|while|before|as soon as)\s.{3,200})$", re.IGNORECASE
@@ -477,7 +479,7 @@ def _parse_clauses(text: str) -> tuple[str, str, str | None] | None:
         early = first[1]
         text = first[2]
     opening = _ROLE_OPENING.match(text)
-    if not opening or _LAST_THING.search(text):
+    if not opening or _NO_WISH.search(text):
         return None
     after_role = text[opening.end() :]
     wish = _find_wish(after_role)

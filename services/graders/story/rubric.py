@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from gradus.errors import InternalFault
 from services.graders.base.rubric import Components, Rubrics, weighted
-from services.graders.story.facts import StoryFacts
+from services.graders.story.facts import CLAUSES, FORMAT, ROLES, StoryFacts
 
-TAMPERING = 0.5
+TAMPERING = 0.7
 """Share of the reward that a text loses that is not what it seems."""
 SCRUM_WEIGHTS = {
     "regex": 0.15,
@@ -51,7 +51,12 @@ def _score_scrum(facts: StoryFacts) -> Components:
     return parts
 
 
-WEIGHTS = {"coverage": 0.45, "roles": 0.30, "clauses": 0.15, "format": 0.10}
+WEIGHTS = {
+    "coverage": 1 - ROLES - CLAUSES - FORMAT,
+    "roles": ROLES,
+    "clauses": CLAUSES,
+    "format": FORMAT,
+}
 RUBRICS: Rubrics[StoryFacts] = Rubrics(
     {
         "story/weighted@1": weighted(MEASURES, WEIGHTS, _apply_charges),

@@ -110,15 +110,6 @@ def has_own_benefit(want: str, benefit: str) -> bool:
     return bool(new) and len(new) > 0.3 * len(benefit_stems)
 
 
-def is_others_role(
-    role: str, reference_role: frozenset[str], all_roles: Collection[frozenset[str]]
-) -> bool:
-    """Return whether the role is one that the task has for something else. `reference_role`: stems
-    of the role that the reference has."""
-    role_stems = frozenset(extract_stems(role))
-    return bool(reference_role) and not role_stems & reference_role and role_stems in all_roles
-
-
 def rank_benefits(benefits: Sequence[str | None]) -> list[int]:
     """Return for each benefit how many before it are, but for few words, the same."""
     stems = [frozenset(extract_stems(benefit or "")) for benefit in benefits]
