@@ -54,7 +54,7 @@ def grade(grader: StoryGrader, model: SentenceModel, completions: list[StorySubm
     """Grade with empty caches of texts."""
     grader.encoder.close()
     grader.encoder = Encoder(model)
-    grade_in_order(grader, completions, RUBRIC, SLOTS)
+    list(grade_in_order(grader, completions, RUBRIC, SLOTS))
 
 
 def measure(contestant: Callable[[], None], completions: int) -> float:
