@@ -22,6 +22,9 @@ STARTS = (
     "story-042-food-bank",
     "story-053-elder-visits",
 )
+BOUND = 0.85
+"""What a climb may reach without a judge: far above half of an honest answer, since meaning is not
+told (docs/stories.md)."""
 RUBRIC = "story/weighted@1"
 COMMON = frozenset(
     ("see", "get", "show", "list", "find", "send", "choose", "change", "plan", "tell", "know")

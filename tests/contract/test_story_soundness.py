@@ -13,6 +13,7 @@ import pytest
 from gradus.contract import Graded, StorySubmission
 from services.attacks.stories import build_sprint, read_story_rows
 from services.graders.story.grader import StoryGrader
+from services.graders.story.parser import Story, clean_line, read_story
 
 BACKLOGS = Path(__file__).parents[3] / "shared" / "data" / "stories_dalpiaz_by_role.jsonl"
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "story_turn3.jsonl"
@@ -34,9 +35,10 @@ def answers() -> Iterator[Any]:
                 yield pytest.param(*given, id=case["id"])
     if BACKLOGS.is_file():
         for number, line in enumerate(BACKLOGS.read_text().splitlines()):
-            stories = json.loads(line).get("stories", [])
-            if 3 <= len(stories) <= 40:
-                yield pytest.param(stories, stories, id=f"backlog-{number}", marks=pytest.mark.slow)
+            stories = json.loads(line)["formatted_issues"].split(" ||||| ")
+            lines = [text for text in stories if isinstance(read_story(clean_line(text)), Story)]
+            if 3 <= len(lines) <= 40:
+                yield pytest.param(stories, lines, id=f"backlog-{number}", marks=pytest.mark.slow)
 
 
 def grade(grader: StoryGrader, references: Sequence[str], lines: Sequence[str]) -> Graded:

@@ -375,6 +375,19 @@ UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
         {"team_context": {"notes": ["we must mark a job as finished"]}},
         "1 of 4 references (4) is word for word",
     ),
+    "references in German": (
+        {
+            "references": [
+                "Als Mieter möchte ich ein Leck melden, damit die Handwerker gut vorbereitet sind.",
+                "Als Mieter will ich einen freien Termin wählen, damit ich nicht frei nehmen muss.",
+            ]
+        },
+        "not of the form",
+    ),
+    "references in Japanese": (
+        {"references": ["顧客として、カードで支払いたい。"]},
+        "not of the form",
+    ),
     "references that equal the goal": (
         {"sprint_goal": REFERENCES[0], "references": [REFERENCES[0]]},
         "1 of 1 references (1) is word for word",
