@@ -73,7 +73,7 @@ _CHILD = re.compile(
     re.IGNORECASE,
 )
 _BENEFIT_FIRST = re.compile(
-    r"^(in order (?:not )?(?:to|that)\b.{3,300}?|to .{3,200}?)(?:,\s{0,3}|\s)"
+    r"^((?:in order (?:not )?(?:to|that)|so that)\b.{3,300}?|to .{3,200}?)(?:,\s{0,3}|\s)"
     r"(as (?:an?|the)?\s{0,2}.{2,})$",
     re.IGNORECASE,
 )
@@ -86,7 +86,7 @@ _ABLE = (
 _STRONG_WISH = (
     r"(?:(?:would|should|'d)(?: very much)? (?:like|love|prefer|want|wish)|'d like|want|wish"
     r"|needs?(?!\s{1,3}not\b)"
-    r"|prefer|expect|hope|require|(?:am|'m) (?:looking|hoping) for|'d appreciate"
+    r"|prefer|expect|hope|require|(?:am|'m) (?:looking for|hoping(?: for)?)|'d appreciate"
     r"|would (?:appreciate|welcome|value))\b"
 )
 _WEAK_WISH = (
@@ -100,7 +100,8 @@ _POSSIBLE = (
 )
 _WANT = re.compile(
     rf"(?:^|,?\s{{0,3}}\b)(?:(?:i|we){_ADVERB}\s{{0,3}}{_STRONG_WISH}:?{_ABLE}"
-    rf"|(?:my|our) (?:wish|goal|need) is{_ABLE}|{_POSSIBLE})",
+    rf"|(?:(?:my|our) (?:wish|goal|need)|what (?:i|we) (?:want|need)) is{_ABLE}"
+    rf"|let me\b|{_POSSIBLE})",
     re.IGNORECASE,
 )
 _WEAK_WANT = re.compile(
@@ -494,7 +495,7 @@ def _parse_clauses(text: str) -> tuple[str, str, str | None] | None:
         want = f"{want.rstrip(' .')} {condition[1]}"
     if benefit is None and early is not None:
         benefit = re.sub(
-            r"^in order (not )?(?:to|that)\s+|^to\s+", r"\1", early, flags=re.IGNORECASE
+            r"^in order (not )?(?:to|that)\s+|^(?:so that|to)\s+", r"\1", early, flags=re.IGNORECASE
         )
     want = _NEGATED_WISH.sub("never ", _clean_clause(want))
     return _clean_clause(role), want, None if benefit is None else _clean_clause(benefit)
