@@ -42,7 +42,7 @@ endef
 $(VENV)/.done: pyproject.toml requirements.lock
 	$(call install,$(EXTRAS))
 
-# Serving needs no torch. Where everything is installed, that environment serves.
+# Of what serves, only stories need torch. Where everything is installed, that environment serves.
 $(VENV)/.serving: pyproject.toml requirements.lock
 	$(call install,$(SERVING_EXTRAS))
 SERVING := $(if $(wildcard $(VENV)/.done),$(VENV)/.done,$(VENV)/.serving)

@@ -13,7 +13,7 @@ from typing import Any
 
 from gradus.contract import Graded
 from gradus.tasks.story import StoryTask
-from services.graders.story.lexicon import extract_stems
+from services.graders.story.lexicon import extract_stems, load_word_list
 from services.graders.story.parser import Rejected, Story, read_story
 
 LEAKED_SHARE = 0.8
@@ -22,6 +22,10 @@ the story."""
 FEWEST_WORDS = 3
 """Shortest text, in words, that counts as contained in another."""
 MOST_TOLD = 5
+SENTENCE_WORDS = 8
+"""Shortest text with a comma, in words, that is taken for a sentence and not for a title."""
+ENGLISH_SHARE = 0.15
+"""Share of function words from which a sentence is English; it is about 0.4 in English stories."""
 
 
 # ----------------------------------------------------------------------------------------- answers
@@ -59,7 +63,7 @@ class RewardBounds:
 GOOD = 0.5
 REFERENCES = RewardBounds(minimum=0.9)
 TITLES = RewardBounds(minimum=GOOD)
-SOLUTION = RewardBounds(minimum=0.5)
+SOLUTION = RewardBounds(minimum=0.4)
 LAZY = RewardBounds(below=GOOD)
 
 
@@ -68,10 +72,10 @@ def generate_answers(
 ) -> Iterator[tuple[str, str, RewardBounds]]:
     """Answers to try on a task: what each is, its text, and what it must earn."""
     references = [" ".join(text.split()) for text in task.references]
-    stories = [
-        text if isinstance(read_story(text), Story) else f"As a user, I want {text}."
-        for text in references
-    ]
+    stories = []
+    for text in references:
+        is_title = isinstance(read_story(text), Rejected) and not is_foreign(text)
+        stories.append(f"As a user, I want {text}." if is_title else text)
     bounds = REFERENCES if stories == references else TITLES
     yield "the references as the answer", "\n".join(stories), bounds
     for which, bar in (("solution", SOLUTION), ("stub", LAZY)):
@@ -80,6 +84,18 @@ def generate_answers(
 
 
 # ------------------------------------------------------------------------------------------- texts
+
+
+def is_foreign(text: str) -> bool:
+    """Return whether a text is a sentence in another language than English, which the grader cannot
+    read: by its script, or by how few of its words are English function words."""
+    letters = [letter for letter in text if letter.isalpha()]
+    if 3 * sum(letter > "\u024f" for letter in letters) > len(letters):
+        return True
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    english = sum(word in load_word_list("stop_words") for word in words)
+    is_sentence = len(words) >= SENTENCE_WORDS and "," in text
+    return is_sentence and english < ENGLISH_SHARE * len(words)
 
 
 def check_references(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list[str]]:

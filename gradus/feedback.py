@@ -28,18 +28,12 @@ STORIES = "These user stories can be improved. Answer with the whole corrected l
 REVIEW = "# What the review says"
 STORY_REMARKS = {
     "coverage": (
-        0.55,
+        0.36,
         "wants that the sprint needs are missing, or say something else than it needs",
     ),
-    "format": (0.18, "lines are no stories: As a ROLE, I want WANT, so that BENEFIT."),
-    "count": (0.045, "the number of stories does not fit the sprint"),
-    "redundancy": (-0.02, "stories ask for the same thing"),
-    "benefits": (-0.02, "benefits are missing, or repeat the want"),
-    "boilerplate": (-0.02, "benefits repeat each other"),
-    "fluency": (-0.02, "wants are no fluent sentences"),
-    "focus": (-0.02, "wants are about stories"),
-    "coherence": (-0.02, "benefits do not follow from their wants"),
-    "role": (-0.02, "roles would not want this"),
+    "roles": (0.2, "roles are not those that the sprint is for"),
+    "clauses": (0.09, "benefits are missing, repeat the want, or do not follow from it"),
+    "format": (0.05, "lines are no stories: As a ROLE, I want WANT, so that BENEFIT."),
     "tampering": (-0.02, "text is hidden, or addresses a judge"),
 }
 """Remarks on components of `story/weighted`: name -> value below which the remark holds, and the

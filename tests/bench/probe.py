@@ -183,20 +183,19 @@ def rust_grader() -> Iterator[Callable[[int], Figures]]:
 
 @contextmanager
 def story_grader() -> Iterator[Callable[[int], Figures]]:
-    """Groups of stories by the worker's path with both models, and these models on the same texts
-    alone."""
+    """Groups of stories by the worker's path, and the sentence model on the same texts alone."""
     from tests.bench import story
 
-    model = story.export()
-    encoder = story.open_backend("onnxruntime", "fp32", model, 1)
-    pairs = story.PairModel(model, 1, 64)
-    ours = story.Ours(story.StoryGrader(), encoder, model, pairs)
+    grader = story.StoryGrader()
+    model = story.SentenceModel()
 
     def measure(number: int) -> Figures:
-        asked = story.groups(number // story.G)
-        spent = story.measured(ours, asked)["cpu_ms"] * 1e3
-        floor = story.Floor((encoder, ours.sentences.values()), (pairs, ours.pairs.values()))
-        return {"story": spent, "bare models": story.measured(floor, asked)["cpu_ms"] * 1e3}
+        asked = [one for group in story.groups(number // story.G) for one in group]
+        floor = story.Floor(model, asked)
+        return {
+            "story": story.measure(lambda: story.grade(grader, model, asked), len(asked)) * 1e3,
+            "bare model": story.measure(floor, len(asked)) * 1e3,
+        }
 
     measure(2 * story.G)
     yield measure

@@ -204,7 +204,7 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     gate = story_grader.config.gate
     answer = read(said, limits.characters, limits.lines)
     roles = [
-        measure_stories(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role
+        measure_stories(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.roles
         for seed in range(8)
     ]
     assert roles == pytest.approx([roles[0]] * 8, abs=1e-3)
@@ -284,7 +284,7 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
     text = (configs() / "graders" / "story.yaml").read_text()
     other = tmp_path / "story.yaml"
     other.write_text(text.replace("high: 0.95", "high: 0.96"))
-    assert "onnxruntime-fp32" in story_grader.info().toolchain
+    assert "sentence-transformers-fp32" in story_grader.info().toolchain
     assert (
         load(story_grader.info().name, config=other).info().revision != story_grader.info().revision
     )
@@ -293,10 +293,10 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("low: 0.15", "low: 0.50", "less than"),
-        ("low: 0.15", "low: .nan", "gate"),
+        ("low: 0.16", "low: 0.50", "less than"),
+        ("low: 0.16", "low: .nan", "gate"),
         ("precision: fp32", "precision: fp33", "precision"),
-        ("backend: onnxruntime", "backend: abacus", "backend"),
+        ("judge: none", "judge: abacus", "judge"),
         ("cache_mb: 64", "cache_mb: -1", "cache_mb"),
         ("lines: 256", "lines: many", "lines"),
         ("threads: 1", "threds: 1", "threds"),
@@ -316,5 +316,5 @@ def test_a_wrong_configuration_is_refused_and_named(
 
 def test_the_shipped_configuration_is_what_the_documents_say() -> None:
     config = read_settings(StoryConfig, "story")
-    assert (config.rubric, config.backend, config.precision) == (WEIGHTED, "onnxruntime", "fp32")
-    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.15, "knee": 0.4, "high": 0.95}
+    assert (config.rubric, config.judge, config.precision) == (WEIGHTED, "none", "fp32")
+    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.16, "knee": 0.38, "high": 0.95}

@@ -15,58 +15,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
-from services.graders.base.batching import MAX_DRAIN_TEXTS, Queued, make_passes
-from services.graders.story.backends import Pooled, Tokens
-from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, build_batch
+from services.graders.base.batching import MAX_DRAIN_TEXTS, Ids, Queued, make_passes
+from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, Floats
 
 SOON_S = 60.0
 TEXTS = st.lists(st.text(max_size=30), min_size=1, max_size=40)
 
 
-class Letters:
-    """A token per character; some text must be of no use to it."""
-
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        if "untellable" in texts:
-            raise InternalFault("this text has no tokens")
-        ids = []
-        for text in texts:
-            ids.append([1, *(ord(letter) + 2 for letter in text)])
-        return ids
-
-
 class Arithmetic:
-    """Sums of tokens in place of a model; keeps every pass, can be held, and breaks on a token that
-    it is told."""
-
-    name = "arithmetic-fp32"
+    """A token per character, and sums of tokens for vectors; keeps every pass, can be held, breaks
+    on a token that it is told, and cannot tell one text."""
 
     def __init__(self) -> None:
-        self.passes: list[Tokens] = []
+        self.passes: list[Sequence[Ids]] = []
         self.go = threading.Event()
         self.go.set()
         self.entered = threading.Semaphore(0)
         self.breaks_on: int | None = None
         self.gives: float | None = None
 
-    def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if "untellable" in texts:
+            raise InternalFault("this text has no tokens")
+        return [tokens(text) for text in texts]
+
+    def encode(self, ids: Sequence[Ids]) -> Floats:
         self.entered.release()
         assert self.go.wait(SOON_S)
         self.passes.append(ids)
-        if self.breaks_on in ids:
+        if any(self.breaks_on in row for row in ids):
             raise ValueError("no such token")
-        given = np.stack(
-            [expected(row[: int(there.sum())]) for row, there in zip(ids, mask, strict=True)]
-        )
-        vectors = given if self.gives is None else np.full_like(given, self.gives)
-        return Pooled(vectors, 2 * given)
+        vectors = np.stack([expected(row) for row in ids])
+        return vectors if self.gives is None else np.full_like(vectors, self.gives)
 
     @property
     def texts(self) -> int:
         return sum(len(one) for one in self.passes)
 
 
-def expected(ids: Sequence[int] | Tokens) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def tokens(text: str) -> list[int]:
+    return [1, *(ord(letter) + 2 for letter in text)]
+
+
+def expected(ids: Ids) -> Floats:
     return np.array([len(ids), sum(ids) % 9973, ids[-1] % 9973], np.float32)
 
 
@@ -77,14 +68,14 @@ def model() -> Arithmetic:
 
 @pytest.fixture
 def encoder(model: Arithmetic) -> Iterator[Encoder]:
-    made = Encoder(model, Letters(), max_pass_tokens=64)
+    made = Encoder(model, max_pass_tokens=64)
     yield made
     model.go.set()
     made.close()
 
 
-def wants(texts: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    return np.stack([expected(ids) for ids in Letters().ids(texts)])
+def wants(texts: Sequence[str]) -> Floats:
+    return np.stack([expected(tokens(text)) for text in texts])
 
 
 def in_threads(number: int, act: Callable[[int], object]) -> list[object]:
@@ -115,11 +106,10 @@ def until_queued(encoder: Encoder, number: int) -> None:
 @given(TEXTS)
 @settings(max_examples=25, deadline=None)
 def test_every_text_gets_its_own_vectors_in_the_order_asked(texts: list[str]) -> None:
-    encoder = Encoder(Arithmetic(), Letters(), max_pass_tokens=64)
+    encoder = Encoder(Arithmetic(), max_pass_tokens=64)
     try:
         found = encoder.embed(texts)
         assert np.array_equal(found.vectors, wants(texts))
-        assert np.array_equal(found.inner, 2 * wants(texts))
         assert np.array_equal(encoder.vectors(texts[::-1]), wants(texts[::-1]))
     finally:
         encoder.close()
@@ -141,7 +131,6 @@ def test_texts_that_differ_in_anything_are_different_texts(
 
 def test_what_is_given_out_may_be_changed_and_what_is_kept_stays(encoder: Encoder) -> None:
     encoder.vectors(["a"])[:] = 0
-    encoder.embed(["a"]).inner[:] = 0
     assert np.array_equal(encoder.vectors(["a"]), wants(["a"]))
 
 
@@ -211,7 +200,7 @@ def test_who_asked_long_before_is_answered_before(encoder: Encoder, model: Arith
         model.go.set()
         early.result(SOON_S)
         late.result(SOON_S)
-    assert [ord("l") + 2 in ids for ids in model.passes].index(True) == len(model.passes) - 1
+    assert [tokens("late") in one for one in model.passes].index(True) == len(model.passes) - 1
 
 
 def test_callers_go_on_when_all_that_was_taken_with_theirs_is_there(
@@ -273,20 +262,13 @@ def test_many_texts_of_few_lengths_are_hardly_padded() -> None:
     assert sum(len(one) * len(one[-1].ids) for one in made) < 1.03 * sum(lengths)
 
 
-def test_padding_is_masked() -> None:
-    ids, mask = build_batch([[5, 6, 7], [8]])
-    assert ids.tolist() == [[5, 6, 7], [8, 0, 0]]
-    assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert ids.dtype == mask.dtype == np.int64
-
-
 # ---------------------------------------------------------------------- what is kept
 
 
 def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_longest(
     encoder: Encoder, model: Arithmetic
 ) -> None:
-    encoder._max_bytes = 3 * 440
+    encoder._max_bytes = 3 * 420
     for text in ("a", "b", "c", "a", "d"):
         encoder.vectors([text])
     assert list(encoder._sizes) == ["c", "a", "d"]
@@ -297,7 +279,7 @@ def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_lo
 
 
 def test_an_encoder_that_may_keep_nothing_answers_all_the_same(model: Arithmetic) -> None:
-    encoder = Encoder(model, Letters(), cache_mb=0)
+    encoder = Encoder(model, cache_mb=0)
     assert np.array_equal(encoder.vectors(["a", "b", "a"]), wants(["a", "b", "a"]))
     encoder.vectors(["a"])
     assert model.texts == 3
@@ -349,7 +331,7 @@ def test_vectors_that_are_no_numbers_are_a_fault_and_not_kept(
 
 
 def test_a_model_that_hangs_is_a_fault_for_all_who_wait(model: Arithmetic) -> None:
-    encoder = Encoder(model, Letters(), hang_s=0.05)
+    encoder = Encoder(model, hang_s=0.05)
     model.go.clear()
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(encoder.vectors, [f"text {index}"]) for index in range(3)]
@@ -361,7 +343,7 @@ def test_a_model_that_hangs_is_a_fault_for_all_who_wait(model: Arithmetic) -> No
 
 
 def test_who_gave_up_stands_in_nobody_s_way(model: Arithmetic) -> None:
-    encoder = Encoder(model, Letters(), hang_s=0.2)
+    encoder = Encoder(model, hang_s=0.2)
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
         gone = [pool.submit(encoder.vectors, [f"gave up {index}"]) for index in range(3)]
@@ -379,7 +361,7 @@ def test_who_gave_up_stands_in_nobody_s_way(model: Arithmetic) -> None:
 
 
 def test_a_closed_encoder_refuses_and_lets_nobody_wait(model: Arithmetic) -> None:
-    encoder = Encoder(model, Letters())
+    encoder = Encoder(model)
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
         waits = pool.submit(encoder.vectors, ["queued"])

@@ -34,6 +34,7 @@ from services.graders.story.parser import (
 CASES = Path(__file__).parents[1] / "cases" / "story"
 LAYOUTS: dict[str, Any] = yaml.safe_load((CASES / "layouts.yaml").read_text())
 NO_STORIES: list[dict[str, str]] = yaml.safe_load((CASES / "no_stories.yaml").read_text())
+WISHES: list[dict[str, Any]] = yaml.safe_load((CASES / "wishes.yaml").read_text())
 CHARACTERS = 32_000
 GOOD = "As a shopper, I want to pay by card, so that I need no cash."
 
@@ -61,6 +62,12 @@ def test_what_is_no_story_is_rejected_with_its_reason(case: dict[str, str]) -> N
     found = answer(case["text"])
     assert found.stories == ()
     assert [case["reason"] in rejected.reason for rejected in found.rejected] == [True]
+
+
+@pytest.mark.parametrize("case", WISHES, ids=[case["text"][:50] for case in WISHES])
+def test_a_wish_is_read_however_it_is_put(case: dict[str, Any]) -> None:
+    expected = {"role": "shopper", "want": case["want"], "benefit": case["benefit"]}
+    assert clauses(case["text"]) == [expected]
 
 
 def test_a_story_without_a_benefit_is_a_story() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gradus.contract import Stage
 from gradus.errors import InternalFault, Misuse
 from services.graders.rust.rubric import RustFacts as Facts
-from services.graders.story.facts import ScrumFacts, Senses, StoryFacts
+from services.graders.story.facts import ScrumFacts, StoryFacts
 from tests.rubrics import CODE_RUBRICS, SCRUM_WEIGHTS, SHIPPED, STORY_RUBRICS, rubrics_of, score
 
 WEIGHTED, SCRUM = "story/weighted@1", "story/scrum@1"
@@ -23,11 +23,11 @@ FULL = StoryFacts(
     stories=6,
     references=6,
     matched=6.0,
+    roles=6.0,
+    benefits=6.0,
     answered=6,
-    benefits=1.0,
-    benefits_wanted=1.0,
 )
-HALF = replace(FULL, lines=3, stories=3, matched=3.0, answered=3)
+HALF = replace(FULL, lines=3, stories=3, matched=3.0, roles=3.0, benefits=3.0, answered=3)
 
 SHARE = st.floats(0, 1)
 AT_MOST_0 = st.floats(-50, 0)
@@ -39,18 +39,17 @@ def story_facts(draw: st.DrawFn) -> StoryFacts:
     stories = draw(st.integers(0, lines))
     references = draw(st.integers(1, 60))
     answered = draw(st.integers(0, min(stories, references)))
+    matched = draw(st.floats(0, min(stories, references)))
     return StoryFacts(
         Stage.SCORE if stories else Stage.EXTRACT,
         lines=lines,
         stories=stories,
         references=references,
-        matched=draw(st.floats(0, min(stories, references))),
+        matched=matched,
         answered=answered,
-        benefits=draw(SHARE),
-        benefits_wanted=draw(SHARE),
+        roles=draw(st.floats(0, matched)),
+        benefits=draw(st.floats(0, matched)),
         repeats=draw(st.integers(0, max(0, stories - 1))),
-        boilerplate=draw(st.floats(0, 0.99)),
-        senses=Senses(*(draw(SHARE) for _ in range(4))),
         scrum=ScrumFacts(*(draw(SHARE) for _ in range(5)), *(draw(AT_MOST_0) for _ in range(2))),
         flags=draw(st.sampled_from([(), ("story:message_to_judge",), ("think:twice",)])),
     )
@@ -72,8 +71,8 @@ def test_all_that_was_asked_for_earns_all() -> None:
     assert FULL.passed
 
 
-def test_half_of_the_stories_earn_more_than_half_and_much_less_than_all() -> None:
-    assert 0.6 < score(HALF, WEIGHTED).reward < 0.8
+def test_half_of_the_stories_earn_half() -> None:
+    assert score(HALF, WEIGHTED).reward == 0.5
     assert not HALF.passed
 
 
@@ -83,35 +82,31 @@ def test_no_story_earns_nothing() -> None:
 
 
 def test_form_alone_earns_nothing() -> None:
-    assert score(replace(FULL, matched=0.0, answered=0), WEIGHTED).reward == 0.0
+    nothing = replace(FULL, matched=0.0, roles=0.0, benefits=0.0, answered=0)
+    assert score(nothing, WEIGHTED).reward == 0.0
 
 
-def test_a_benefit_is_only_missed_where_the_references_have_one() -> None:
-    without = replace(FULL, benefits=0.0)
-    assert score(without, WEIGHTED).reward < score(HALF, WEIGHTED).reward
-    assert score(replace(without, benefits_wanted=0.0), WEIGHTED).reward > 0.9
+def test_roles_cost_more_than_benefits_and_both_less_than_half() -> None:
+    faceless = score(replace(FULL, roles=0.0), WEIGHTED).reward
+    pointless = score(replace(FULL, benefits=0.0), WEIGHTED).reward
+    assert score(HALF, WEIGHTED).reward < faceless < pointless < 1.0
 
 
-def test_a_few_benefits_said_twice_are_usual() -> None:
-    assert score(replace(FULL, boilerplate=0.2), WEIGHTED).reward == 1.0
-    assert score(replace(FULL, boilerplate=5 / 6), WEIGHTED).reward < score(HALF, WEIGHTED).reward
-
-
-@pytest.mark.parametrize("sense", ["fluency", "focus"])
-def test_words_that_make_no_sense_earn_less_than_half_of_the_stories(sense: str) -> None:
-    assert (
-        score(replace(FULL, senses=Senses(**{sense: 0.2})), WEIGHTED).reward
-        < score(HALF, WEIGHTED).reward
-    )
+def test_lines_beyond_what_was_asked_for_cost() -> None:
+    rewards = [
+        score(replace(FULL, lines=lines, stories=lines), WEIGHTED).reward for lines in range(6, 20)
+    ]
+    assert rewards == sorted(rewards, reverse=True)
+    assert rewards[1] > 0.95
+    assert rewards[6] < 0.9
 
 
 def test_no_charge_ever_raises_a_reward() -> None:
     worse = [
-        replace(FULL, repeats=3),
+        replace(FULL, lines=7),
         replace(FULL, stories=5, matched=5.0),
-        replace(FULL, benefits=0.5),
-        replace(FULL, senses=Senses(coherence=0.5)),
-        replace(FULL, senses=Senses(role=0.5)),
+        replace(FULL, benefits=5.5),
+        replace(FULL, roles=5.5),
         replace(FULL, flags=("story:message_to_judge",)),
     ]
     assert all(score(facts, WEIGHTED).reward < 1.0 for facts in worse)
@@ -129,7 +124,8 @@ def test_a_better_match_never_lowers_the_reward(facts: StoryFacts, more: float) 
         replace(FULL, lines=7),
         replace(FULL, answered=5),
         replace(FULL, repeats=1),
-        replace(FULL, senses=Senses(fluency=0.4)),
+        replace(FULL, roles=2.0),
+        replace(FULL, contradicted=1),
         replace(FULL, flags=("story:hidden_characters",)),
     ],
 )

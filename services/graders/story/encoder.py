@@ -10,11 +10,12 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradus.errors import InternalFault
 from services.graders.base.batching import Answer, BatchingModel, Ids
-from services.graders.story.backends import Backend, Floats, Tokens
 
+Floats = NDArray[np.float32]
 MAX_PASS_TOKENS = 256
 """Most tokens of one pass, padding included; more save next to nothing and let others wait
 (docs/decisions/0011)."""
@@ -24,8 +25,14 @@ _ENTRY_BYTES = 400
 """What a kept text costs beside its characters and vectors, roughly."""
 
 
-class TokenizerLike(Protocol):
+class Model(Protocol):
+    """What turns texts into vectors: `sentence_model.SentenceModel`, or a test's own."""
+
     def ids(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+    def encode(self, ids: Sequence[Ids]) -> Floats:
+        """Return a row for each text. Blocks; is called by one thread."""
+        ...
 
 
 class Embeddings(NamedTuple):
@@ -33,17 +40,8 @@ class Embeddings(NamedTuple):
 
     vectors: Floats
     """(n, width), unit rows."""
-    inner: Floats
-    """(n, width), the mean hidden state of an inner layer; see `backends.Pooled`."""
     cpu_s: float
     """CPU seconds of the model for texts that no earlier caller had requested."""
-
-
-class Row(NamedTuple):
-    """What is kept of one text. Both arrays are its own: a view would keep its whole pass alive."""
-
-    vector: Floats
-    inner: Floats
 
 
 class Encoder:
@@ -51,18 +49,17 @@ class Encoder:
 
     def __init__(
         self,
-        backend: Backend,
-        tokenizer: TokenizerLike,
+        model: Model,
         *,
         cache_mb: int = 64,
         hang_s: float = HANG_S,
         max_pass_tokens: int = MAX_PASS_TOKENS,
     ) -> None:
-        self._backend = backend
-        self._tokenizer = tokenizer
+        self._encode = model.encode
+        self._tokenize = model.ids
         self._max_bytes = cache_mb * 2**20
         self._lock = threading.Lock()  # guards all below
-        self._futures: dict[str, Future[Answer[Row]]] = {}
+        self._futures: dict[str, Future[Answer[Floats]]] = {}
         """What is there, and what was asked for."""
         self._sizes: OrderedDict[str, int] = OrderedDict()
         """Bytes of each text that is there, the least recently used first."""
@@ -83,7 +80,7 @@ class Encoder:
         Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a
         text says.
         """
-        futures: dict[str, Future[Answer[Row]]] = {}
+        futures: dict[str, Future[Answer[Floats]]] = {}
         with self._lock:
             for text in texts:
                 if text in self._futures:
@@ -93,7 +90,7 @@ class Encoder:
         new = list(dict.fromkeys(text for text in texts if text not in futures))
         requested: list[str] = []
         if new:
-            all_ids = self._tokenizer.ids(new)
+            all_ids = self._tokenize(new)
             with self._lock:
                 for text, ids in zip(new, all_ids, strict=True):
                     if text not in self._futures:  # else another caller was quicker
@@ -104,39 +101,27 @@ class Encoder:
                 futures[text].add_done_callback(partial(self._cache_row, text))
         answers = dict(zip(futures, self._model.answers([*futures.values()]), strict=True))
         return Embeddings(
-            np.array([answers[text].row.vector for text in texts]),
-            np.array([answers[text].row.inner for text in texts]),
+            np.array([answers[text].row for text in texts]),
             sum(answers[text].cpu_s for text in requested),
         )
 
-    def _cache_row(self, text: str, done: Future[Answer[Row]]) -> None:
+    def _cache_row(self, text: str, done: Future[Answer[Floats]]) -> None:
         """Keep what is there, and drop the oldest as far as there is no room. A fault is not
         kept."""
         with self._lock:
             if done.exception() is not None:
                 del self._futures[text]
                 return
-            row = done.result().row
-            self._sizes[text] = 4 * len(text) + row.vector.nbytes + row.inner.nbytes + _ENTRY_BYTES
+            self._sizes[text] = 4 * len(text) + done.result().row.nbytes + _ENTRY_BYTES
             self._bytes += self._sizes[text]
             while self._bytes > self._max_bytes:
                 oldest, size = self._sizes.popitem(last=False)
                 self._bytes -= size
                 del self._futures[oldest]
 
-    def _encode_rows(self, ids: Sequence[Ids]) -> list[Row]:
-        vectors, inner = self._backend.encode(*build_batch(ids))
+    def _encode_rows(self, ids: Sequence[Ids]) -> list[Floats]:
+        vectors = self._encode(ids)
         if not np.isfinite(vectors).all():
             raise InternalFault("the story model gave no usable vectors")
-        return [Row(*map(np.copy, both)) for both in zip(vectors, inner, strict=True)]
-
-
-def build_batch(ids: Sequence[Ids]) -> tuple[Tokens, Tokens]:
-    """Ids and mask, int64 (len(ids), longest)."""
-    shape = len(ids), max(map(len, ids))
-    padded_ids = np.zeros(shape, np.int64)
-    mask = np.zeros(shape, np.int64)
-    for row, token_ids in enumerate(ids):
-        padded_ids[row, : len(token_ids)] = token_ids
-        mask[row, : len(token_ids)] = 1
-    return padded_ids, mask
+        # copies: a view would keep its whole pass alive
+        return [np.copy(vector) for vector in vectors]

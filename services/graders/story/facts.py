@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from services.graders.base import Facts
 
+ROLES, CLAUSES, FORMAT = 0.30, 0.15, 0.10
+"""Shares of a story's reward for its role, its benefit, and that all lines are stories."""
+SURPLUS = 0.2
+"""What a line beyond the number of references costs, in references."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScrumFacts:
@@ -21,21 +26,6 @@ class ScrumFacts:
     """Penalty in (-inf, 0]."""
     extraneous: float
     """Penalty, 0 or less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Senses:
-    """How much sense the matched stories make, in [0, 1]; 1 where nothing speaks against it.
-    Weighted by similarity."""
-
-    fluency: float = 1.0
-    """Words stand in an order in which people write."""
-    focus: float = 1.0
-    """Wants speak of the task and not of stories."""
-    coherence: float = 1.0
-    """Benefits have to do with the want or the task."""
-    role: float = 1.0
-    """Roles are persons or systems that can want something."""
 
 
 STORY_TAMPERED = frozenset(
@@ -55,28 +45,33 @@ class StoryFacts(Facts):
     references: int = 0
     """Different things that were asked for."""
     matched: float = 0.0
-    """Sum of the gated similarities between stories and the references that they answer, one to
-    one."""
-    answered: int = 0
-    """References that are answered past the middle of the gate."""
+    """Sum of the worths of the stories that answer a reference, one to one, each in [0, 1]."""
+    roles: float = 0.0
+    """The same sum, each worth times how near its role is to the reference's."""
     benefits: float = 0.0
-    """Share of the stories that name a benefit which is not the want again."""
-    benefits_wanted: float = 0.0
-    """Share of the references that name one."""
+    """The same sum, each worth times how well its benefit fits."""
+    answered: int = 0
+    """References that are answered by a story of at least half the full worth."""
     repeats: float = 0.0
     """Stories that only say again what another one says."""
-    boilerplate: float = 0.0
-    """Share of the benefits that are another story's, in [0, 1)."""
-    senses: Senses = Senses()
     contradicted: int = 0
-    """Stories that contradict what they answer; 0 where no pair model reads."""
+    """Stories that the judge, or their own words, show to deny what they answer."""
     scrum: ScrumFacts | None = None
     """None unless asked for: it costs vectors of its own."""
 
     @property
+    def surplus(self) -> int:
+        """Number of lines beyond what was asked for."""
+        return max(0, self.lines - self.references)
+
+    def share(self, total: float) -> float:
+        """Return a sum over the references as a share of them, in [0, 1], less what surplus lines
+        cost. Adding a story that answers something never lowers it."""
+        return total / (self.references + SURPLUS * self.surplus) if self.references else 0.0
+
+    @property
     def coverage(self) -> float:
-        """Soft F1 of precision and recall, in [0, 1]."""
-        return 2 * self.matched / (self.lines + self.references) if self.stories else 0.0
+        return self.share(self.matched)
 
     @property
     def tampered(self) -> bool:
@@ -84,13 +79,16 @@ class StoryFacts(Facts):
 
     @property
     def passed(self) -> bool:
-        """Every line is a story that makes sense, every reference is answered by one,
-        none contradicts its reference, and none repeats another."""
-        senses = self.senses
-        sensible = min(senses.fluency, senses.focus, senses.coherence, senses.role) >= 0.5
+        """Every line is a story, every reference is answered by one, most roles fit, nothing is
+        contradicted, repeated or hidden."""
         complete = (
             self.lines == self.stories > 0
             and self.answered >= self.references
             and self.repeats < 0.5
         )
-        return complete and sensible and not self.contradicted and not self.tampered
+        return (
+            complete
+            and 2 * self.roles >= self.matched
+            and not self.contradicted
+            and not self.tampered
+        )

@@ -16,21 +16,18 @@ from gradus.errors import InternalFault
 from gradus.tasks.story import StoryTask
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.base.self_test_cases import run_self_test_cases
-from services.graders.story.backends import open_backend
 from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Encoder
-from services.graders.story.export import open_model
 from services.graders.story.fact_builder import build_task_spec, measure_stories
 from services.graders.story.facts import StoryFacts
-from services.graders.story.model import MODEL
-from services.graders.story.pairs import PairModel
+from services.graders.story.judges import Judge
 from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
 from services.graders.story.scrum import build_scrum_facts
+from services.graders.story.sentence_model import SentenceModel
 
 SCRUM = "story/scrum@1"
-WITHOUT_PAIRS = "no pair model: contradictions, harms and villains are not measured"
+WITHOUT_JUDGE = "no judge: coverage and form are measured, meaning is not"
 
 
 class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
@@ -41,26 +38,18 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
 
     def __init__(self, config: Path | None = None) -> None:
         self.config = read_settings(StoryConfig, self.name, config)
-        model = open_model(self.config.model)
-        backend = open_backend(
-            self.config.backend, self.config.precision, model, self.config.threads
+        model = SentenceModel(
+            self.config.model, precision=self.config.precision, threads=self.config.threads
         )
-        self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
-        self.pairs = None
-        if self.config.pairs == "shipped":
-            self.pairs = PairModel(model, self.config.threads, self.config.cache_mb)
-        read_by = self.pairs.name if self.pairs else WITHOUT_PAIRS
+        self.encoder = Encoder(model, cache_mb=self.config.cache_mb)
+        self.judge = open_judge(self.config)
+        judged_by = self.judge.name if self.judge else WITHOUT_JUDGE
         self.identify(
             self.config,
             config,
-            toolchain=f"{MODEL} {model.revision} on {backend.name}, {read_by}",
-            versions=(model.revision, backend.name, read_by),
+            toolchain=f"{model.name}, {judged_by}",
+            versions=(model.name, judged_by),
         )
-
-    def self_test(self) -> None:
-        super().self_test()
-        if self.pairs:
-            run_self_test_cases(self, self.task, Path(__file__).with_name("pair_cases.yaml"))
 
     def facts(
         self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = ""
@@ -75,7 +64,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
         answer = read(submission.completion, limits.characters, limits.lines)
         measurement = measure_stories(
-            answer, build_task_spec(task), self.config.gate, self.encoder, self.pairs
+            answer, build_task_spec(task), self.config.gate, self.encoder, self.judge
         )
         if rubric != SCRUM:
             return measurement.facts, measurement.cpu_s
@@ -88,6 +77,19 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             max_characters=limits.characters,
             max_lines=limits.lines,
         )
-        return replace(
-            measurement.facts, scrum=scrum
-        ), measurement.cpu_s + time.thread_time() - cpu_s
+        facts = replace(measurement.facts, scrum=scrum)
+        return facts, measurement.cpu_s + time.thread_time() - cpu_s
+
+
+def open_judge(config: StoryConfig) -> Judge | None:
+    """Return the judge that `config` names; None for `none`. Raises InternalFault that says what is
+    missing."""
+    if config.judge == "openai":
+        from services.graders.story.openai_judge import OpenAiJudge
+
+        return OpenAiJudge(config.openai)
+    if config.judge == "nli":
+        from services.graders.story.nli_judge import NliJudge
+
+        return NliJudge(config.nli)
+    return None

@@ -1,4 +1,4 @@
-"""Which story answers which reference: gated similarities, an optimal one-to-one matching,
+"""Which story answers which reference: worth similarities, an optimal one-to-one matching,
 near-duplicates.
 
 Works on vectors and numbers; knows no model and reads no text. Nothing depends on the order of
@@ -27,7 +27,7 @@ EQUAL = 0.002
 less."""
 EDGE = 0.02
 """Cosines over which two stories come to say the same."""
-AT_KNEE = 0.7
+AT_KNEE = 0.75
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference."""
 TIE = 1e-6
@@ -56,29 +56,29 @@ class Gate:
 
     def __call__(self, values: NDArray[np.floating] | float) -> Floats:
         """In [0, 1], straight between the three."""
-        gated: Floats = np.asarray(
+        worths: Floats = np.asarray(
             np.interp(values, (self.low, self.knee, self.high), (0.0, AT_KNEE, 1.0))
         )
-        return gated
+        return worths
 
 
 class Pair(NamedTuple):
     story: int
     reference: int
-    gated: float
+    worth: float
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
     pairs: tuple[Pair, ...]
-    """Those with a gated similarity above 0, by story."""
+    """Those with a worth similarity above 0, by story."""
     references: int
     """Different things that were asked for: of references that ask for the same, those that were
     answered, else one."""
 
     @property
     def total(self) -> float:
-        return sum(pair.gated for pair in self.pairs)
+        return sum(pair.worth for pair in self.pairs)
 
 
 def compute_similarities(stories: Vectors, references: Vectors) -> Floats:
@@ -87,16 +87,16 @@ def compute_similarities(stories: Vectors, references: Vectors) -> Floats:
 
 
 def match(
-    gated: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None
+    worths: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None
 ) -> Matching:
-    """Return the one-to-one matching with the largest sum of `gated`, (stories, references); of
+    """Return the one-to-one matching with the largest sum of `worths`, (stories, references); of
     equal ones that of the largest cosines, then of the largest `likeness`. References: unit
     rows."""
-    worth = gated + TIE * cosines
-    rows, columns = linear_sum_assignment(
-        worth if likeness is None else worth + TWINS * likeness, maximize=True
-    )
-    chosen = zip(rows.tolist(), columns.tolist(), gated[rows, columns].tolist(), strict=True)
+    sums = worths + TIE * cosines
+    if likeness is not None:
+        sums = sums + TWINS * likeness
+    rows, columns = linear_sum_assignment(sums, maximize=True)
+    chosen = zip(rows.tolist(), columns.tolist(), worths[rows, columns].tolist(), strict=True)
     pairs = tuple(
         [Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0]
     )
@@ -130,23 +130,20 @@ def group_connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[froze
     return list(dict.fromkeys(groups))
 
 
-def count_repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> float:
-    """Return how many stories only say again what another one says; of k that say the same, k - 1.
+def compute_sameness(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> Floats:
+    """(stories, stories) in [0, 1]: how far two only say the same; 0 for a story and itself.
 
     Two say the same when they are nearer to one another than what they answer is, and than they are
     to that. A tie is decided for two that both answer something, which may want the same, and
     against a copy that answers nothing. There is no edge: a little nearer is a little more the
-    same, so that what the backends differ by is not felt.
+    same, so that rounding is not felt.
     """
     cosines = compute_similarities(stories, stories)
-    first, second = np.triu(
-        cosines >= SAME_STORY - EQUAL - EDGE, 1
-    ).nonzero()  # below every limit that there can be
+    sameness = np.zeros(cosines.shape)
+    first, second = np.triu(cosines >= SAME_STORY - EQUAL - EDGE, 1).nonzero()
     if not len(first):
-        return 0.0
-    limits, answered = _compute_limits(
-        stories, references, pairs, {*first.tolist(), *second.tolist()}
-    )
+        return sameness
+    limits, answered = _compute_limits(stories, references, pairs)
     between = np.full(len(first), SAME_STORY)
     both = (answered[first] >= 0) & (answered[second] >= 0)
     if both.any():
@@ -155,24 +152,19 @@ def count_repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) 
         ]
     nearer = cosines[first, second] - np.maximum(np.maximum(limits[first], limits[second]), between)
     same = np.clip(np.where(both, nearer - EQUAL, nearer + EQUAL + EDGE) / EDGE, 0.0, 1.0)
-    group_sizes = (
-        1 + np.bincount(first, same, len(stories)) + np.bincount(second, same, len(stories))
-    )
-    return float(len(stories) - (1 / group_sizes).sum())
+    sameness[first, second] = same
+    sameness[second, first] = same
+    return sameness
 
 
 def _compute_limits(
-    stories: Vectors, references: Vectors, pairs: Sequence[Pair], near: set[int]
+    stories: Vectors, references: Vectors, pairs: Sequence[Pair]
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Cosine from which another story says the same, and index of the answered reference or -1, for
-    each story.
-
-    Only stories of `near` have values of their own.
-    """
+    each story."""
     limits = np.full(len(stories), SAME_STORY)
     answered = np.full(len(stories), -1, np.intp)
     for story, reference, _ in pairs:
-        if story in near:
-            answered[story] = reference
-            limits[story] = max(SAME_STORY, float(stories[story] @ references[reference]))
+        answered[story] = reference
+        limits[story] = max(SAME_STORY, float(stories[story] @ references[reference]))
     return limits, answered
