@@ -14,7 +14,7 @@ from typing import Any
 from gradus.contract import Graded
 from gradus.tasks.story import StoryTask
 from services.graders.story.lexicon import extract_stems, load_word_list
-from services.graders.story.parser import Rejected, Story, read_story
+from services.graders.story.parser import Rejected, read_story
 
 LEAKED_SHARE = 0.8
 """Share of a want's words that occur in the goal. From this share on, a copy of the goal answers

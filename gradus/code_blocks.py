@@ -57,9 +57,11 @@ def select_blocks(
     places: dict[int, tuple[int, int, int]] = {}
     """Block -> sort key: a helper stands where it stood, or in front of its user if it came
     later."""
-    defining_blocks = {
-        home for name in needed for word in _WORD.findall(name) for home in homes.pop(word, ())
-    }
+    defining_blocks = set()
+    for name in needed:
+        for word in _WORD.findall(name):
+            for home in homes.pop(word, ()):
+                defining_blocks.add(home)
     for at in sorted(defining_blocks, reverse=True):
         if have.isdisjoint(defined[at]):  # else an earlier draft of the same
             have |= defined[at]

@@ -216,4 +216,6 @@ def build_faulted(submission_id: str, kind: FaultKind, message: str, *, retryabl
 
 def replace_id(result: Graded | Faulted, submission_id: str) -> Graded | Faulted:
     """Return a copy of the result for another submission with the same content."""
-    return result if result.id == submission_id else result.model_copy(update={"id": submission_id})
+    if result.id == submission_id:
+        return result
+    return result.model_copy(update={"id": submission_id})

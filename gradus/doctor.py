@@ -96,9 +96,10 @@ def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
 
 def check_cpu() -> Check:
     """Check of cores, and of bf16, which decides how a model can be trained here."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     has_bf16 = any("bf16" in flag for flag in cpu_flags())
     advice = "bf16" if has_bf16 else "no bf16: train in float32 here"
     return Check("CPU", True, f"{cores} cores, {advice}")

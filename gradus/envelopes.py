@@ -255,13 +255,15 @@ def find_elements(pattern: re.Pattern[str], text: str, find: FindMarks) -> list[
         element.closing = mark.end()
         element.is_closed = True
     elements.sort(key=lambda element: element.start)
-    return [
-        element
-        for element in elements
-        if element.is_closed
-        or element.name == "boxed"
-        or text[element.opening - 1 : element.opening] in "\n"
-    ]
+    usable = []
+    for element in elements:
+        if (
+            element.is_closed
+            or element.name == "boxed"
+            or text[element.opening - 1 : element.opening] in "\n"
+        ):
+            usable.append(element)
+    return usable
 
 
 def find_answers(text: str, literal: re.Pattern[str] | None, find: FindMarks) -> list[Element]:
@@ -272,7 +274,10 @@ def find_answers(text: str, literal: re.Pattern[str] | None, find: FindMarks) ->
     answers = [element for element in elements if element.name != "boxed"]
     if boxes:
         box = boxes[-1]
-        pattern = re.compile(f"{literal.pattern}|[{{}}]", literal.flags) if literal else _BRACE
+        if literal:
+            pattern = re.compile(f"{literal.pattern}|[{{}}]", literal.flags)
+        else:
+            pattern = _BRACE
         depth = 1
         for match in pattern.finditer(text, box.start):
             depth += (match[0] == "{") - (match[0] == "}")

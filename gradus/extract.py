@@ -118,11 +118,11 @@ class _Reader:
         return find_marks(pattern, text, self.literal, self._find_code)
 
     def _find_code(self, text: str) -> list[tuple[int, int]]:
-        return [
-            (block.code_at, block.code_at + len(block.text))
-            for block in self.find_blocks(text)
-            if not block.tag or block.tag in self.tags
-        ]
+        spans = []
+        for block in self.find_blocks(text):
+            if not block.tag or block.tag in self.tags:
+                spans.append((block.code_at, block.code_at + len(block.text)))
+        return spans
 
     def defines(self, code: str) -> bool:
         return self.syntax is not None and bool(self.syntax.definitions(dedent(code.strip("\n"))))

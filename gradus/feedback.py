@@ -118,14 +118,16 @@ def _render_excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
     line = source[diagnostic.line - 1][:MAX_EXCERPT]
     gutter = f"{diagnostic.line} | "
     column = diagnostic.column or 0
-    mark = "\n" + " " * (len(gutter) + column - 1) + "^" if 1 <= column <= len(line) + 1 else ""
+    if 1 <= column <= len(line) + 1:
+        mark = "\n" + " " * (len(gutter) + column - 1) + "^"
+    else:
+        mark = ""
     return f"\n{gutter}{line}{mark}"
 
 
 def _render_story_progress(result: Graded) -> str:
-    remarks = [
-        f"- {remark}"
-        for name, (threshold, remark) in STORY_REMARKS.items()
-        if name in result.components and result.components[name] < threshold
-    ]
+    remarks = []
+    for name, (threshold, remark) in STORY_REMARKS.items():
+        if name in result.components and result.components[name] < threshold:
+            remarks.append(f"- {remark}")
     return "\n".join([f"reward {result.reward:.2f} of 1", *remarks])

@@ -26,10 +26,9 @@ def explain(error: ValidationError) -> str:
 def convert_validation_error(error: ValidationError) -> Misuse:
     """Return the misuse that a validation error is: TooLarge when only sizes are wrong, else
     Misuse."""
-    sizes = [
-        item["type"] == "too_long" or TOO_LONG in item["msg"]
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
+    sizes = []
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        sizes.append(item["type"] == "too_long" or TOO_LONG in item["msg"])
     return (TooLarge if sizes and all(sizes) else Misuse)(explain(error))
 
 

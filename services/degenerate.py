@@ -31,9 +31,9 @@ def find_degenerate_flags(
     """Return flags of form `degenerate:<sign>`. `uncommented`: the answer's text without comments.
     `passed`: all tests did."""
     text = answer.text
-    windows = {
-        text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)
-    }
+    windows = set()
+    for start in range(0, len(text) - _WINDOW + 1, _STRIDE):
+        windows.add(text[start : start + _WINDOW])
     signs = {
         "empty": not uncommented.strip(),
         "repetition": len(text) > 2 * _WINDOW

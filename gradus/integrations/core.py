@@ -159,7 +159,9 @@ def _remove_nulls(value: Any) -> Any:
         return {name: _remove_nulls(inner) for name, inner in value.items() if inner is not None}
     if hasattr(value, "tolist"):  # numpy's arrays and scalars, which rows of Parquet files hold
         value = value.tolist()
-    return [_remove_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_remove_nulls(inner) for inner in value]
+    return value
 
 
 def extract_task(row: Mapping[str, Any], grader: str | None = None) -> dict[str, Any]:

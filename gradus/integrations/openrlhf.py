@@ -32,10 +32,9 @@ def reward_func(
 ) -> dict[str, Any]:
     """Rewards, scores and metrics; of one sample as numbers, of several as lists. Raises Fault."""
     ends = tuple(os.environ.get("GRADUS_END_TOKENS", "").split())
-    texts = [
-        extract_completion(query, prompt, ends)
-        for query, prompt in zip(queries, prompts, strict=True)
-    ]
+    texts = []
+    for query, prompt in zip(queries, prompts, strict=True):
+        texts.append(extract_completion(query, prompt, ends))
     results = grade_blocking(list(map(Completion, labels, texts, prompts)), settings())
     rewards = [require_reward(result) for result in results]
     passed = [build_metrics(result)["passed"] for result in results]

@@ -74,7 +74,9 @@ def post_process(args: Any, samples: list[Any]) -> tuple[list[float], list[float
             return value
         group = groups[sample.group_index]
         centred = value - statistics.fmean(group)
-        return centred / (statistics.stdev(group) + 1e-6) if by_std and len(group) > 1 else centred
+        if by_std and len(group) > 1:
+            return centred / (statistics.stdev(group) + 1e-6)
+        return centred
 
     return raw, list(map(normalize, samples, raw))
 

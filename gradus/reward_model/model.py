@@ -42,11 +42,10 @@ class RewardModel:
         self.tokenizer = tokenizer
         text_config = model.config.get_text_config()
         text_config.pad_token_id = tokenizer.pad_token_id
-        limits = [
-            limit
-            for limit in (max_tokens, getattr(text_config, "max_position_embeddings", None))
-            if limit
-        ]
+        limits = []
+        for limit in (max_tokens, getattr(text_config, "max_position_embeddings", None)):
+            if limit:
+                limits.append(limit)
         self.limit: int | None = min(limits, default=None)
         self.reader = PromptTokenizer(tokenizer, self.limit)
 
@@ -149,8 +148,6 @@ def get_dequantize_options(name: str, revision: str | None) -> dict[str, Any]:
     as 16-bit ones."""
     config, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
     published = config.get("quantization_config") or {}
-    return (
-        {"quantization_config": Mxfp4Config(dequantize=True)}
-        if published.get("quant_method") == "mxfp4"
-        else {}
-    )
+    if published.get("quant_method") == "mxfp4":
+        return {"quantization_config": Mxfp4Config(dequantize=True)}
+    return {}

@@ -88,11 +88,10 @@ class PromptTokenizer:
     ) -> list[tuple[int, int]]:
         """Return where control tokens touch text[start:end], no further than it goes. White space
         alone names none."""
-        inside = [
-            (max(begin, start), min(stop, end))
-            for token_id, (begin, stop) in zip(ids, spans, strict=True)
-            if token_id in self._control
-        ]
+        inside = []
+        for token_id, (begin, stop) in zip(ids, spans, strict=True):
+            if token_id in self._control:
+                inside.append((max(begin, start), min(stop, end)))
         return [(begin, stop) for begin, stop in inside if text[begin:stop].strip()]
 
     # --------------------------------------------------------------------------------------- chats
@@ -136,10 +135,9 @@ class PromptTokenizer:
                 " prompt as a text"
             )
             raise InternalFault(message, retryable=False)
-        messages = [
-            {"role": role, "content": content}
-            for role, content in (*turns, ("assistant", completion))
-        ]
+        messages = []
+        for role, content in (*turns, ("assistant", completion)):
+            messages.append({"role": role, "content": content})
         try:
             return list(
                 self._tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)[
@@ -154,9 +152,10 @@ class PromptTokenizer:
 def get_control_tokens(tokenizer: Any) -> frozenset[int]:
     """Return the tokens that the tokenizer declares special. Tags that a template treats as words,
     `<think>`, are none."""
-    declared = {
-        token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special
-    }
+    declared = set()
+    for token_id, token in tokenizer.added_tokens_decoder.items():
+        if token.special:
+            declared.add(token_id)
     return frozenset(declared | set(tokenizer.all_special_ids))
 
 
@@ -172,8 +171,6 @@ def _replace_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 def _replace_surrogates(text: str) -> str:
     """Half a surrogate pair is no character, and no tokenizer takes it."""
-    return (
-        text
-        if text.isascii()
-        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    )
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -68,11 +68,9 @@ class _ClosedPatterns(GenerateJsonSchema):
 
     def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
         json_schema = super().dict_schema(schema)
-        return (
-            json_schema | {"additionalProperties": False}
-            if "patternProperties" in json_schema
-            else json_schema
-        )
+        if "patternProperties" in json_schema:
+            return json_schema | {"additionalProperties": False}
+        return json_schema
 
 
 class Task(Wire):

@@ -134,9 +134,10 @@ def _measure_waits(api: Api) -> dict[str, Waiting]:
     now = time.monotonic()
     waits = {}
     for grader in api.registry.known:
-        batches = [
-            batch for batch in api.dispatcher.batches if batch.grader == grader and batch.jobs
-        ]
+        batches = []
+        for batch in api.dispatcher.batches:
+            if batch.grader == grader and batch.jobs:
+                batches.append(batch)
         oldest = min((batch.began_at for batch in batches), default=now)
         # Batches of a burst are served in turn: while results arrive, one that waits long is no
         # stall.

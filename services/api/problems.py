@@ -53,9 +53,9 @@ def make_field_refusal(
 ) -> Refused:
     """Return the refusal of a request for `mistakes`, each the path of a field and what is wrong
     with it."""
-    errors = [
-        {"field": format_path(path), "message": message} for path, message in mistakes[:MAX_ERRORS]
-    ]
+    errors = []
+    for path, message in mistakes[:MAX_ERRORS]:
+        errors.append({"field": format_path(path), "message": message})
     lines = [f"{error['field']}: {error['message']}" for error in errors]
     if len(mistakes) > MAX_ERRORS:
         lines.append(f"and {len(mistakes) - MAX_ERRORS} more")

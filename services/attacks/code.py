@@ -138,11 +138,10 @@ class CodeCorpus:
 
     def attack(self, entry: Mapping[str, Any]) -> Attack:
         """Return the attack that an entry, or the head of a file, describes."""
-        task = {
-            key: _PARSERS[kind](entry[key])
-            for key, kind in self.about.fields.items()
-            if key in entry
-        }
+        task = {}
+        for key, kind in self.about.fields.items():
+            if key in entry:
+                task[key] = _PARSERS[kind](entry[key])
         suite = self.about.suite
         if "suite" in entry:
             suite = self.about.suite_around.replace("@CASES@", entry["suite"])

@@ -55,10 +55,9 @@ class _Values(Collector):
                         f"gradus_train_{name}", MEANINGS[name], labels=("run", *labels)
                     )
                     # Names of files that are not UTF-8 would make the whole response unreadable.
-                    texts = [
-                        text.encode("utf-8", "replace").decode()
-                        for text in (run.id, *labels.values())
-                    ]
+                    texts = []
+                    for text in (run.id, *labels.values()):
+                        texts.append(text.encode("utf-8", "replace").decode())
                     metrics.setdefault(name, family).add_metric(texts, value)
         return metrics.values()
 

@@ -106,9 +106,10 @@ class FollowedRun:
     def _read_small_files(self) -> bool:
         """Read all small files if one is new, changed or gone. Returns whether one is."""
         identities = {name: read_identity(self.path / name) for name in SMALL_FILES}
-        small_files = {
-            name: identity for name, identity in identities.items() if identity is not None
-        }
+        small_files = {}
+        for name, identity in identities.items():
+            if identity is not None:
+                small_files[name] = identity
         if small_files == self._small:
             return False
         self._small = small_files
@@ -237,9 +238,10 @@ class FollowedRun:
             presence = {CONFIG: bool(self.config), "metrics.jsonl": is_logged}
             if self.stage not in UNGRADED:
                 presence |= {"completions.jsonl": self.groups.completions > 0, "eval/": measured}
-        sentences = [
-            f"{name} is not there, or holds nothing." for name in presence if not presence[name]
-        ]
+        sentences = []
+        for name in presence:
+            if not presence[name]:
+                sentences.append(f"{name} is not there, or holds nothing.")
         for file in self._followed:
             if file.unreadable:
                 sentences.append(

@@ -98,10 +98,9 @@ def select_samples(
     records = [list(_iter_records(confined, evaluation, faults)) for evaluation in sides]
     chosen: list[dict[str, Json]] = []
     for mode in modes:
-        chosen = [
-            _select_middle(side_records, mode, evaluation.content["stages"])
-            for evaluation, side_records in zip(sides, records, strict=True)
-        ]
+        chosen = []
+        for evaluation, side_records in zip(sides, records, strict=True):
+            chosen.append(_select_middle(side_records, mode, evaluation.content["stages"]))
         if all(chosen):
             break
     names = [evaluation.name for evaluation in sides]
@@ -124,9 +123,9 @@ def select_samples(
 
 def _build_card(task: str, names: Sequence[str], records: Sequence[Json]) -> Json:
     prompt, left_out = cut(render_text(records[-1].get("prompt")), MAX_PROMPT_CHARS, 24)
-    sides = [
-        {"name": name, **build_sample(record)} for name, record in zip(names, records, strict=True)
-    ]
+    sides = []
+    for name, record in zip(names, records, strict=True):
+        sides.append({"name": name, **build_sample(record)})
     return {"task": task, "prompt": prompt, "prompt_left_out": left_out, "sides": sides}
 
 
@@ -165,7 +164,7 @@ def _select_middle(records: Sequence[Json], mode: str, stages: Sequence[str]) ->
             rank = len(stages)
         return rank, to_finite(record.get("reward")) or 0.0
 
-    return {
-        task: sorted(task_records, key=compute_rank)[(len(task_records) - 1) // 2]
-        for task, task_records in by_task.items()
-    }
+    typical = {}
+    for task, task_records in by_task.items():
+        typical[task] = sorted(task_records, key=compute_rank)[(len(task_records) - 1) // 2]
+    return typical

@@ -84,10 +84,9 @@ class Bubblewrap:
     def __init__(self, *, filtered: bool = True) -> None:
         self.privileged = os.geteuid() == 0
         needed = _TOOLS + (("setpriv",) if self.privileged else ())
-        paths = {
-            tool: shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin")
-            for tool in needed
-        }
+        paths = {}
+        for tool in needed:
+            paths[tool] = shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin")
         missing = [tool for tool, path in paths.items() if path is None]
         if missing:
             raise SandboxFault(
@@ -116,10 +115,9 @@ class Bubblewrap:
         with ExitStack() as stack:
             stack.enter_context(get_memory_budget().reserve(command.limits.memory_mb))
             stdin = stack.enter_context(_open_sealed_file(command.stdin))
-            files = [
-                stack.enter_context(_open_sealed_file(data))
-                for data in _collect_contents(command).values()
-            ]
+            files = []
+            for data in _collect_contents(command).values():
+                files.append(stack.enter_context(_open_sealed_file(data)))
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
             seccomp = stack.enter_context(_open_sealed_file(self._filter))
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]

@@ -124,9 +124,11 @@ def find_missing_protections(required: str, state: ContainerState | None = None)
             retryable=False,
         )
     state = state or ContainerState()
-    return [
-        f"{name}: {_PROTECTIONS[name][1]}" for name in names if not _PROTECTIONS[name][0](state)
-    ]
+    missing = []
+    for name in names:
+        if not _PROTECTIONS[name][0](state):
+            missing.append(f"{name}: {_PROTECTIONS[name][1]}")
+    return missing
 
 
 def require_container_hardening() -> None:

@@ -64,7 +64,10 @@ def read_env_options(path: Path, stage: str) -> tuple[list[str], list[str]]:
     options, messages = [], []
     for number, line in enumerate(lines, start=1):
         try:
-            words = [word for word in shlex.split(line, comments=True) if word != "export"]
+            words = []
+            for word in shlex.split(line, comments=True):
+                if word != "export":
+                    words.append(word)
         except ValueError as error:
             raise Misuse(f"{path}:{number}: {error}") from None
         for name, equals, value in (word.partition("=") for word in words):

@@ -37,5 +37,8 @@ def apply_preset(
         raise Misuse(f"gradus train {stage} without a CONFIG needs --model and --dataset")
     folder = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{stage}-{model}-{Path(dataset).stem}").strip("-.")
     defaults = {**PRESETS[preset], "output_dir": f"runs/{folder[-100:]}"}
-    first = [f"--{name}={value}" for name, value in defaults.items() if name not in named]
+    first = []
+    for name, value in defaults.items():
+        if name not in named:
+            first.append(f"--{name}={value}")
     return configs() / "presets" / f"{stage}.yaml", [*first, *options]

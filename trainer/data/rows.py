@@ -178,8 +178,14 @@ class _Reader:
 
 
 def _parse_answer(reader: _Reader, row: Row) -> Values:
-    present = {name for name in ANSWER_COLUMNS if not _is_empty(row.values.get(name))}
-    layouts = [name for name in ("messages", "text", "instruction", "prompt") if name in present]
+    present = set()
+    for name in ANSWER_COLUMNS:
+        if not _is_empty(row.values.get(name)):
+            present.add(name)
+    layouts = []
+    for name in ("messages", "text", "instruction", "prompt"):
+        if name in present:
+            layouts.append(name)
     if len(layouts) != 1:
         problem = f"has {' and '.join(layouts)}" if layouts else "has none of them"
         raise Misuse(
@@ -195,7 +201,10 @@ def _parse_answer(reader: _Reader, row: Row) -> Values:
         return _build_values(
             reader.render_prompt(row.text("instruction") + extra), completion=row.text("output")
         )
-    answers = [name for name in ("completion", "solution") if name in present]
+    answers = []
+    for name in ("completion", "solution"):
+        if name in present:
+            answers.append(name)
     if len(answers) != 1:
         raise Misuse(
             f"{row.where}: completion:"

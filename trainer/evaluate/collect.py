@@ -79,7 +79,10 @@ async def gather(
     on_progress: OnProgress,
 ) -> None:
     """Write and judge some asks of the plan into `store`, which stays open."""
-    missing = {ask.key for ask in asks if _is_unwritten(ask, store.records.get(ask.key))}
+    missing = set()
+    for ask in asks:
+        if _is_unwritten(ask, store.records.get(ask.key)):
+            missing.add(ask.key)
     stored = [ask for ask in asks if ask.key not in missing]
     grader = (await judge.info()).grader if judge is not None and stored else None
     queue: asyncio.Queue[CompletionRequest | None] = asyncio.Queue()
@@ -132,7 +135,10 @@ async def gather(
             count("graded", len(handful))
             ask = await queue.get()
 
-    tasks = [asyncio.create_task(grade(judge)) for _ in range(calls) if judge is not None]
+    tasks = []
+    for _ in range(calls):
+        if judge is not None:
+            tasks.append(asyncio.create_task(grade(judge)))
     tasks.append(asyncio.create_task(write()))
     try:
         # A judge that fails must not wait for the last completion, nor the other way round.
@@ -301,7 +307,10 @@ def report_troubles(console: Console, records: Sequence[Record]) -> None:
     """Print what was not written and not judged, in a line each: how many of which kind, and the
     last message."""
     for failure, column in (("were not written", "error"), ("could not be judged", "fault")):
-        troubles = [record[column] for record in records if record.get(column) is not None]
+        troubles = []
+        for record in records:
+            if record.get(column) is not None:
+                troubles.append(record[column])
         kinds = Counter(trouble["kind"] for trouble in troubles).most_common()
         if troubles:
             counts = ", ".join(f"{count} x {kind}" for kind, count in kinds)

@@ -87,7 +87,10 @@ class Endpoint:
                 return ask, await self._fetch_outcome(client, ask)
 
         async with open_client(self._server) as client:
-            tasks = [asyncio.create_task(fetch_in_slot(ask)) for ask in asks if ask.key in keys]
+            tasks = []
+            for ask in asks:
+                if ask.key in keys:
+                    tasks.append(asyncio.create_task(fetch_in_slot(ask)))
             try:
                 for task in asyncio.as_completed(tasks):
                     yield await task
@@ -137,7 +140,10 @@ class Endpoint:
             "chat_template_kwargs": plan.chat_template_kwargs or None,
             **plan.body,
         }
-        body = {name: value for name, value in fields.items() if value is not None}
+        body = {}
+        for name, value in fields.items():
+            if value is not None:
+                body[name] = value
         # Half a surrogate pair has no UTF-8; NaN was refused with the plan.
         text = json.dumps([ask.prompt, body], ensure_ascii=False)
         prompt, body = json.loads(text.encode(errors="replace"))

@@ -163,7 +163,10 @@ def _read_tasks(path: Path, grader: str) -> dict[str, Task]:
 
 def _read_completions(path: Path) -> Iterator[Record]:
     """Yield every completion, file by file, with its `file` and `line`."""
-    main_files = [file for file in (path / COMPLETIONS, path / TURNS) if file.exists()]
+    main_files = []
+    for file in (path / COMPLETIONS, path / TURNS):
+        if file.exists():
+            main_files.append(file)
     files = [*main_files, *sorted((path / "eval").glob("*.completions.jsonl"))]
     if not files:
         raise Misuse(f"{path}: holds no completions")

@@ -153,7 +153,10 @@ def main(options: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = 
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
     if metrics:
-        texts = [record["completion"] for record in records if record["status"] == "written"]
+        texts = []
+        for record in records:
+            if record["status"] == "written":
+                texts.append(record["completion"])
         figures = dict(compute_text_metrics(texts) or ())
         summary = {"schema": "gradus/sample@1", "model": plan.model, "completions": len(texts)}
         write_text(

@@ -157,7 +157,10 @@ def _split_messages(name: str, values: Mapping[str, Any], served: bool) -> Itera
         prompt_messages = list(map(_encode_arguments, messages))
     else:
         prompt_messages = messages
-    places = [place for place, turn in enumerate(messages) if place and turn["role"] == "assistant"]
+    places = []
+    for place, turn in enumerate(messages):
+        if place and turn["role"] == "assistant":
+            places.append(place)
     if not places:
         raise ValueError("messages: the assistant has no turn behind another one")
     for number, place in enumerate(places, start=1):

@@ -131,7 +131,10 @@ def find_cause(record: Record) -> str:
         return f"{'generation' if is_lost else 'fault'}:{kind or 'unknown'}"
     if is_passed(record):
         return PASSED
-    flags = [flag for flag in record.get("flags") or () if isinstance(flag, str)]
+    flags = []
+    for flag in record.get("flags") or ():
+        if isinstance(flag, str):
+            flags.append(flag)
     for prefix in ("degenerate:", "forbidden:"):
         for flag in flags:
             if flag.startswith(prefix):

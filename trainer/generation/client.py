@@ -291,7 +291,10 @@ class Client:
             new[index] = group
             self._served.on_group(index, group)
 
-        missing = {index: prompt for index, prompt in enumerate(prompts) if index not in groups}
+        missing = {}
+        for index, prompt in enumerate(prompts):
+            if index not in groups:
+                missing[index] = prompt
         try:
             self._server.complete(
                 self._model, missing, n, parameters, self._trainer_model.vocab_size, add_group

@@ -191,7 +191,10 @@ class VllmServer:
                 requests = [complete_prompt(http, key, prompt) for key, prompt in prompts.items()]
                 return await asyncio.gather(*requests, return_exceptions=True)
 
-        errors = [error for error in asyncio.run(complete_all()) if error is not None]
+        errors = []
+        for error in asyncio.run(complete_all()):
+            if error is not None:
+                errors.append(error)
         for error in sorted(errors, key=lambda error: isinstance(error, TransientServerError)):
             raise error  # what no other try will mend comes first
 

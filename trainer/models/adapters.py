@@ -23,10 +23,12 @@ def build_lora_config(settings: LoraSettings, model: Any, scores: bool = False) 
     from transformers.pytorch_utils import Conv1D
 
     modules = settings.targets
-    parameters = []
+    parameters: list[str] = []
     if not isinstance(modules, str):
         names = [name for name, _ in model.named_parameters()]
-        parameters = [target for target in modules if "." in target and _has_match(target, names)]
+        for target in modules:
+            if "." in target and _has_match(target, names):
+                parameters.append(target)
         modules = [target for target in modules if target not in parameters]
     saved = [*settings.modules_to_save, *(["score"] if scores else [])]
     return LoraConfig(

@@ -149,7 +149,10 @@ def convert_to_gguf(converter: list[str], model: Path, kind: str) -> Path:
     command = [*converter, str(model), "--outfile", str(target), "--outtype", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not target.is_file():
-        words = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
+        words = []
+        for line in (done.stderr or done.stdout).strip().splitlines():
+            if line.strip():
+                words.append(line)
         raise Misuse(
             f"{model}: llama.cpp's converter failed: {' / '.join(words[-2:]) or 'no output'}"
         )

@@ -112,7 +112,10 @@ def build_record(
 
 
 def _describe_evidence(file: Path) -> dict[str, Any]:
-    header = {name: value for name, value in _read_tree(file).items() if name in HEADER_FIELDS}
+    header = {}
+    for name, value in _read_tree(file).items():
+        if name in HEADER_FIELDS:
+            header[name] = value
     return {"file": str(file), "sha256": compute_digest(file) if file.exists() else None, **header}
 
 

@@ -135,7 +135,10 @@ def _read_lines(file: Path, metric: str) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError):
         raise NoFigure(f"{file} cannot be read") from None
     records = map(parse_record, texts)
-    matches = [record for record in records if record is not None and metric in record]
+    matches = []
+    for record in records:
+        if record is not None and metric in record:
+            matches.append(record)
     if not matches:
         raise NoFigure(f"{metric} is missing: no line of {file.name} has it")
     return matches

@@ -116,7 +116,10 @@ class Judge:
             if request.done() and not request.exception():
                 early_results[sample] = request.result()[place]
         results = list(map(early_results.get, samples))
-        missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
+        missing = []
+        for index, result in enumerate(results):
+            if not isinstance(result, Graded):
+                missing.append(index)
         left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
         if missing:
             again = await self._submit([samples[index] for index in missing], id_prefix, left_s)
@@ -257,7 +260,10 @@ def compute_judge_metrics(
         counts["component"].update(verdict.components)
     metrics[f"{judge}/cached"] = sum(verdict.cached for _, verdict in verdicts) / len(verdicts)
     if judge == TRLS_NAME_OF_THE_GRADER:
-        passed = {prompt_id for prompt_id, verdict in verdicts if verdict.passed}
+        passed = set()
+        for prompt_id, verdict in verdicts:
+            if verdict.passed:
+                passed.add(prompt_id)
         metrics[f"{judge}/passed"] = sum(verdict.passed for _, verdict in verdicts) / len(verdicts)
         metrics[f"{judge}/group_passed"] = len(passed) / len(
             {prompt_id for prompt_id, _ in verdicts}

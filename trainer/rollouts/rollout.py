@@ -190,7 +190,10 @@ def compute_chain_metrics(chains: Sequence[Chain], turns: int) -> dict[str, floa
     """
     metrics: dict[str, float] = {}
     # A chain ends at a fault, so all its answers have verdicts if the last one has.
-    judged = [chain for chain in chains if isinstance(chain.turns[-1].result, Graded)]
+    judged = []
+    for chain in chains:
+        if isinstance(chain.turns[-1].result, Graded):
+            judged.append(chain)
     again = [chain for chain in judged if len(chain.turns) > 1]
     for turn in range(1, turns + 1):
         if judged:

@@ -172,7 +172,10 @@ token_summary = _make_summary(_LOSS, _LENGTH, _RATE)
 
 def render_measurement(logs: Mapping[str, Any]) -> str:
     """Return figures of one evaluation of the loss, without its speed."""
-    named = {name: value for name, value in logs.items() if name.startswith("eval_")}
+    named = {}
+    for name, value in logs.items():
+        if name.startswith("eval_"):
+            named[name] = value
     slow = ("_runtime", "_per_second", "_num_tokens")
     return "  ".join(
         _format_number(name + " {:.4f}", value)

@@ -81,7 +81,10 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
         """Return rows of tasks that were not asked yet, `missing` for each process, or as many as
         there are for all of them; the same rows in all processes and after a resume."""
         names = self.train_dataset["prompt_id"]
-        unused = [index for index, name in enumerate(names) if name not in prompt_ids]
+        unused = []
+        for index, name in enumerate(names):
+            if name not in prompt_ids:
+                unused.append(index)
         missing = min(missing, len(unused) // self.accelerator.num_processes)
         place = -1 - self.state.global_step * self.refill_rounds - number
         draw = torch.Generator().manual_seed(self.args.seed * 1_000_003 + place)

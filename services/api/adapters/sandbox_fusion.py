@@ -67,9 +67,10 @@ def _read_cases(data: Any) -> list[dict[str, Any]]:
         data = data.get("test") or data.get("test_cases")
     try:
         cases = parse_strict_json(data) if isinstance(data, str) else data
-        return [
-            {"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]} for case in cases
-        ]
+        cases_read = []
+        for case in cases:
+            cases_read.append({"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]})
+        return cases_read
     except (ValueError, TypeError, KeyError):
         message = (
             'config.provided_data.test: must be a list of {"input": {"stdin": ...}, "output":'

@@ -68,9 +68,10 @@ class StreamOperations:
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         results: dict[str, str] = {}
         for chunk in split_chunks(job_ids):
-            keys = [
-                self._redis.key(kind, job_id) for kind in ("uncached", "result") for job_id in chunk
-            ]
+            keys = []
+            for kind in ("uncached", "result"):
+                for job_id in chunk:
+                    keys.append(self._redis.key(kind, job_id))
             texts = zip(2 * chunk, await self._redis.call("MGET", *keys), strict=True)
             results.update((job_id, text) for job_id, text in texts if text is not None)
         return results
@@ -160,21 +161,23 @@ class StreamOperations:
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
         letters = [parse_fields(entry) for _, entry in entries]
-        return [
-            DeadLetter(
-                Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines())
+        letters_read = []
+        for letter in letters:
+            letters_read.append(
+                DeadLetter(
+                    Job(letter["id"], grader, letter["payload"]),
+                    tuple(letter["history"].splitlines()),
+                )
             )
-            for letter in letters
-        ]
+        return letters_read
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
         key = self._redis.key("dead", grader)
         unwanted = set(job_ids)
-        entries = [
-            entry
-            for entry, letter in await self._redis.call("XRANGE", key, "-", "+")
-            if parse_fields(letter)["id"] in unwanted
-        ]
+        entries = []
+        for entry, letter in await self._redis.call("XRANGE", key, "-", "+"):
+            if parse_fields(letter)["id"] in unwanted:
+                entries.append(entry)
         if entries:
             await self._redis.call("XDEL", key, *entries)
 

@@ -90,9 +90,10 @@ class ModelNotConfigured(InternalFault):
 def get_default_slots(grader: Grader) -> int:
     """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core
     that it may use and whose persistent boxes fit into memory."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     if isinstance(grader, UsesBoxes):
         most = get_memory_budget().count_slots(grader.get_box_memory())
         cores = max(1, min(cores, most))

@@ -43,7 +43,9 @@ class CodeFacts(Facts):
 
     @property
     def tests_share(self) -> float:
-        return self.tests.passed / self.tests.total if self.tests and self.tests.total else 0.0
+        if self.tests and self.tests.total:
+            return self.tests.passed / self.tests.total
+        return 0.0
 
     @property
     def degenerate(self) -> bool:

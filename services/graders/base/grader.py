@@ -155,11 +155,10 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         return shown, cpu_s
 
     def _validate_task(self, submission: Submission) -> TaskSubmission[TaskT]:
-        raw_task = (
-            submission.task.model_dump()
-            if isinstance(submission.task, AnyTask)
-            else submission.task
-        )
+        if isinstance(submission.task, AnyTask):
+            raw_task = submission.task.model_dump()
+        else:
+            raw_task = submission.task
         if isinstance(submission, TaskSubmission) and isinstance(raw_task, Task):
             if not isinstance(raw_task, self.task):
                 raise InternalFault(

@@ -42,14 +42,14 @@ def collect_closure(module: str, root: Path | None = None) -> dict[str, Path]:
     `root`: the folder that holds the packages, in place of where they are installed.
     """
     own_package = module.partition(".")[0]
-    above = {
-        package: root or Path(import_module(package).__path__[0]).parent
-        for package in (own_package, *PACKAGES)
-    }
+    above = {}
+    for package in (own_package, *PACKAGES):
+        above[package] = root or Path(import_module(package).__path__[0]).parent
     home = above[own_package].joinpath(*module.split(".")[:-1])
-    folder_files = [
-        path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ]
+    folder_files = []
+    for path in home.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            folder_files.append(path)
     files = {path.relative_to(above[own_package]) for path in folder_files}
     unread = [file for file in files if file.suffix == ".py"]
     while unread:

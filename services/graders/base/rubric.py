@@ -45,9 +45,10 @@ class Rubrics(Generic[FactsT]):
         if rubric not in self.rubrics:
             raise Misuse(f"there is no rubric {rubric!r}; there are: {', '.join(self.rubrics)}")
         parts = self.rubrics[rubric](facts).items()
-        components = {
-            name: round(value, 6) for name, value in parts if value or name not in self.quiet
-        }
+        components = {}
+        for name, value in parts:
+            if value or name not in self.quiet:
+                components[name] = round(value, 6)
         return Score(min(1.0, max(0.0, round(sum(components.values()), 6))), components)
 
 

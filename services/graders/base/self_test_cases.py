@@ -55,7 +55,9 @@ def describe_mismatch(case: Case, result: Graded) -> str | None:
         wrong.append(f"reward {result.reward}")
     if missing := set(case.expect.flags) - set(result.flags):
         wrong.append(f"no flag {', '.join(sorted(missing))}")
-    return f"case {case.name!r} got {'; '.join(wrong)} ({result.diagnostics})" if wrong else None
+    if wrong:
+        return f"case {case.name!r} got {'; '.join(wrong)} ({result.diagnostics})"
+    return None
 
 
 def run_self_test_cases(grader: Grader, task: type[Task], path: Path) -> None:

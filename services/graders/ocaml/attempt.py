@@ -139,11 +139,10 @@ def parse_facts(report: Mapping[str, Any]) -> CodeFacts:
 
 def build_failure_facts(*, limit: bool) -> CodeFacts:
     """Return the compiler came to no end on this answer, or broke on it."""
-    message = (
-        "the compiler did not come to an end within its limits"
-        if limit
-        else "the answer breaks the compiler"
-    )
+    if limit:
+        message = "the compiler did not come to an end within its limits"
+    else:
+        message = "the answer breaks the compiler"
     flag = "limit:compile" if limit else "compiler:crash"
     return CodeFacts(
         Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),)

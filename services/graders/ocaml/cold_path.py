@@ -71,16 +71,17 @@ class ColdPath:
             return build_failure_facts(limit=limit)
         facts_data = parse_section(reply, "facts")
         facts = parse_facts(facts_data)
-        return self._compile_tests(attempt, facts, reply) if facts_data["compiled"] else facts
+        if facts_data["compiled"]:
+            return self._compile_tests(attempt, facts, reply)
+        return facts
 
     def _compile_tests(
         self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]
     ) -> CodeFacts:
-        inputs = {
-            f"in/{name.removeprefix('out/')}": data
-            for name, data in compiled.items()
-            if name != "facts"
-        }
+        inputs = {}
+        for name, data in compiled.items():
+            if name != "facts":
+                inputs[f"in/{name.removeprefix('out/')}"] = data
         request = {**self._build_request(attempt), **inputs, "tests": attempt.task.tests.encode()}
         request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
         outcome = self._run_front(attempt, "tests", request)
@@ -127,9 +128,10 @@ class ColdPath:
     def _build_request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = [
-            unit for unit in HARNESS_UNITS[:-1] if unit != "oUnit2" or attempt.framework == "ounit2"
-        ]
+        harness = []
+        for unit in HARNESS_UNITS[:-1]:
+            if unit != "oUnit2" or attempt.framework == "ounit2":
+                harness.append(unit)
         request = {
             "ocamlc": toolchain.ocamlc,
             "includes": "\n".join(packages.includes),

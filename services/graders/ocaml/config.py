@@ -39,7 +39,8 @@ class OcamlConfig(GraderConfig):
         )
 
     def _compute_cpu_ms(self, limits: BoxLimits, asked_s: float | None, *, brief: bool) -> int:
-        granted_ms = (
-            limits.cpu_ms if asked_s is None else max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
-        )
+        if asked_s is None:
+            granted_ms = limits.cpu_ms
+        else:
+            granted_ms = max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
         return min(granted_ms, self.brief_cpu_ms) if brief else granted_ms

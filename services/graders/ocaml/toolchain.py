@@ -144,11 +144,10 @@ class OcamlToolchain:
             raise InternalFault(message, retryable=False)
         includes = _query(ocamlfind, needed, "-format", "%d")
         archives = [line for line in _query(ocamlfind, needed, "-a-format") if line.strip()]
-        ppx = [
-            part.strip()
-            for part in _read_output([ocamlfind, "printppx", *needed]).split("-ppx")
-            if part.strip()
-        ]
+        ppx = []
+        for part in _read_output([ocamlfind, "printppx", *needed]).split("-ppx"):
+            if part.strip():
+                ppx.append(part.strip())
         return Packages(
             tuple(dict.fromkeys(includes)), tuple(archives), tuple(part.strip('"') for part in ppx)
         )
@@ -226,9 +225,10 @@ def _build(toolchain: OcamlToolchain) -> Path:
 def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     front = [f"{unit}.ml" for unit in FRONT_UNITS]
     harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
-    linked = [
-        f"{unit}.cmo" for unit in HARNESS_UNITS if unit not in ("gradus_start", "gradus_load")
-    ]
+    linked = []
+    for unit in HARNESS_UNITS:
+        if unit not in ("gradus_start", "gradus_load"):
+            linked.append(f"{unit}.cmo")
     preprocessed = [
         "-pp",
         f"gcc -E -undef -nostdinc -traditional-cpp -x c -DVERSION={toolchain.number}",

@@ -31,7 +31,10 @@ def value_text(task: OcamlTask, word: str) -> str | None:
     may be anything.
     """
     called = _CALL.search(task.tests)
-    pattern = rf"val\s+{re.escape(called[1])}\s*:(.*?)(?=\bval\b|\Z)" if called else r"\Z."
+    if called:
+        pattern = rf"val\s+{re.escape(called[1])}\s*:(.*?)(?=\bval\b|\Z)"
+    else:
+        pattern = r"\Z."
     declared = re.search(pattern, task.signature or "", re.DOTALL)
     if declared is None:
         return None

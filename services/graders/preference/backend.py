@@ -20,11 +20,10 @@ def open_model(config: PreferenceConfig, name: str) -> tuple[RewardModel, str]:
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
-    device = (
-        next(name for name, is_there in availability.items() if is_there)
-        if config.device == "auto"
-        else config.device
-    )
+    if config.device == "auto":
+        device = next(name for name, is_there in availability.items() if is_there)
+    else:
+        device = config.device
     if not availability[device]:
         available = ", ".join(name for name, is_there in availability.items() if is_there)
         raise Misuse(
@@ -32,7 +31,10 @@ def open_model(config: PreferenceConfig, name: str) -> tuple[RewardModel, str]:
         )
     dtype = config.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        if device == "cuda" and torch.cuda.is_bf16_supported():
+            dtype = "bfloat16"
+        else:
+            dtype = "float32"
     if device == "cpu":
         torch.set_num_threads(config.threads)
     return load(name, device, dtype, max_tokens=config.max_tokens), f"{dtype}-{device}"

@@ -79,18 +79,17 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self, submission: TaskSubmission[PreferenceTask], slot: int = 0, rubric: str = ""
     ) -> tuple[PreferenceFacts, float]:
         cpu_s = time.thread_time()
-        chat = [
-            {"role": message.role, "content": message.content}
-            for message in submission.task.messages
-        ]
+        chat = []
+        for message in submission.task.messages:
+            chat.append({"role": message.role, "content": message.content})
         read = self.model.reader.read(chat or submission.prompt, submission.completion)
         [scored] = self.scorer.answers([self.scorer.submit(read.ids)])
         if not math.isfinite(scored.row):
-            message = (
+            reason = (
                 f"the reward model scores {scored.row}: its weights are broken, or too large for"
                 f" {self.precision}"
             )
-            raise InternalFault(message, retryable=False)
+            raise InternalFault(reason, retryable=False)
         conditions = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
         flags = tuple(flag for is_so, flag in conditions if is_so)
         facts = PreferenceFacts(

@@ -163,11 +163,10 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
     form = extract(completion, task.FENCES, _SYNTAX, find_needed_names, layout)
     folders = {folder for path in task.files for folder in PurePath(path).parents}
     files = {PurePath(path) for path in task.files}
-    allowed_files = {
-        path: text
-        for path, text in form.files.items()
-        if PurePath(path) not in folders and files.isdisjoint(PurePath(path).parents)
-    }
+    allowed_files = {}
+    for path, text in form.files.items():
+        if PurePath(path) not in folders and files.isdisjoint(PurePath(path).parents):
+            allowed_files[path] = text
     if len(allowed_files) < len(form.files):
         form = replace(form, files=allowed_files, flags=(*form.flags, "extract:ignored_file"))
     own_files = {entry: form.text, **form.files}

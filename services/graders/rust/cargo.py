@@ -67,11 +67,10 @@ class Project:
         self._offline = ["--offline"] if directory else []
         # Without what would change how crates are built; where crates come from is the user's to
         # say.
-        self._environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
-        }
+        self._environment = {}
+        for name, value in os.environ.items():
+            if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT):
+                self._environment[name] = value
         self._environment |= dict.fromkeys(
             ("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), ""
         )

@@ -148,7 +148,10 @@ class Compiler:
         """
         toolchain = self._toolchain
         server = self._get_server(slot, toolchain.clippy, toolchain.answer_mounts)
-        kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
+        if task.cases:
+            kind = ["--crate-type=bin", *toolchain.link_flags]
+        else:
+            kind = ["--crate-type=lib"]
         flags = [
             "--crate-name",
             task.crate,
@@ -347,9 +350,10 @@ def _parse_remarks(stderr: bytes) -> Iterator[CompilerMessage]:
         is_summary = not message.get("spans") and _SUMMARY.match(message.get("message", ""))
         if message.get("level") not in ("error", "warning") or is_summary:
             continue
-        spans = [
-            _find_answer_span(span) for span in message.get("spans", ()) if span.get("is_primary")
-        ]
+        spans = []
+        for span in message.get("spans", ()):
+            if span.get("is_primary"):
+                spans.append(_find_answer_span(span))
         span = next(
             (span for span in spans if span["file_name"].startswith(_CRATE)),
             spans[0] if spans else None,

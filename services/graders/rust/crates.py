@@ -177,7 +177,10 @@ def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
         if not target.exists():
             named = ", ".join(f"{entry.name} {entry.version}" for entry in crates.list)
             log.info("building for Rust answers, once: %s", named)
-            directory = crates.source.directory if isinstance(crates.source, Directory) else None
+            if isinstance(crates.source, Directory):
+                directory = crates.source.directory
+            else:
+                directory = None
             dependencies = "".join(crate.dependency for crate in crates.list)
             folder = Path(f"{target}.building")
             shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
@@ -231,10 +234,9 @@ def _build(project: Project, about: str, key: str) -> None:
     _refuse_what_undoes_the_ban(named, libraries)
     call = project.build()
     folder = project.folder
-    externs = {
-        libraries[named[name]].package: f"{name}={MOUNT}/{path.relative_to(folder)}"
-        for name, path in call.externs.items()
-    }
+    externs = {}
+    for name, path in call.externs.items():
+        externs[libraries[named[name]].package] = f"{name}={MOUNT}/{path.relative_to(folder)}"
     search = [place.replace(str(folder), MOUNT) for place in call.search]
     lock = (folder / "Cargo.lock").read_bytes()
     revision = hashlib.sha256(key.encode() + lock).hexdigest()[:12]
@@ -250,11 +252,10 @@ def _refuse_what_undoes_the_ban(named: Mapping[str, str], libraries: Mapping[str
     have."""
     for name in named:
         for library, source in _iter_reachable(named[name], libraries):
-            through = (
-                name
-                if library is libraries[named[name]]
-                else f"{name}, which passes on {library.package}"
-            )
+            if library is libraries[named[name]]:
+                through = name
+            else:
+                through = f"{name}, which passes on {library.package}"
             if reason := REFUSED.get(_normalize_name(library.package)):
                 raise Misuse(f"crates.list: answers may not have {through}: {reason}")
             if macro_names := source.find_unsafe_macros():
@@ -275,10 +276,9 @@ def _iter_reachable(
         library = libraries[waiting.pop()]
         source = Source(library.root_file, procedural=library.procedural)
         yield library, source
-        reexported = [
-            library.needs[name]
-            for name in source.list_reexported_crates(library.needs)
-            if library.needs[name] in libraries
-        ]
+        reexported = []
+        for name in source.list_reexported_crates(library.needs):
+            if library.needs[name] in libraries:
+                reexported.append(library.needs[name])
         waiting += [package for package in reexported if package not in visited]
         visited.update(reexported)

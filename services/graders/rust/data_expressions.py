@@ -113,7 +113,10 @@ class _Reader:
 
     def _read(self, node: Node) -> Value:
         text = _get_text(node)
-        parts = [child for child in node.named_children if "comment" not in child.type]
+        parts = []
+        for child in node.named_children:
+            if "comment" not in child.type:
+                parts.append(child)
         match node.type:
             case "integer_literal" | "float_literal":
                 return _read_number(text.replace("_", ""))
@@ -176,11 +179,10 @@ class _Reader:
 
     def _read_call(self, node: Node) -> Value:
         function = _get_field(node, "function")
-        arguments = [
-            self._read(child)
-            for child in _get_field(node, "arguments").named_children
-            if "comment" not in child.type
-        ]
+        arguments = []
+        for child in _get_field(node, "arguments").named_children:
+            if "comment" not in child.type:
+                arguments.append(self._read(child))
         if function.type == "field_expression":
             value = self._read(_get_field(function, "value"))
             return self._call_method(value, _get_text(_get_field(function, "field")), arguments)
@@ -326,7 +328,9 @@ def _decode_text(text: str) -> Value:
     if "r" not in mark:
         inside = _ESCAPE.sub(_decode_escape, inside.replace("\r\n", "\n"))
     if quote == "'":
-        return _make_integer(ord(inside)) if "b" in mark else Value("other", f"c{ord(inside)}")
+        if "b" in mark:
+            return _make_integer(ord(inside))
+        return Value("other", f"c{ord(inside)}")
     if "b" in mark:
         return _build_sequence([_make_integer(ord(character)) for character in inside])
     return Value("string", '"' + inside.encode().hex())

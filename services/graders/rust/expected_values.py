@@ -189,11 +189,9 @@ class _Test:
         opening = tokens[at + 2].start + 1
         renamed = (tokens[at].start, tokens[at].start + len(tokens[at].text), TOLD)
         if tokens[at].text == "assert_eq":
-            return (
-                self._extract_comparison(parts[0], parts[1], [renamed], opening)
-                if len(parts) > 1
-                else None
-            )
+            if len(parts) > 1:
+                return self._extract_comparison(parts[0], parts[1], [renamed], opening)
+            return None
         if not parts:
             return None
         first, last = parts[0]
@@ -231,11 +229,11 @@ class _Test:
         )
         if (of_left is None) == (of_right is None):
             return None
-        side, observed, data, value = (
-            ("left", left_range, right_range, of_right)
-            if of_right
-            else ("right", right_range, left_range, of_left)
-        )
+        value = of_right or of_left
+        if of_right:
+            side, observed, data = "left", left_range, right_range
+        else:
+            side, observed, data = "right", right_range, left_range
         moved = self._move_data(self._tokens[slice(*data)])
         if value is None or moved is None or simple and not self._is_simple(*observed):
             return None

@@ -90,11 +90,10 @@ def list_names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
     Constants, types and traits in small letters are left out: patterns and variables of the tests
     may have their names.
     """
-    defined = {
-        item.name
-        for item in answer.items[answer.entry]
-        if item.name and not (item.word in _CAPITALISED and item.name[0].islower())
-    }
+    defined = set()
+    for item in answer.items[answer.entry]:
+        if item.name and not (item.word in _CAPITALISED and item.name[0].islower()):
+            defined.add(item.name)
     return defined & _collect_mentioned_names(task, answer)
 
 
@@ -103,9 +102,10 @@ def list_missed_names(task: RustTask, answer: RustAnswer, complaints: Collection
     traits with such methods."""
     quoted = {name for complaint in complaints for name in _QUOTED.findall(complaint)}
     methods = quoted & _collect_called_methods(task)
-    traits = {
-        item.name for item in _iter_traits(answer) if methods & _list_trait_methods(item, answer)
-    }
+    traits = set()
+    for item in _iter_traits(answer):
+        if methods & _list_trait_methods(item, answer):
+            traits.add(item.name)
     return (quoted & _collect_mentioned_names(task, answer)) | traits
 
 
@@ -123,12 +123,11 @@ def find_shadowed_method(
             answer
         )  # whatever that module holds is in scope
     else:
-        trait_methods = {
-            name
-            for item in _iter_traits(answer)
-            if item.name in imported
-            for name in _list_trait_methods(item, answer)
-        }
+        trait_methods = set()
+        for item in _iter_traits(answer):
+            if item.name in imported:
+                for name in _list_trait_methods(item, answer):
+                    trait_methods.add(name)
     return min(called & set(trait_methods), default=None) or _find_lying_method(task, answer)
 
 
@@ -136,9 +135,10 @@ def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
     """Return a method by which tests judge a result, and that the answer defines for a type of its
     own, or an operator."""
     judging = _collect_called_methods(task) & _JUDGING
-    own_methods = {
-        token for tokens in answer.tokens.values() for token in _iter_public_methods(tokens)
-    }
+    own_methods = set()
+    for tokens in answer.tokens.values():
+        for token in _iter_public_methods(tokens):
+            own_methods.add(token)
     return min(judging & own_methods, default=None) or next(
         _find_lying_operators(task, answer, bool(judging)), None
     )
@@ -155,9 +155,10 @@ def _find_lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> 
     for tokens in answer.tokens.values():
         words = [token.text for token in tokens]
         group_ends = compute_group_ends(tokens)
-        renamed = {
-            words[at + 2]: words[at] for at in range(len(words) - 2) if words[at + 1] == "as"
-        }
+        renamed = {}
+        for at in range(len(words) - 2):
+            if words[at + 1] == "as":
+                renamed[words[at + 2]] = words[at]
         aliases = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "type"} - {
             "Output",
             "Target",
@@ -180,11 +181,10 @@ def _find_lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> 
                 and not aliases & result_types
             ):
                 continue
-            trait = (
-                {renamed.get(word, word) for word in head[: head.index("for")]}
-                if "for" in head
-                else set()
-            )
+            if "for" in head:
+                trait = {renamed.get(word, word) for word in head[: head.index("for")]}
+            else:
+                trait = set()
             body = words[end : group_ends[end]]
             start = next(
                 (n + 2 for n, word in enumerate(body) if word in ("Output", "Target")), len(body)
@@ -227,11 +227,10 @@ def _collect_mentioned_names(task: RustTask, answer: RustAnswer) -> set[str]:
             own_names |= {
                 token.text for token in item.body[2:]
             }  # the first word may be of the answer: `use Error::*;`
-    names = {
-        token.text
-        for n, token in enumerate(tokens)
-        if token.kind is Kind.NAME and not _is_qualified(tokens, n)
-    }
+    names = set()
+    for n, token in enumerate(tokens):
+        if token.kind is Kind.NAME and not _is_qualified(tokens, n):
+            names.add(token.text)
     has_macros = any(
         token.text == "macro_rules" for body in answer.tokens.values() for token in body
     )
@@ -241,11 +240,11 @@ def _collect_mentioned_names(task: RustTask, answer: RustAnswer) -> set[str]:
 def _collect_called_methods(task: RustTask) -> set[str]:
     """Return names of methods and associated functions."""
     tokens = code(task.tests)
-    return {
-        token.text
-        for n, token in enumerate(tokens)
-        if token.kind is Kind.NAME and _is_qualified(tokens, n)
-    }
+    qualified = set()
+    for n, token in enumerate(tokens):
+        if token.kind is Kind.NAME and _is_qualified(tokens, n):
+            qualified.add(token.text)
+    return qualified
 
 
 def _is_qualified(tokens: Sequence[Token], at: int) -> bool:

@@ -460,7 +460,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                 ahead = _TestsAhead(compiled.product, render_pins(task, signature), tests.expected)
                 with self._lock:
                     self._ahead[key] = ahead
-        return ahead if ahead and ahead.code and is_linkable(attempt.answer, signature) else None
+        if ahead and ahead.code and is_linkable(attempt.answer, signature):
+            return ahead
+        return None
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
@@ -517,9 +519,11 @@ def _make_facts(stage: Stage, message: str) -> RustFacts:
 
 def find_own_equality(compiled: Compiled, answer: RustAnswer) -> list[Place]:
     """Return where the answer implements `PartialEq` by hand."""
-    return [
-        place for place in compiled.comparisons if place.by_macro or place.path in answer.own_files
-    ]
+    comparisons = []
+    for place in compiled.comparisons:
+        if place.by_macro or place.path in answer.own_files:
+            comparisons.append(place)
+    return comparisons
 
 
 def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts | None:
@@ -568,11 +572,10 @@ def _build_facts(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
             lints=compiled.lints,
         )
     limit = compiled.status is CompileStatus.LIMIT
-    why = (
-        "the compiler did not come to an end within its limits"
-        if limit
-        else "the answer breaks the compiler"
-    )
+    if limit:
+        why = "the compiler did not come to an end within its limits"
+    else:
+        why = "the answer breaks the compiler"
     return replace(
         _make_facts(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",)
     )

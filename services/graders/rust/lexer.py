@@ -272,11 +272,9 @@ def compute_group_ends(stream: Sequence[Token]) -> list[int]:
 
 def find_group_end(stream: Sequence[Token], position: int) -> int:
     """Behind the bracketed group that starts at `position`, or behind the one token there."""
-    return (
-        position + compute_group_ends(stream[position:])[0]
-        if position < len(stream)
-        else len(stream)
-    )
+    if position < len(stream):
+        return position + compute_group_ends(stream[position:])[0]
+    return len(stream)
 
 
 def find_closing_bracket(stream: Sequence[Token], opening: int) -> int:
@@ -323,7 +321,10 @@ def _find_item_word(stream: Sequence[Token], group_ends: Sequence[int], start: i
 
 def _is_before_function(stream: Sequence[Token], position: int) -> bool:
     """From here there are only words such as `const` or `extern "C"` before `fn`."""
-    words = [token.text for token in stream[position : position + 5] if token.kind is not Kind.TEXT]
+    words = []
+    for token in stream[position : position + 5]:
+        if token.kind is not Kind.TEXT:
+            words.append(token.text)
     before = words[: words.index("fn")] if "fn" in words else []
     return bool(before) and all(word in BEFORE_FUNCTION for word in before)
 

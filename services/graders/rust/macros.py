@@ -21,9 +21,9 @@ class Source:
     """A library's text: all Rust files below the folder of its root file."""
 
     def __init__(self, root_file: Path, *, procedural: bool) -> None:
-        self._texts = [
-            path.read_text(errors="replace") for path in sorted(root_file.parent.rglob("*.rs"))
-        ]
+        self._texts = []
+        for path in sorted(root_file.parent.rglob("*.rs")):
+            self._texts.append(path.read_text(errors="replace"))
         self._procedural = procedural
 
     def find_unsafe_macros(self) -> tuple[str, ...]:

@@ -192,7 +192,10 @@ def find_needs(needs: Needs, signature: Signature, errors: Iterable[str]) -> Nee
     traits = set(needs.traits)
     units = set(needs.units)
     for error in errors:
-        types = [name for name in signature.names if re.search(rf"\b{name}\b", error)]
+        types = []
+        for name in signature.names:
+            if re.search(rf"\b{name}\b", error):
+                types.append(name)
         if "expected value, found struct" in error:
             units.update(types)
         for pattern, named in _MISSING_TRAIT:
@@ -290,7 +293,10 @@ class _Programs:
     def _add_type(self, node: Node, derived: Collection[str]) -> None:
         name = _get_name(node)
         needed = {trait for type_name, trait in self._needs.traits if type_name == name}
-        traits = [trait for trait in (*_DERIVABLE, "Display") if trait in {*derived, *needed}]
+        traits = []
+        for trait in (*_DERIVABLE, "Display"):
+            if trait in {*derived, *needed}:
+                traits.append(trait)
         if name in self._open:
             derivable = [trait for trait in traits if trait in _DERIVABLE]
             if "Display" in traits:
@@ -438,11 +444,10 @@ class _Programs:
             raise _Unsupported
         argument = re.search(r"<(.*)>", trait)
         method = _METHODS[plain].replace("ARGUMENT", argument[1] if argument else "Self")
-        types = [
-            _get_text(inner)
-            for inner in (body.named_children if body else ())
-            if inner.type in ("type_item", "associated_type")
-        ]
+        types = []
+        for inner in body.named_children if body else ():
+            if inner.type in ("type_item", "associated_type"):
+                types.append(_get_text(inner))
         members = list(types)
         for inner in Parser(_LANGUAGE).parse(method.encode()).root_node.named_children:
             callee = f"<{path} as {trait}>::{_get_name(inner)}"

@@ -32,7 +32,10 @@ def _score_tiers(facts: RustFacts) -> Components:
     elif facts.compiled:
         tier = 0.1
     else:
-        tier = -1.0 if facts.stage is Stage.EXTRACT or "forged:report" in facts.flags else -0.3
+        if facts.stage is Stage.EXTRACT or "forged:report" in facts.flags:
+            tier = -1.0
+        else:
+            tier = -0.3
     return {"tier": (tier + 1) / 2}
 
 

@@ -249,11 +249,10 @@ def _build_type_pins(
             if variant and variant[0].kind is Kind.NAME:
                 name = variant[0].text
                 opening = variant[1].text if len(variant) > 1 else ""
-                declared = (
-                    _read_fields(variant[2 : find_closing_bracket(variant, 1)], opening)
-                    if opening in ("(", "{")
-                    else []
-                )
+                if opening in ("(", "{"):
+                    declared = _read_fields(variant[2 : find_closing_bracket(variant, 1)], opening)
+                else:
+                    declared = []
                 names = [f"gradus_{number}" for number in range(len(declared))]
                 pairs = (
                     f"{field[0]}: {bound}" for field, bound in zip(declared, names, strict=True)
@@ -262,18 +261,17 @@ def _build_type_pins(
                 pattern = f"{path}::{name}" + {"(": f"({fields})", "{": f" {{ {fields} }}"}.get(
                     opening, ""
                 )
-                places = [
-                    (f"*{bound}", field[1]) for bound, field in zip(names, declared, strict=True)
-                ]
+                places = []
+                for bound, field in zip(names, declared, strict=True):
+                    places.append((f"*{bound}", field[1]))
                 yield _build_place_pin(
                     generics, of_type, "", places, f"{item.name}::{name}", pattern, where_clause
                 )
     else:
-        public = [
-            (name, field_type)
-            for name, field_type, is_public in _read_fields(inside, remainder[brace].text)
-            if is_public
-        ]
+        public = []
+        for name, field_type, is_public in _read_fields(inside, remainder[brace].text):
+            if is_public:
+                public.append((name, field_type))
         if public:
             pinned = [(f"gradus_pinned.{name}", field_type) for name, field_type in public]
             yield _build_place_pin(
@@ -340,11 +338,17 @@ def _sort_lifetimes_first(generics: Sequence[_Tokens]) -> list[_Tokens]:
 
 
 def _build_function_pin(function: Function, path: str, name: str) -> TypePin:
-    type_parameters = [part for part in function.generics if part[0].kind is not Kind.LIFETIME]
+    type_parameters = []
+    for part in function.generics:
+        if part[0].kind is not Kind.LIFETIME:
+            type_parameters.append(part)
     parameters = ", ".join(
         _render(part) for part in (*_sort_lifetimes_first(function.outer), *type_parameters)
     )
-    bounds = f" where {_render(function.where_clause)}" if function.where_clause else ""
+    if function.where_clause:
+        bounds = f" where {_render(function.where_clause)}"
+    else:
+        bounds = ""
     if function.is_opaque:
         # Such a function has no pointer type that can be written: it is called.
         self_lifetime = [[_make_token(_SELF_LIFETIME)]] if function.by_reference else []
@@ -388,14 +392,23 @@ class Function:
         after_name = next(at for at, token in enumerate(body) if token.text == "fn") + 2
         generics, remainder = split_generics(body[after_name:])
         closing = find_closing_bracket(remainder, 0)
-        parameters = [_read_type(part) for part in _split(remainder[1:closing], ",") if part]
+        parameters = []
+        for part in _split(remainder[1:closing], ","):
+            if part:
+                parameters.append(_read_type(part))
         tail = _take_head(remainder[closing + 1 :])
         gives, where_clause = _split_where(tail)
-        gives = gives[2:] if len(gives) > 1 and (gives[0].text, gives[1].text) == ("-", ">") else ()
+        if len(gives) > 1 and (gives[0].text, gives[1].text) == ("-", ">"):
+            gives = gives[2:]
+        else:
+            gives = ()
         has_types = any(part[0].kind is not Kind.LIFETIME for part in generics)
         is_async = any(token.text == "async" for token in body[:after_name])
         before = [token.text for token in body[: after_name - 2]]
-        abi = " ".join(before[before.index("extern") :]) + " " if "extern" in before else ""
+        if "extern" in before:
+            abi = " ".join(before[before.index("extern") :]) + " "
+        else:
+            abi = ""
         return cls(
             generics, tuple(parameters), gives, where_clause, has_types, is_async=is_async, abi=abi
         )
@@ -428,7 +441,9 @@ class Function:
         generics = ", ".join(map(_render, self.generics))
         call = f"{callee}({', '.join(names)})"
         head = f"fn {name}<{generics}>({takes}){gives}{where_text}"
-        return f"async {head} {{ {call}.await }}" if self.is_async else f"{head} {{ {call} }}"
+        if self.is_async:
+            return f"async {head} {{ {call}.await }}"
+        return f"{head} {{ {call} }}"
 
     def resolve_receiver(
         self, receiver: _Tokens, generics: tuple[_Tokens, ...], where_clause: _Tokens, *trait: Token
@@ -443,12 +458,10 @@ class Function:
             takes[0] = _build_receiver_type(takes[0], receiver)
         gives = _add_receiver_lifetime(self.gives) if by_reference else self.gives
         parts = [_replace_self(part, receiver, trait) for part in (*takes, gives)]
-        comma = (
-            (_make_token(","),)
-            if self.where_clause and where_clause and self.where_clause[-1].text != ","
-            else ()
-        )
-        both = (*self.where_clause, *comma, *where_clause)
+        both = list(self.where_clause)
+        if self.where_clause and where_clause and self.where_clause[-1].text != ",":
+            both.append(_make_token(","))
+        both += where_clause
         return replace(
             self,
             outer=generics,
@@ -477,7 +490,10 @@ def _take_head(tail: _Tokens) -> _Tokens:
     """Return what stands before the body or the semicolon of a function."""
     at = 0
     while at < len(tail) and tail[at].text not in ("{", ";"):
-        at = find_closing_bracket(tail, at) + 1 if tail[at].text in ("<", "(", "[") else at + 1
+        if tail[at].text in ("<", "(", "["):
+            at = find_closing_bracket(tail, at) + 1
+        else:
+            at = at + 1
     return tail[:at]
 
 
@@ -505,7 +521,10 @@ def _add_receiver_lifetime(gives: _Tokens) -> _Tokens:
 def _read_type(parameter: _Tokens) -> _Tokens:
     """Return the type `T` of a parameter `mut x: T`; the whole parameter for `&mut self`."""
     for at, token in enumerate(parameter):
-        beside = [parameter[n].text for n in (at - 1, at + 1) if 0 <= n < len(parameter)]
+        beside = []
+        for n in (at - 1, at + 1):
+            if 0 <= n < len(parameter):
+                beside.append(parameter[n].text)
         if token.text == ":" and ":" not in beside:
             return [*parameter[at + 1 :]]
     return [token for token in parameter if token.text != "mut" or parameter[0].text == "&"]

@@ -148,11 +148,10 @@ def _iter_item_edits(text: str, item: Item, traits: Collection[str]) -> Iterator
             )
             yield _Edit(item.body[0].start, item.body[0].start, f"#[derive({derived})] ")
         generics = _build_generic_uses(item)
-        struct_end = (
-            f"(::std::marker::PhantomData<({generics})>);"
-            if generics and item.word == "struct"
-            else ";"
-        )
+        if generics and item.word == "struct":
+            struct_end = f"(::std::marker::PhantomData<({generics})>);"
+        else:
+            struct_end = ";"
         yield _Edit(after_last, _compute_end(last), struct_end if item.word == "struct" else " {}")
     elif item.word == "impl":
         if "{" not in words:
@@ -203,11 +202,10 @@ def _add_body(text: str, item: Item) -> Iterator[_Edit]:
             " gradus }"
         )
     last = item.body[-1]
-    start, end = (
-        (item.body[at].start, _compute_end(last))
-        if at < len(item.body)
-        else (_compute_end(last), _compute_end(last))
-    )
+    if at < len(item.body):
+        start, end = (item.body[at].start, _compute_end(last))
+    else:
+        start, end = (_compute_end(last), _compute_end(last))
     yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
 
 
@@ -261,7 +259,10 @@ def find_task_error(
     if compiled.status is not CompileStatus.REFUSED:
         return None
     located_errors = [(tests.find_task_line(error.outer_line), error) for error in compiled.errors]
-    of_tests = [(line, error) for line, error in located_errors if line is not None]
+    of_tests = []
+    for line, error in located_errors:
+        if line is not None:
+            of_tests.append((line, error))
     for line, error in of_tests:
         if _is_task_error(task, signature, error, is_complete=is_complete):
             return f"line {line} of its tests: {error.text}"
@@ -271,9 +272,10 @@ def find_task_error(
         opaque = (
             "impl" in (returned := _collect_result_words(task.signature)) or "async" in returned
         )
-        mended = [
-            error for _, error in of_tests if _can_be_mended(error, open_names, generic=generic)
-        ]
+        mended = []
+        for _, error in of_tests:
+            if _can_be_mended(error, open_names, generic=generic):
+                mended.append(error)
         for line, error in of_tests:
             if error not in mended and not opaque and not (mended and error.code in _OPEN):
                 return f"line {line} of its tests: {error.text}"
@@ -334,9 +336,9 @@ def _is_task_error(
 ) -> bool:
     """Return whether it is an error of syntax, or of a name that no answer can bring to where the
     tests use it."""
-    imported: Sequence[str] = [
-        task.tests[a.start : b.start + 1] for a, b in find_globs(task.tests, task.crate)
-    ]
+    imported = []
+    for a, b in find_globs(task.tests, task.crate):
+        imported.append(task.tests[a.start : b.start + 1])
     brings_any = any(
         signature is None or not is_plain(declaration, task.crate) for declaration in imported
     )

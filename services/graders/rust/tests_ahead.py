@@ -112,18 +112,20 @@ def is_linkable(answer: RustAnswer, signature: Signature) -> bool:
 
     Raises TooManyTokens.
     """
-    functions = {item.name for item in answer.items[answer.entry] if item.word == "fn"}
+    functions = set()
+    for item in answer.items[answer.entry]:
+        if item.word == "fn":
+            functions.add(item.name)
     closed = functions.issuperset(signature.names) and all(map(_is_closed, answer.tokens.values()))
     return closed and _has_final_item(answer.files[answer.entry], answer.edition)
 
 
 def _has_final_item(text: str, edition: str) -> bool:
     """Return whether no attribute or doc comment at the end waits for an item."""
-    reversed_tokens = [
-        token
-        for token in reversed(tokens(text, edition, MAX_TOKENS))
-        if token.kind is not Kind.SPACE
-    ]
+    reversed_tokens = []
+    for token in reversed(tokens(text, edition, MAX_TOKENS)):
+        if token.kind is not Kind.SPACE:
+            reversed_tokens.append(token)
     last = next((token for token in reversed_tokens if token.kind is not Kind.COMMENT), None)
     comments = takewhile(lambda token: token.kind is Kind.COMMENT, reversed_tokens)
     is_plain = not any(comment.text.startswith(("///", "/**")) for comment in comments)
@@ -151,7 +153,10 @@ def _find_open_implementations(file_tokens: Sequence[Token]) -> Iterator[int]:
     """Positions of `impl` for a trait with a parameter, or for another type than a struct or enum
     of the answer."""
     words = [token.text for token in file_tokens]
-    own_types = {name for word, name in pairwise(words) if word in ("struct", "enum")}
+    own_types = set()
+    for word, name in pairwise(words):
+        if word in ("struct", "enum"):
+            own_types.add(name)
     for at in (
         at
         for at, token in enumerate(file_tokens)
@@ -161,7 +166,10 @@ def _find_open_implementations(file_tokens: Sequence[Token]) -> Iterator[int]:
         start = at + 1
         if words[start : start + 1] == ["<"]:
             start = find_closing_bracket(file_tokens, start) + 1
-        places = [n for n in range(at, end) if words[n] == "for" and words[n + 1 : n + 2] != ["<"]]
+        places = []
+        for n in range(at, end):
+            if words[n] == "for" and words[n + 1 : n + 2] != ["<"]:
+                places.append(n)
         if places and ("<" in words[start : places[0]] or words[places[0] + 1] not in own_types):
             yield at
 
@@ -172,16 +180,16 @@ def render_pins(task: RustTask, signature: Signature) -> str:
     before find it."""
     functions = _read_functions(task)
     names = ", ".join(functions)
-    types = [
-        f"pub static {_POINTER}{at}: {function.pointer} = {name};"
-        for at, (name, function) in enumerate(functions.items())
-    ]
+    types = []
+    for at, (name, function) in enumerate(functions.items()):
+        types.append(f"pub static {_POINTER}{at}: {function.pointer} = {name};")
     # a function that has parameters for types has no value of its own
     values = [f"let _ = {name};" for name in functions]
-    second_meanings = [
-        f"pub use ::core::primitive::u8 as {name}; pub use ::core::column as {name};"
-        for name in functions
-    ]
+    second_meanings = []
+    for name in functions:
+        second_meanings.append(
+            f"pub use ::core::primitive::u8 as {name}; pub use ::core::column as {name};"
+        )
     lines = [
         "const _: () = ();",  # for attributes that an answer might end with
         f"pub mod gradus_pins {{ pub use crate::{{{names}}}; {signature.imports} {' '.join(types)}",
@@ -205,8 +213,8 @@ def render_stub(task: RustTask, signature: Signature) -> str:
 
 
 def _read_functions(task: RustTask) -> dict[str, Function]:
-    return {
-        item.name: Function.read(item.body)
-        for item in items(code(task.signature or ""))
-        if item.word == "fn"
-    }
+    functions = {}
+    for item in items(code(task.signature or "")):
+        if item.word == "fn":
+            functions[item.name] = Function.read(item.body)
+    return functions

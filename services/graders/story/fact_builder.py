@@ -361,11 +361,10 @@ def _iter_diagnostics(
 ) -> Iterator[Diagnostic]:
     """Yield what is wrong with which line; nothing of the references."""
     matched = {pair.story for pair in pairs}
-    lone = [
-        Rejected(story.line, "is not what was asked for")
-        for at, story in enumerate(stories)
-        if at not in matched
-    ]
+    lone = []
+    for at, story in enumerate(stories):
+        if at not in matched:
+            lone.append(Rejected(story.line, "is not what was asked for"))
     for rejected in sorted((*answer.rejected, *lone), key=lambda item: item.line)[:50]:
         yield Diagnostic(
             stage=Stage.SCORE,

@@ -67,7 +67,9 @@ class StoryFacts(Facts):
     def share(self, total: float) -> float:
         """Return a sum over the references as a share of them, in [0, 1], less what surplus lines
         cost. Adding a story that answers something never lowers it."""
-        return total / (self.references + SURPLUS * self.surplus) if self.references else 0.0
+        if self.references:
+            return total / (self.references + SURPLUS * self.surplus)
+        return 0.0
 
     @property
     def coverage(self) -> float:

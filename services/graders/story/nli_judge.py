@@ -33,9 +33,9 @@ class NliJudge:
 
         with wrap_exceptions(InternalFault, f"sentence-transformers cannot load {folder}"):
             self._model: Any = CrossEncoder(str(folder), local_files_only=True)
-        labels = {
-            str(label).lower(): int(column) for column, label in self._model.config.id2label.items()
-        }
+        labels = {}
+        for column, label in self._model.config.id2label.items():
+            labels[str(label).lower()] = int(column)
         if sorted(labels) != sorted(LABELS):
             message = f"nli.model: {settings.model} has the labels {sorted(labels)}, not {LABELS}"
             raise InternalFault(message, retryable=False)
@@ -51,13 +51,15 @@ class NliJudge:
             asked = reference.want if isinstance(reference, Story) else question.reference
             pairs += [(asked, question.story.want), (question.story.want, asked)]
         chances = self._compute_chances(pairs).reshape(len(questions), 2, len(LABELS))
-        return [
-            Judgement(
-                is_denied=bool(both[:, 2].mean() >= self._contradiction),
-                same=float(both[:, 0].min()),
+        judgements = []
+        for both in chances:
+            judgements.append(
+                Judgement(
+                    is_denied=bool(both[:, 2].mean() >= self._contradiction),
+                    same=float(both[:, 0].min()),
+                )
             )
-            for both in chances
-        ]
+        return judgements
 
     def _compute_chances(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
         with self._lock, wrap_exceptions(InternalFault, "the judge nli failed"):

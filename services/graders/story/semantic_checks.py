@@ -81,9 +81,9 @@ def is_denial(want: str, reference: str) -> bool:
     """Return whether a want is the reference's own words, denied, or the other way round."""
     if bool(_DENIAL.search(want)) == bool(_DENIAL.search(reference)):
         return False
-    denial = {
-        stem(word) for word in extract_words(" ".join(_DENIAL.findall(f"{want} {reference}")))
-    }
+    denial = set()
+    for word in extract_words(" ".join(_DENIAL.findall(f"{want} {reference}"))):
+        denial.add(stem(word))
     own = set(extract_stems(want)) - denial
     asked = set(extract_stems(reference)) - denial
     return len(own & asked) >= SAME_WORDS * max(1, len(own | asked))

@@ -62,10 +62,11 @@ class SentenceModel:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, in order. Half of a surrogate pair is read as U+FFFD."""
-        readable = [
-            text[:MAX_CHARS].encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-            for text in texts
-        ]
+        readable = []
+        for text in texts:
+            readable.append(
+                text[:MAX_CHARS].encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+            )
         encoded = self._model.tokenizer(
             readable, truncation=True, max_length=self._model.max_seq_length
         )
