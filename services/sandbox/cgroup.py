@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -194,6 +195,13 @@ class Cgroup:
         return self.own is not None and self.own.has_met_limit()
 
     def remove(self) -> None:
+        """Remove the groups, and kill what is left in them: a box that is closed while it starts
+        may leave a process whose parent had not bound it to itself yet."""
+        for folder in self.folders:
+            with suppress(OSError):
+                for pid in map(int, (folder / "cgroup.procs").read_text().split()):
+                    if pid > 1:  # 0: of another PID namespace
+                        os.kill(pid, signal.SIGKILL)
         _LEFTOVERS.extend(self.folders)
         remove_leftovers()
 

@@ -360,9 +360,10 @@ def find_runners_child() -> int | None:
 def test_an_answer_whose_process_was_killed_from_outside_is_graded_again(
     ocaml_grader: OcamlGrader,
 ) -> None:
-    slow = "let f x = let t = Sys.time () in while Sys.time () -. t < 1. do () done; x + 1"
+    slow = "let f x = let t = Sys.time () in while Sys.time () -. t < 3. do () done; x + 1"
+    task = {**INC, "limits": {"cpu_s": 30}}
     with ThreadPoolExecutor(1) as pool:
-        graded = pool.submit(grade, ocaml_grader, slow, INC)
+        graded = pool.submit(grade, ocaml_grader, slow, task)
         give_up_at = time.monotonic() + SOON_S
         child = find_runners_child()
         while child is None and time.monotonic() < give_up_at:

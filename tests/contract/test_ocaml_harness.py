@@ -79,7 +79,7 @@ def test_a_failing_step_cannot_be_silenced(
 ) -> None:
     program = f"""{interrupts % number}
 let () = Gradus_harness.guard (fun _ -> Gradus_harness.step 0 (fun _ -> armed := true; failwith "wrong"))
-let () = Gradus_harness.guard (fun _ -> Gradus_harness.check 0 (fun _ -> ()))
+let () = Gradus_harness.guard (fun _ -> Gradus_harness.check_any 0 (fun _ -> ()))
 let () = Gradus_harness.finish 1
 """  # noqa: E501
     passed, total = run(ocaml_grader, tmp_path, program, 1)
@@ -92,7 +92,7 @@ def test_a_test_that_fails_when_it_runs_again_cannot_be_silenced(
 ) -> None:
     program = f"""{interrupts % number}
 let () = for i = 1 to 2 do
-  Gradus_harness.guard (fun _ -> Gradus_harness.check 0 (fun _ -> if i = 2 then (armed := true; assert false)))
+  Gradus_harness.guard (fun _ -> Gradus_harness.check_any 0 (fun _ -> if i = 2 then (armed := true; assert false)))
 done
 let () = Gradus_harness.finish 0
 """  # noqa: E501
@@ -102,7 +102,7 @@ let () = Gradus_harness.finish 0
 
 def test_what_nothing_interrupts_passes(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
     program = """
-let () = for _ = 1 to 2 do Gradus_harness.step 0 (fun _ -> ()); Gradus_harness.check 0 (fun _ -> ()) done
+let () = for _ = 1 to 2 do Gradus_harness.step 0 (fun _ -> ()); Gradus_harness.check_any 0 (fun _ -> ()) done
 let () = Gradus_harness.finish 1
 """  # noqa: E501
     assert run(ocaml_grader, tmp_path, program, 1) == (1, 1)
@@ -110,7 +110,7 @@ let () = Gradus_harness.finish 1
 
 def test_a_step_that_never_ran_has_not_passed(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
     program = """
-let () = Gradus_harness.check 0 (fun _ -> ())
+let () = Gradus_harness.check_any 0 (fun _ -> ())
 let () = Gradus_harness.finish 1
 """
     assert run(ocaml_grader, tmp_path, program, 1) == (1, 2)

@@ -87,9 +87,13 @@ class RecordingRunner(Runner):
     last: RunResult | None = None
 
     def run_tests(
-        self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()
+        self,
+        program: bytes,
+        task: RustTask,
+        expected: Sequence[tuple[str, str]] = (),
+        answer: bytes = b"",
     ) -> RunResult:
-        self.last = super().run_tests(program, task, expected)
+        self.last = super().run_tests(program, task, expected, answer)
         return self.last
 
 

