@@ -230,10 +230,13 @@ class _Test:
         if (of_left is None) == (of_right is None):
             return None
         value = of_right or of_left
+        side = "right"
+        observed = right_range
+        data = left_range
         if of_right:
-            side, observed, data = "left", left_range, right_range
-        else:
-            side, observed, data = "right", right_range, left_range
+            side = "left"
+            observed = left_range
+            data = right_range
         moved = self._move_data(self._tokens[slice(*data)])
         if value is None or moved is None or simple and not self._is_simple(*observed):
             return None

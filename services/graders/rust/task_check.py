@@ -201,11 +201,8 @@ def _add_body(text: str, item: Item) -> Iterator[_Edit]:
             f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(result_type.split())}> = loop {{}};"
             " gradus }"
         )
-    last = item.body[-1]
-    if at < len(item.body):
-        start, end = (item.body[at].start, _compute_end(last))
-    else:
-        start, end = (_compute_end(last), _compute_end(last))
+    end = _compute_end(item.body[-1])
+    start = item.body[at].start if at < len(item.body) else end
     yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
 
 
