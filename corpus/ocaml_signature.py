@@ -143,7 +143,7 @@ def _infer_use(grader: OcamlGrader, name: str | None, solution: str, tests: str)
         items = _infer(grader, f"{solution}\n;;\n{uses}\n")
     except Unusable:
         return None
-    head = f"val {_USES} : "
+    head = f"val {_USES} :"  # a long type begins on the next line
     use = next((item for item in items if item.startswith(head)), "")
     used = " ".join(use.removeprefix(head).split()).removesuffix(" -> unit")
     if used.startswith("(") and used.endswith(")"):

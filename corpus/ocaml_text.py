@@ -11,7 +11,7 @@ from corpus.drafts import Unusable
 _DEFINES = re.compile(r"^[ \t]*(?:let|and)\s+(?:rec\s+)?([a-z_][\w']*)", re.MULTILINE)
 _DECLARED = re.compile(
     r"(?:^[ \t]*val\s+(?:([a-z_][\w']*)|\(\s*(\S{1,20})\s*\))|`([a-z_][\w']*))\s*:\s*"
-    r"([^\n`=]+)((?:\n[^\n`]*){0,8})",
+    r"([^\n`=]+)(?=((?:\n[^\n`]*){0,8}))",
     re.MULTILINE,
 )
 _CONTINUES = re.compile(r"[ \t]+(?:->|\*|\(|'|[a-z])|[ \t]*->")

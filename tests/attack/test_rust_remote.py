@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from gradus.contract import Graded, RustSubmission
-from services.graders.rust import grader as rust
-from services.graders.rust.answer import RustAnswer
 from services.graders.rust.grader import RustGrader
-from services.graders.rust.toolchain import RustToolchain
-from tests.attack.test_rust_referee import READS, TOOLS
+from tests.attack.test_rust_referee import READS, TOOLS, undefended
+
+__all__ = ["undefended"]
 
 RUBRIC = "rust/graduated@1"
 TASKS = yaml.safe_load((Path(__file__).parents[1] / "cases/rust/remote.yaml").read_text())
@@ -54,18 +53,6 @@ def test_answers_get_what_they_deserve(
 ) -> None:
     result = grade(remote_grader, code, task)
     assert result.passed is passes, result
-
-
-@pytest.fixture(scope="module")
-def undefended(rust_grader: RustGrader) -> Iterator[RustGrader]:
-    """A grader that forbids nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RustToolchain, "answer_flags", ())
-        patch.setattr(RustAnswer, "forbidden", ())
-        patch.setattr(rust, "_find_forbidden", lambda compiled, attempt: None)
-        grader = RustGrader(sandbox=rust_grader.sandbox)
-        yield grader
-        grader.close()
 
 
 SECRET = {

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.chaos.cluster import Cluster
 from tests.chaos.fault_injection import Chaos
 from tests.chaos.history_checker import Asker, History, works
-from tests.chaos.run import rows
+from tests.chaos.run import report, rows
 from tests.memory_group import LimitedGroup, NoControlGroup, open_limited_group
 
 WORKER_MB = 640
@@ -107,17 +107,11 @@ def main() -> int:
         stack.enter_context(cluster.standing())
         started = time.monotonic()
         history, chaos = asyncio.run(disturb(cluster, arguments.submissions, arguments.seed))
-        print("| | |\n|---|--:|")
-        for name, value in rows(cluster, history, chaos, time.monotonic() - started):
-            print(f"| {name} | {value} |")
+        table = list(rows(cluster, history, chaos, time.monotonic() - started))
         logs = [log.read_text() for log in folder.glob("worker-*.log")]
         kills = sum(log.count("killed a process of the box") for log in logs)
-        print(f"| boxes that were starved, each a fault that was tried again | {kills} |")
-        for defect in cluster.defects()[:20]:
-            print(defect, file=sys.stderr)
-    for line in [*history.breaches[:20], *history.innocents[:20]]:
-        print(line, file=sys.stderr)
-    return 1 if history.breaches or history.lost() else 0
+        table.append(("boxes that were starved, each a fault that was tried again", kills))
+        return report(cluster, history, table)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A TCP proxy in a thread that resets its connections (RST) when it is told to."""
+"""A TCP proxy in a thread that resets its connections (RST) when `reset` is called."""
 
 from __future__ import annotations
 

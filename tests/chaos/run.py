@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -108,6 +108,17 @@ def rows(
     )
 
 
+def report(cluster: Cluster, history: History, table: Iterable[tuple[str, object]]) -> int:
+    """Print the table, and on standard error what went wrong; return the exit status."""
+    print("| | |\n|---|--:|")
+    for name, value in table:
+        print(f"| {name} | {value} |")
+    defects = cluster.defects()
+    for line in [*defects[:20], *history.breaches[:20], *history.innocents[:20]]:
+        print(line, file=sys.stderr)
+    return 1 if history.breaches or history.lost() else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -144,14 +155,7 @@ def main() -> int:
         )
         cluster = stack.enter_context(made.standing())
         history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
-        print("| | |\n|---|--:|")
-        for name, value in rows(cluster, history, chaos, wall_s):
-            print(f"| {name} | {value} |")
-        for defect in cluster.defects()[:20]:
-            print(defect, file=sys.stderr)
-    for line in [*history.breaches[:20], *history.innocents[:20]]:
-        print(line, file=sys.stderr)
-    return 1 if history.breaches or history.lost() else 0
+        return report(cluster, history, rows(cluster, history, chaos, wall_s))
 
 
 if __name__ == "__main__":

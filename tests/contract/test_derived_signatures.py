@@ -76,6 +76,18 @@ def test_a_type_is_open_unless_the_prompt_or_the_tests_define_it(
     assert "val push : 'a -> 'a list -> 'a list" in signature
 
 
+def test_every_value_of_an_interface_has_the_type_of_the_prompt(
+    ocaml_grader: OcamlGrader,
+) -> None:
+    names = ("first", "second", "third", "fourth")
+    types = [f"val {name} : 'a list -> 'a list\n" for name in names]
+    solution = "\n".join(f"let {name} l = List.rev l" for name in names)
+    tests = "\n".join(f"let () = assert ({name} [1; 2] = [2; 1])" for name in names)
+    prompt = f"Write\n\n{''.join(types)}"
+    signature, problems = sign_row(ocaml_grader, prompt=prompt, solution=solution, tests=tests)
+    assert (signature, problems) == ("".join(types), [])
+
+
 def test_what_only_the_reference_uses_is_not_declared(ocaml_grader: OcamlGrader) -> None:
     solution = (
         "module Ints = Set.Make (Int)\nexception Found\ntype side = Left_side | Right_side\n"

@@ -299,7 +299,7 @@ async def test_a_worker_waits_until_a_client_that_may_load_functions_has_come(ad
 async def test_a_worker_says_at_once_what_to_run_and_who_may(
     address: str, caplog: pytest.LogCaptureFixture, gradus: Cli
 ) -> None:
-    """A worker of a release whose functions nobody has loaded."""
+    """A worker of a release whose functions are not loaded."""
     async with Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
         await started(admin)
     urls = {user: f"redis://{user}:{user}@{address}/0" for user in ("api", "worker-ocaml")}

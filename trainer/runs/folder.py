@@ -12,7 +12,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,7 @@ class RunFolder:
         for entry in self.path.iterdir():
             if not entry.name.startswith(("previous-", ".lock")):
                 old.append(entry)
-        if not old:
-            return None
-        aside = find_free_name(self.path / "previous-")
-        aside.mkdir()
-        for entry in old:
-            entry.rename(aside / entry.name)
-        return aside
+        return self._move_aside(old)
 
     def set_start_aside(self) -> Path | None:
         """Move the models that an earlier attempt began with into `previous-<n>`, which is
@@ -87,11 +81,16 @@ class RunFolder:
         for entry in (self.fresh_model, self.warm_start, self.path / "warm_start.checkpoints"):
             if entry.exists():
                 old.append(entry)
-        if not old:
+        return self._move_aside(old)
+
+    def _move_aside(self, entries: Sequence[Path]) -> Path | None:
+        """Move the entries into the next `previous-<n>`, which is returned; None if there are
+        none."""
+        if not entries:
             return None
         aside = find_free_name(self.path / "previous-")
         aside.mkdir()
-        for entry in old:
+        for entry in entries:
             entry.rename(aside / entry.name)
         return aside
 
@@ -107,11 +106,10 @@ class RunFolder:
             if file.exists() and file.stat().st_size:
                 logs.append(file)
         if step == 0 and logs:
-            aside = find_free_name(self.metrics.with_name("previous-"))
-            aside.mkdir()
-            for file in [*logs, *self.evaluations.glob("step-*"), *self.evaluations.glob("after*")]:
-                file.rename(aside / file.name)
-            return aside
+            evaluations = self.evaluations
+            return self._move_aside(
+                [*logs, *evaluations.glob("step-*"), *evaluations.glob("after*")]
+            )
         for file in (self.metrics, self.completions, self.turns):
             drop_lines_after(file, step)
         for file in self.evaluations.glob("*.json"):

@@ -150,7 +150,7 @@ class RetryingRedis:
         try:
             async with asyncio.timeout(timeout_s), slots:
                 return await self._exchange(packed)
-        except Exception as error:
+        except Exception as error:  # uvloop and redis-py raise errors of many classes
             fault = build_fault(error, self._shown, timeout_s)
             if isinstance(fault, RedisUnavailable):
                 # The master may be elsewhere now, and the idle connections lead to the old one or

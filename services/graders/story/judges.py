@@ -1,4 +1,4 @@
-"""Judges of meaning: does a story ask for what its reference asks for? `none` asks nobody."""
+"""Judges of meaning: does a story ask for what its reference asks for? `none` is no judge."""
 
 from __future__ import annotations
 
