@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import os
 import shutil
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +23,7 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.graders.preference.grader import PreferenceGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,25 +37,6 @@ os.environ.setdefault("GRADUS_CACHE_DIR", str(ROOT / ".cache"))
 
 
 # ---------------------------------------------------------------------------------------- fixtures
-
-
-def _ports() -> Iterator[int]:
-    """TCP ports of this test process alone, below those that the kernel chooses for connections
-    (from 32768 on)."""
-    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = 16_000 + process % 8 * 2_000
-    return (first + number % 2_000 for number in itertools.count(os.getpid()))
-
-
-_PORTS = _ports()
-
-
-def free_port() -> int:
-    while True:
-        port = next(_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class RedisServer:

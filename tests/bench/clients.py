@@ -18,9 +18,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.conftest import free_port
 from tests.fake_grader import submission
 from tests.misbehaving_clients import KINDS, ROUTE, a_crowd
+from tests.ports import free_port
 
 
 @contextmanager

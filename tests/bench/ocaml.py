@@ -29,7 +29,7 @@ from gradus.contract import OcamlSubmission
 from services.graders.ocaml.grader import OcamlGrader
 from services.worker import grade_with_retries
 from tests.bench.answers import Written, answers
-from tests.conftest import free_port
+from tests.ports import free_port
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

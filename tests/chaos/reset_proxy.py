@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.conftest import free_port
+from tests.ports import free_port
 
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing sends RST."""

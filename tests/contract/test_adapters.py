@@ -22,8 +22,8 @@ from services.api.api_keys import create_key
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
-from tests.conftest import free_port
 from tests.fake_grader import HIDDEN, SETTINGS, Service
+from tests.ports import free_port
 
 SECRET, KEY = create_key("trainer", ["ocaml"])
 TASK = {"tests": HIDDEN}

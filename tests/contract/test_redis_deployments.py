@@ -30,9 +30,10 @@ from services.broker.from_url import open_broker
 from services.broker.streams import StreamsBroker, scripts
 from services.broker.streams.scripts import build_library
 from services.broker.workers import Registration, list_workers, wait_for_queue
-from tests.conftest import Cli, free_port
+from tests.conftest import Cli
 from tests.fake_grader import INFO
 from tests.graders import described
+from tests.ports import free_port
 
 SOON_S = 20.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""

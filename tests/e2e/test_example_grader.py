@@ -26,7 +26,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.attacks.code import Attack, CodeCorpus, fill_placeholders
 from services.graders.base import find_installed_graders
-from tests.conftest import Cli, RedisServer, free_port
+from tests.conftest import Cli, RedisServer
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "grader_python"

@@ -18,7 +18,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import RedisServer, free_port
+from tests.conftest import RedisServer
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(3 * 240)

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import free_port
 from tests.fake_grader import Service
+from tests.ports import free_port
 from tests.report_runs import rich_run
 
 ROOT = Path(__file__).parents[2]

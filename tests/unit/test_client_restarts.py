@@ -24,8 +24,8 @@ import pytest
 
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded
-from tests.conftest import free_port
 from tests.fake_grader import serve_in_process, submission
+from tests.ports import free_port
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.fake_grader"])

@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import free_port
 from tests.e2e.test_training import TASKS, LengthWorker, lines
 from tests.fake_grader import INFO, Service
 from tests.fake_vllm import Relay
+from tests.ports import free_port
 from trainer.config.run import FreshModel
 from trainer.runs.folder import append_lines
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gradus.resources import configs
-from tests.conftest import free_port
 from tests.e2e.test_demo_real import ROOT, SOURCE, environment
+from tests.ports import free_port
 from tests.vllm_server.conftest import Server
 from trainer.runs.folder import read_lines
 

@@ -370,7 +370,10 @@ def _group_lines(lines: Sequence[Line]) -> tuple[list[_Group], int]:
 def _opens_story(line: Line) -> bool:
     if _ROLE_OPENING.match(line.text):
         return not line.is_heading or _SPOKEN.search(line.text) is not None
-    return bool(_BENEFIT_FIRST.match(line.text) or _THIRD_PERSON.match(line.text))
+    first = _BENEFIT_FIRST.match(line.text)
+    if first:  # `so that I get the same stories as everyone else` is the end of one
+        return _find_wish(_ROLE_OPENING.sub("", first[2], count=1)) is not None
+    return _THIRD_PERSON.match(line.text) is not None
 
 
 def _split_label(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ _EMPTY_DENIAL = re.compile(
     re.IGNORECASE,
 )
 _WEAK = re.compile(
-    r"\b(?:if (?:at all )?possible|one day|no (?:hurry|rush)|nice to have|at some point"
+    r"\b(?:if (?:at all )?possible|(?<!for )one day|no (?:hurry|rush)|nice to have|at some point"
     r"|if (?:there is|there's|we have|time) (?:time|permits|allows)|or (?:whatever|something|so)"
     r"|(?:in|for) (?:a|some) (?:later|future) (?:release|version|sprint)|not (?:really )?needed)\b",
     re.IGNORECASE,
@@ -50,9 +50,11 @@ _JOINT = re.compile(r",(?:\s*and|\s*or)?\s|\s(?:and|or|&|as well as|plus)\s|/", 
 
 def is_hedged(want: str, known_stems: Collection[str]) -> bool:
     """Return whether a want leaves open that something is wanted, in words that the task does not
-    have."""
+    have: a permit `for one day` is no hedge."""
     words = load_word_list("hedges").intersection(extract_words(want))
-    return _WEAK.search(want) is not None or any(stem(word) not in known_stems for word in words)
+    for phrase in _WEAK.findall(want):
+        words = words.union(extract_words(phrase))
+    return any(stem(word) not in known_stems for word in words)
 
 
 def is_option(want: str, reference: str) -> bool:

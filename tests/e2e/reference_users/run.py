@@ -6,8 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 
-from tests.conftest import free_port
 from tests.e2e.reference_users.user import User
+from tests.ports import free_port
 
 if __name__ == "__main__":
     name = sys.argv[1]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import free_port
 from tests.e2e.reference_users.user import ROOT, User
+from tests.ports import free_port
 
 pytestmark = pytest.mark.training
 

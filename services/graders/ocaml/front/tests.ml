@@ -35,17 +35,42 @@ let is_false_assert e =
 
 let suite_asserts = [ "assert_equal"; "assert_bool"; "assert_raises"; "assert_string"; "@?" ]
 
-(* Whether [e] asserts more than [false]: what it asserts has to be evaluated for the test to pass. *)
-let needs_site names e =
+let libraries = [ "List"; "Array"; "String"; "Bytes"; "Char"; "Int"; "Float"; "Option"; "Hashtbl"; "Sys" ]
+
+(* Whether a condition is about these names alone, parameters of a function of the tests: no answer decides it. *)
+let is_about parameters condition =
+  let sure = ref true in
+  let is_word name = name <> "" && (name.[0] = '_' || Char.lowercase_ascii name.[0] <> Char.uppercase_ascii name.[0]) in
+  let expr self e =
+    (match e.pexp_desc with
+     | Pexp_ident { txt = Lident name; _ } -> if is_word name && name <> "not" && not (Names.mem name parameters) then sure := false
+     | Pexp_ident { txt = Ldot (Lident library, _); _ } -> if not (List.mem library libraries) then sure := false
+     | Pexp_ident _ -> sure := false
+     | _ -> ());
+    Ast_iterator.default_iterator.expr self e
+  in
+  let iterator = { Ast_iterator.default_iterator with expr } in
+  iterator.expr iterator condition;
+  !sure
+
+(* Whether [e] asserts more than [false]: what it asserts has to be evaluated for the test to pass. Where what the tests pass
+   to a function of theirs decides, both sides have to assert. *)
+let rec needs_site ?(given = Names.empty) names e =
+  let name p = match p.ppat_desc with Ppat_var { txt; _ } | Ppat_constraint ({ ppat_desc = Ppat_var { txt; _ }; _ }, _) -> Some txt | _ -> None in
+  let parameters, body = Split.parameters e in
+  let given = List.fold_left (fun all (_, p) -> Option.fold ~none:all ~some:(fun n -> Names.add n all) (name p)) given parameters in
   let found = ref false in
   let expr self e =
     match e.pexp_desc with
+    | Pexp_ifthenelse (condition, a, b) when is_about given condition ->
+      let needs = needs_site ~given names in
+      if needs a && Option.fold ~none:false ~some:needs b then found := true
     | Pexp_assert _ when not (is_false_assert e) -> found := true
     | Pexp_ident { txt = Lident name | Ldot (_, name); _ } when Names.mem name names -> found := true
     | _ -> Ast_iterator.default_iterator.expr self e
   in
   let iterator = { Ast_iterator.default_iterator with expr } in
-  iterator.expr iterator e;
+  iterator.expr iterator body;
   !found
 
 let rec is_discard p =
