@@ -1,13 +1,15 @@
-"""Access log: one line, one count and, where requests are traced, one span per request; and the
-last exception handler. Logs no body, header or raw path."""
+"""Access log: one line, one count and, where requests are traced, one span per request; its id; and
+the last exception handler. Of what a caller sends, only a request id is logged."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
+import uuid
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradus.errors import Fault, InternalFault, wrap_exceptions
@@ -17,6 +19,8 @@ from services.json_logging import describe_error
 from services.tracing import Spans
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+REQUEST_ID_HEADER = "x-request-id"
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 log = logging.getLogger("gradus.api")
 
 
@@ -40,10 +44,12 @@ class AccessLogMiddleware:
     ) -> dict[str, str | int]:
         """Run the application. Returns the fields of the log line."""
         statuses: list[int] = []
+        request_id = get_request_id(scope)
 
         async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
+                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
             await send(message)
 
         started_at = time.monotonic()
@@ -53,7 +59,13 @@ class AccessLogMiddleware:
         except Fault as fault:
             log.error(
                 "defect",
-                extra={"fields": {"route": get_route(scope), "error": describe_error(fault)}},
+                extra={
+                    "fields": {
+                        "request": request_id,
+                        "route": get_route(scope),
+                        "error": describe_error(fault),
+                    }
+                },
             )
             if not statuses:
                 answer = build_problem(
@@ -72,8 +84,15 @@ class AccessLogMiddleware:
         self._metrics.record_request(method, route, str(status), seconds)
         fields: dict[str, str | int] = {"method": method, "route": route, "status": status}
         fields |= scope.get("state", {}).get("log_fields", {})
-        log.info("request", extra={"fields": fields | {"ms": round(seconds * 1000, 1)}})
+        line = fields | {"request": request_id, "ms": round(seconds * 1000, 1)}
+        log.info("request", extra={"fields": line})
         return fields
+
+
+def get_request_id(scope: Scope) -> str:
+    """Return the caller's `X-Request-ID` if it is 1 to 64 of `A-Z a-z 0-9 . _ -`, else a new id."""
+    sent = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
+    return sent if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
 
 
 def get_route(scope: Scope) -> str:

@@ -1249,6 +1249,7 @@ async def test_a_request_is_logged_in_one_line_without_its_texts(
     (record,) = [record for record in caplog.records if record.name == "gradus.api"]
     fields = record.__dict__["fields"]
     assert fields.pop("ms") >= 0
+    assert re.fullmatch("[0-9a-f]{32}", fields.pop("request"))
     assert fields == {
         "method": "POST",
         "route": "/v1/grade/{grader}",
@@ -1256,6 +1257,25 @@ async def test_a_request_is_logged_in_one_line_without_its_texts(
         "grader": "ocaml",
         "n_submissions": 1,
     }
+
+
+@pytest.mark.parametrize("sent", ["step-4.rank_2", "", "two words", "a" * 65])
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream", "/v1/unknown"])
+async def test_a_response_and_its_log_line_have_the_id_of_the_request(
+    route: str, sent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="gradus.api")
+    async with service() as (client, _):
+        answer = await client.post(
+            route, json=body(submission("a")), headers={"X-Request-ID": sent}
+        )
+    (record,) = [record for record in caplog.records if record.name == "gradus.api"]
+    request_id = record.__dict__["fields"]["request"]
+    assert answer.headers["x-request-id"] == request_id
+    if sent == "step-4.rank_2":
+        assert request_id == sent
+    else:
+        assert re.fullmatch("[0-9a-f]{32}", request_id)
 
 
 async def test_openapi_shows_an_example_of_every_answer_and_each_is_one() -> None:
