@@ -416,6 +416,21 @@ async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_afte
     assert ids_of([*found, *await broker.claim("ocaml", "another", 1, 0.5)]) == [dead.job.id]
 
 
+@pytest.mark.slow
+async def test_two_outages_in_a_row_take_no_job_from_a_worker_that_renews_after_them(
+    on_redis: Place,
+) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=2.0))
+    await broker.submit(jobs(1))
+    claim = await take_one(broker, "frozen with Redis")
+    assert await nothing_to_take(broker, "another")
+    for _ in range(2):
+        await asyncio.sleep(2.5)  # no worker looked, and none renewed in between
+        assert await broker.claim("ocaml", "another", 1, 0.05) == []
+    await broker.renew([claim])
+    assert await broker.claim("ocaml", "another", 1, 0.05) == []
+
+
 async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(on_redis: Place) -> None:
     broker = on_redis.open(SHORT_LEASE)
     await broker.submit(jobs(1))

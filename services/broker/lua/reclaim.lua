@@ -58,7 +58,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local looks = redis.pcall('GET', ARGV[12])
 local last, first, lost = string.match(type(looks) == 'string' and looks or '', '^(%d+) (%d+) (%d+)$')
 local longest = math.min(ARGV[14], lease / 2)
-if not last then first, lost = now, 0 elseif now - last > longest then first, lost = now, now - last end
+if not last then first, lost = now, 0
+elseif now - last > longest then
+  -- An interruption that follows before workers had time to renew goes on with the one before.
+  if last - first < tonumber(ARGV[13]) then lost = now - first + lost else lost = now - last end
+  first = now
+end
 redis.pcall('SET', ARGV[12], string.format('%.0f %.0f %.0f', now, first, lost), 'PX', ttl)
 if now - first < tonumber(ARGV[13]) then lease = lease + lost else lease = math.min(lease, ARGV[13]) end
 
