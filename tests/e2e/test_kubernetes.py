@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,14 +57,19 @@ def rendered(folder: str) -> tuple[Object, ...]:
 
 
 @cache
-def with_options(folder: str) -> tuple[Object, ...]:
-    """An overlay with every optional grader."""
+def render_with(folder: str, *components: str) -> tuple[Object, ...]:
+    """Render an overlay with these components."""
     with tempfile.TemporaryDirectory() as made:
         k8s = os.path.relpath(K8S, made)
-        components = ", ".join(f"{k8s}/{component}" for component in OPTIONAL.values())
-        text = f"resources: [{k8s}/{folder}]\ncomponents: [{components}]\n"
+        named = ", ".join(f"{k8s}/{component}" for component in components)
+        text = f"resources: [{k8s}/{folder}]\ncomponents: [{named}]\n"
         (Path(made) / "kustomization.yaml").write_text(text)
         return rendered(made)
+
+
+def with_options(folder: str) -> tuple[Object, ...]:
+    """An overlay with every optional grader."""
+    return render_with(folder, *OPTIONAL.values())
 
 
 def of_kind(objects: tuple[Object, ...], kind: str) -> dict[str, Object]:
@@ -251,17 +257,22 @@ def test_workers_ask_for_every_wall_that_a_pod_can_see(name: GraderName) -> None
     find_missing_protections(asked)  # no name is misspelt
 
 
-def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:
-    relative = os.path.relpath(K8S, tmp_path)
-    lines = [
-        f"resources: [{relative}/overlays/fixed]",
-        f"components: [{relative}/components/apparmor]",
-    ]
-    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
-    deployments = of_kind(rendered(str(tmp_path)), "Deployment")
+@pytest.mark.parametrize(
+    ("component", "has_it"),
+    [
+        ("apparmor", lambda pod: "appArmorProfile" in pod["securityContext"]),
+        ("sandboxed-runtime", lambda pod: pod.get("runtimeClassName") == "gvisor"),
+        ("user-namespaces", lambda pod: pod.get("hostUsers") is False),
+    ],
+)
+def test_a_grader_of_code_can_have_one_wall_more(
+    component: str, has_it: Callable[[Object], bool]
+) -> None:
+    objects = render_with("overlays/fixed", f"components/{component}")
     for name in SHIPPED:
-        around = deployments[f"grader-{name}"]["spec"]["template"]["spec"]["securityContext"]
-        assert ("appArmorProfile" in around) is (name != "story")
+        deployment = of_kind(objects, "Deployment")[f"grader-{name}"]
+        kubernetes_validate.validate(deployment, NEWEST, strict=True)
+        assert has_it(deployment["spec"]["template"]["spec"]) is (name != "story")
 
 
 # ---------------------------------------------------------------------------------------- policies
@@ -294,6 +305,92 @@ def test_a_grader_reaches_redis_and_names_and_nothing_else(folder: str, name: Gr
     ports = sorted({port["port"] for rule in allowed for port in rule["ports"]})
     assert ports == [53, 6379]
     assert all("to" in rule for rule in allowed), "a rule without `to` is a way to everywhere"
+
+
+URL = re.compile(r"\w+://([a-z0-9.-]+):(\d+)")
+
+
+def find_addresses(objects: tuple[Object, ...], template: Object) -> set[tuple[str, int]]:
+    """Return host and port of what a pod is told to reach: by arguments, variables, and the URLs of
+    Redis in its secrets."""
+    texts: list[str] = []
+    for container in containers(template):
+        texts += [str(argument) for argument in container.get("args", [])]
+        texts += [str(variable.get("value", "")) for variable in container.get("env", [])]
+        for source in container.get("envFrom", []):
+            config = of_kind(objects, "ConfigMap").get(source["configMapRef"]["name"])
+            texts += config["data"].values() if config else []
+    found = set()
+    for text in texts:
+        found |= {(host, int(port)) for host, port in URL.findall(text)}
+        if text.startswith("file:/run/secrets/gradus/redis-"):
+            found.add(("redis", 6379))
+    return found
+
+
+NONE: Object = {"matchLabels": {"no": "pod"}}
+
+
+def is_peer(peers: list[Object], labels: dict[str, str], namespace: str) -> bool:
+    """Is a pod with these labels, in this namespace, among the peers of a policy's rule?"""
+    for peer in peers:
+        if "namespaceSelector" in peer:
+            if matches(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace}):
+                return True
+        elif namespace == "gradus" and matches(peer.get("podSelector", NONE), labels):
+            return True
+    return False
+
+
+def is_allowed(policies: list[Object], way: str, port: int, labels: Object, namespace: str) -> bool:
+    for policy in policies:
+        for rule in policy.get("egress" if way == "to" else "ingress", []):
+            ports = [entry["port"] for entry in rule["ports"]]
+            if port in ports and is_peer(rule[way], labels, namespace):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_policies_let_every_pod_reach_what_it_is_told_to(folder: str) -> None:
+    parts = ["components/tracing", *OPTIONAL.values()]
+    if folder == "overlays/fixed":  # the other one has them
+        parts.append("components/training")
+    objects = render_with(folder, *parts)
+    services = of_kind(objects, "Service")
+    followed = set()
+    for name, template in pods(objects):
+        labels = template["metadata"]["labels"]
+        for host, port in find_addresses(objects, template):
+            service, _, namespace = host.partition(".")
+            followed.add((service, port))
+            target = {} if namespace else services[service]["spec"]["selector"]
+            leaving = policies_for(objects, labels, "Egress")
+            assert is_allowed(leaving, "to", port, target, namespace or "gradus"), (name, host)
+            if not namespace:
+                entering = policies_for(objects, target, "Ingress")
+                assert is_allowed(entering, "from", port, labels, "gradus"), (name, host)
+    assert followed == {("redis", 6379), ("api", 8000), ("collector", 4318)}
+
+
+@pytest.mark.parametrize("address", ["169.254.20.10/32", "169.254.169.254/32"])
+def test_names_are_resolved_by_a_cache_on_the_node_too(address: str) -> None:
+    policy = of_kind(rendered("overlays/fixed"), "NetworkPolicy")["names"]["spec"]
+    [rule] = policy["egress"]
+    assert {"ipBlock": {"cidr": address}} in rule["to"]
+    assert {port["port"] for port in rule["ports"]} == {53}
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_a_redis_elsewhere_takes_the_place_of_the_pod(folder: str) -> None:
+    objects = render_with(folder, "components/managed-redis")
+    assert not of_kind(objects, "StatefulSet")
+    assert "redis" not in of_kind(objects, "Service")
+    policies = of_kind(objects, "NetworkPolicy")
+    [rule] = policies["to-redis"]["spec"]["egress"]
+    assert rule["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    for policy in policies.values():
+        kubernetes_validate.validate(policy, NEWEST, strict=True)
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
