@@ -99,6 +99,7 @@ OcamlSubmission = SUBMISSIONS["ocaml"]
 RustSubmission = SUBMISSIONS["rust"]
 StorySubmission = SUBMISSIONS["story"]
 PreferenceSubmission = SUBMISSIONS["preference"]
+ProgramSubmission = SUBMISSIONS["program"]
 
 
 def get_submission_class(grader: str) -> type[TaskSubmission[Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gradus.tasks.base import AnyTask, Task
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.preference import PreferenceTask
+from gradus.tasks.program import ProgramTask
 from gradus.tasks.rust import RustTask
 from gradus.tasks.story import StoryTask
 
@@ -15,6 +16,7 @@ TASKS: Mapping[str, type[Task]] = {
     "ocaml": OcamlTask,
     "rust": RustTask,
     "story": StoryTask,
+    "program": ProgramTask,
     "preference": PreferenceTask,
 }
 

@@ -1,0 +1,93 @@
+"""Comparisons of an output with the expected one, and of a returned value. Nothing here runs what a
+model wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+def is_close(got: float, expected: float, tolerance: float) -> bool:
+    return abs(got - expected) <= tolerance * max(1.0, abs(expected))
+
+
+def have_same_tokens(got: str, expected: str, tolerance: float) -> bool:
+    return got.split() == expected.split()
+
+
+def are_identical(got: str, expected: str, tolerance: float) -> bool:
+    return got.removesuffix("\n") == expected.removesuffix("\n")
+
+
+def have_same_lines(got: str, expected: str, tolerance: float) -> bool:
+    return _sort_lines(got) == _sort_lines(expected)
+
+
+def have_close_numbers(got: str, expected: str, tolerance: float) -> bool:
+    found = got.split()
+    wanted = expected.split()
+    if len(found) != len(wanted):
+        return False
+    return all(map(lambda a, b: _is_close_token(a, b, tolerance), found, wanted))
+
+
+CHECKERS: Mapping[str, Callable[[str, str, float], bool]] = {
+    "tokens": have_same_tokens,
+    "exact": are_identical,
+    "lines": have_same_lines,
+    "floats": have_close_numbers,
+}
+
+
+def read_value(report: bytes) -> tuple[bool, Any]:
+    """Return whether a call reported a JSON value, and that value."""
+    try:
+        return True, json.loads(report)
+    except (ValueError, RecursionError):
+        return False, None
+
+
+def is_equal_json(got: Any, expected: Any, tolerance: float) -> bool:
+    """Return whether two JSON values are equal: `true` is not 1, and numbers are equal within
+    `tolerance` where one of them has a fraction."""
+    pending = [(got, expected)]
+    while pending:
+        left, right = pending.pop()
+        if isinstance(left, bool) or isinstance(right, bool):
+            is_same = left is right
+        elif isinstance(left, float) or isinstance(right, float):
+            is_number = isinstance(left, int | float) and isinstance(right, int | float)
+            is_same = is_number and _is_close_number(left, right, tolerance)
+        elif isinstance(left, list) and isinstance(right, list):
+            is_same = len(left) == len(right)
+            pending += zip(left, right, strict=False)
+        elif isinstance(left, dict) and isinstance(right, dict):
+            is_same = left.keys() == right.keys()
+            pending += [(left[key], right[key]) for key in left.keys() & right.keys()]
+        else:
+            is_same = type(left) is type(right) and left == right
+        if not is_same:
+            return False
+    return True
+
+
+def _is_close_number(left: float, right: float, tolerance: float) -> bool:
+    try:
+        return is_close(left, right, tolerance)
+    except OverflowError:  # an integer that no float holds
+        return left == right
+
+
+def _is_close_token(got: str, expected: str, tolerance: float) -> bool:
+    if got == expected:
+        return True
+    is_number = _NUMBER.fullmatch(got) and _NUMBER.fullmatch(expected)
+    return bool(is_number) and is_close(float(got), float(expected), tolerance)
+
+
+def _sort_lines(text: str) -> list[str]:
+    return sorted(line.rstrip() for line in text.rstrip().split("\n"))
