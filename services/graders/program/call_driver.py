@@ -7,7 +7,7 @@ import sys
 import types
 
 asked = json.loads(sys.stdin.buffer.read())
-with open(asked["file"], encoding="utf-8") as file:
+with open(asked["file"], "rb") as file:
     source = file.read()
 answer = sys.modules["answer"] = types.ModuleType("answer")
 exec(compile(source, "answer.py", "exec"), answer.__dict__)  # noqa: S102

@@ -1,0 +1,212 @@
+"""The program grader with the toolchains of this machine: verdicts as data, languages as data,
+faults of tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gradus.contract import ProgramSubmission
+from gradus.errors import InternalFault, Misuse
+from gradus.tasks.program import ProgramTask
+from services.graders.program import doctor
+from services.graders.program.checkers import CHECKERS, is_equal_json
+from services.graders.program.config import load_config
+from services.graders.program.grader import ProgramGrader
+from services.sandbox import Command, Outcome
+from services.sandbox.bubblewrap import Bubblewrap
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "configs/graders/program.yaml"
+ANSWERS = yaml.safe_load((ROOT / "tests/cases/program/answers.yaml").read_text())
+GRADUATED, GROUPS = "program/graduated@1", "program/first@1"
+
+
+@pytest.fixture(scope="module")
+def grader() -> ProgramGrader:
+    return ProgramGrader()
+
+
+def submission(completion: str, **task: Any) -> ProgramSubmission:
+    return ProgramSubmission.model_validate({"id": "a", "completion": completion, "task": task})
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case["name"])
+def test_an_answer_gets_its_verdict(grader: ProgramGrader, case: dict[str, Any]) -> None:
+    language = case["task"].get("language", "python")
+    if language not in grader.languages:
+        pytest.skip(f"{language} is not installed")
+    sent = submission(case["completion"], **case["task"])
+    result = grader.grade(sent, GRADUATED, 0)
+    assert result.reward == pytest.approx(case.get("reward", 1.0)), result
+    assert result.passed is (result.reward == 1.0)
+    if "groups" in case:
+        assert grader.grade(sent, GROUPS, 0).reward == pytest.approx(case["groups"])
+    words = [entry.code for entry in result.diagnostics if entry.code]
+    assert words == case.get("words", words)
+    assert case.get("told", "") in "\n".join(entry.message for entry in result.diagnostics)
+
+
+def test_every_language_runs_its_example_and_the_own_cases_hold(grader: ProgramGrader) -> None:
+    grader.self_test()
+
+
+def test_a_language_is_added_by_a_configuration_file_alone(tmp_path: Path) -> None:
+    settings = yaml.safe_load(CONFIG.read_text())
+    settings["languages"] = {
+        "awk": {
+            "fences": ["awk"],
+            "source": "main.awk",
+            "run": ["awk", "-f", "{file}"],
+            "version": ["bash", "--version"],
+            "package": "mawk",
+            "example": "{ print $1 + $2 }",
+        }
+    }
+    file = tmp_path / "program.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    grader = ProgramGrader(file)
+    answer = submission(
+        "```awk\n{ print 2 * $1 }\n```", language="awk", cases=[{"stdin": "4", "stdout": "8"}]
+    )
+    assert grader.grade(answer, GRADUATED, 0).reward == 1.0
+    schema = grader.description().task_schema
+    assert schema["properties"]["language"]["enum"] == ["awk"]
+
+
+def test_a_language_that_is_not_installed_is_a_fault_that_names_its_package(
+    tmp_path: Path,
+) -> None:
+    settings = yaml.safe_load(CONFIG.read_text())
+    settings["languages"]["haskell"]["version"] = ["no-such-compiler"]
+    file = tmp_path / "program.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    grader = ProgramGrader(file)
+    for language, remedy in (("haskell", "install ghc"), ("cobol", "add it to configs")):
+        answer = submission("x", language=language, cases=[{"stdout": "1"}])
+        with pytest.raises(InternalFault, match=remedy):
+            grader.grade(answer, GRADUATED, 0)
+
+
+def test_no_language_at_all_is_a_fault(tmp_path: Path) -> None:
+    settings = yaml.safe_load(CONFIG.read_text())
+    python = settings["languages"]["python"] | {"version": ["no-such-python"]}
+    settings["languages"] = {"python": python}
+    file = tmp_path / "program.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    with pytest.raises(InternalFault, match="none of these languages is installed: python"):
+        ProgramGrader(file)
+
+
+def test_a_misspelt_setting_of_a_language_is_refused(tmp_path: Path) -> None:
+    settings = yaml.safe_load(CONFIG.read_text())
+    settings["languages"]["python"]["fence"] = ["py"]
+    file = tmp_path / "program.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    with pytest.raises(Misuse, match="languages.python.fence"):
+        load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("checker", "reason"),
+    [
+        ("import sys\nsys.exit(3)", "fails on the expected output"),
+        ("while True: pass", "fails on the expected output"),
+        ("def (", "does not compile"),
+    ],
+)
+def test_a_checker_that_does_not_work_is_a_fault(
+    grader: ProgramGrader, checker: str, reason: str
+) -> None:
+    task = {
+        "cases": [{"stdout": "1"}],
+        "checker": {"language": "python", "source": checker},
+    }
+    with pytest.raises(InternalFault, match=reason):
+        grader.grade(submission("print(1)", **task), GRADUATED, 0)
+
+
+def test_calls_of_a_language_without_them_are_a_fault(grader: ProgramGrader) -> None:
+    task = {"language": "bash", "cases": [{"call": {"function": "f"}, "equals": 1}]}
+    with pytest.raises(InternalFault, match="bash has no cases with `call`"):
+        grader.grade(submission("f() { echo 1; }", **task), GRADUATED, 0)
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ({"cases": []}, "at least 1"),
+        ({"cases": [{"stdin": "1"}]}, "either `stdout`"),
+        ({"cases": [{"stdout": "1", "call": {"function": "f"}}]}, "either `stdout`"),
+        ({"cases": [{"call": {"function": "f"}, "stdin": "1"}]}, "has no `stdin`"),
+        ({"cases": [{"call": {"function": "os.abort"}}]}, "pattern"),
+        ({"cases": [{"stdout": "1", "files": {"../x": ""}}]}, "pattern"),
+        ({"cases": [{"stdout": "1"}], "points": {"a": 1}}, "no case is of the group 'a'"),
+        ({"cases": [{"stdout": "1"}], "language": "C Sharp"}, "pattern"),
+    ],
+)
+def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        ProgramTask.model_validate(task)
+
+
+class CountingSandbox(Bubblewrap):
+    """Counts the boxes that it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[Command] = []
+
+    def run(self, command: Command) -> Outcome:
+        self.commands.append(command)
+        return super().run(command)
+
+
+def test_one_text_is_compiled_once_and_what_does_not_compile_runs_no_case() -> None:
+    sandbox = CountingSandbox()
+    grader = ProgramGrader(sandbox=sandbox)
+    cases = [{"stdin": "1", "stdout": "1"}, {"stdin": "2", "stdout": "2"}]
+    for _ in range(2):
+        grader.grade(submission("print(input())", cases=cases), GRADUATED, 0)
+    assert len(sandbox.commands) == 1 + 2 + 2
+    grader.grade(submission("print(", cases=cases), GRADUATED, 0)
+    assert len(sandbox.commands) == 6
+
+
+def test_no_box_of_an_answer_holds_an_expected_output() -> None:
+    sandbox = CountingSandbox()
+    grader = ProgramGrader(sandbox=sandbox)
+    cases = [
+        {"stdin": "1", "stdout": "secret-1"},
+        {"call": {"function": "f", "arguments": [1]}, "equals": "secret-2"},
+    ]
+    grader.grade(submission("def f(x): return x", cases=cases), GRADUATED, 0)
+    assert len(sandbox.commands) == 3
+    assert "secret" not in repr(sandbox.commands)
+
+
+def test_the_doctor_names_languages_and_packages_that_are_missing() -> None:
+    told = doctor.look()
+    assert "python (Python 3." in told
+    assert "languages:" in told
+
+
+@pytest.mark.parametrize("kind", CHECKERS)
+def test_comparing_long_outputs_costs_no_more_than_their_length(kind: str) -> None:
+    text = "1.5 " * 200_000
+    assert CHECKERS[kind](text, text, 0.0)
+    assert not CHECKERS[kind](text + "x", text, 0.0)
+
+
+def test_json_is_compared_however_deep_it_is() -> None:
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert is_equal_json(deep, deep, 0.0)
+    assert not is_equal_json({"a": [1, 2]}, {"a": [1, 2.1]}, 0.0)
+    assert is_equal_json(10**400, 10**400, 0.0)
+    assert not is_equal_json(10**400, 1.0, 0.0)
