@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
-from gradus.contract import GraderName, TaskSubmission, get_submission_class
+from gradus.contract import GraderName, TaskSubmission
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
+from gradus.tasks.base import AnyTask, Task
+from services.graders.base import find_installed_graders
 
 
 @dataclass
@@ -22,11 +25,23 @@ class Finding:
     warnings: list[str] = field(default_factory=list)
 
 
+@cache
+def find_task_class(name: GraderName) -> type[Task]:
+    """Return the task class of a grader that ships or is installed; `AnyTask` for one that names
+    none."""
+    if name in TASKS:
+        return TASKS[name]
+    point = find_installed_graders().get(name)
+    found: type[Task] = getattr(point.load(), "task", AnyTask) if point else AnyTask
+    return found
+
+
 def extract_task(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
     """Return the fields of a row that judge it, flat or under `task`."""
     if isinstance(values.get("task"), Mapping):
         return dict(values["task"])
-    return {field: values[field] for field in TASKS[name].model_fields if values.get(field)}
+    fields = find_task_class(name).model_fields
+    return {field: values[field] for field in fields if values.get(field)}
 
 
 def replace_task(row: Row, changes: Mapping[str, Any]) -> Row:
@@ -37,15 +52,25 @@ def replace_task(row: Row, changes: Mapping[str, Any]) -> Row:
     return replace(row, values={**values, **changes})
 
 
-def wrap_in_fence(name: GraderName, code: str) -> str:
-    """Return `code` as a model would write it, behind a fence that is longer than any in it."""
-    if not code or name == "story":
+def wrap_in_fence(name: GraderName, code: str, language: str = "") -> str:
+    """Return `code` as a model would write it, behind a fence that is longer than any in it.
+
+    `language`: where tasks of the grader name one.
+    """
+    fences = find_task_class(name).FENCES
+    if not code or not fences:
         return code
+    tag = language or fences[0]
     fence = "`" * (max([2, *map(len, re.findall("`+", code))]) + 1)
-    return f"{fence}{name}\n{code}\n{fence}"
+    return f"{fence}{tag}\n{code}\n{fence}"
 
 
 def build_submission(name: GraderName, answer: str, task: Any) -> TaskSubmission[Any]:
     """Return the submission of an answer to a task. Raises ValidationError."""
-    payload = {"id": "answer", "completion": wrap_in_fence(name, answer), "task": task}
-    return get_submission_class(name).model_validate(payload)
+    task_class = find_task_class(name)
+    language = str(task.get("language", "")) if isinstance(task, Mapping) else ""
+    completion = wrap_in_fence(name, answer, language)
+    submission: TaskSubmission[Any] = TaskSubmission[task_class].model_validate(  # type: ignore[valid-type]
+        {"id": "answer", "completion": completion, "task": task}
+    )
+    return submission

@@ -21,6 +21,7 @@ from gradus.cli import main
 from gradus.errors import Fault
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.preference.grader import PreferenceGrader
+from services.graders.program.grader import ProgramGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 from tests.ports import free_port
@@ -133,6 +134,15 @@ def rust_grader() -> RustGrader:
         return RustGrader()
     except Fault as fault:
         pytest.skip(f"the Rust grader cannot start here: {fault.message}")
+
+
+@pytest.fixture(scope="session")
+def program_grader() -> ProgramGrader:
+    """The program grader in its real boxes, made once for the session."""
+    try:
+        return ProgramGrader()
+    except Fault as fault:
+        pytest.skip(f"the program grader cannot start here: {fault.message}")
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ put() { # NAME: standard input, as a file
 
 for name in grafana-admin.password dashboard.token; do made "$name"; done
 rm -f "$folder/redis-worker.password" "$folder/redis-worker.url" # of releases in which all workers were one user
-for grader in ocaml rust story preference "$@"; do
+for grader in ocaml rust story program preference "$@"; do
   made "redis-worker-$grader.password"
   [ -s "$folder/grader-$grader.secret" ] || {
     printf '%s ' "$grader"

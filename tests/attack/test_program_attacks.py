@@ -30,10 +30,10 @@ def attacks() -> Iterator[Any]:
         yield pytest.param(attack, VARIANT, id=name, marks=marks)
 
 
-def attempt(grader: ProgramGrader, folder: Path, attack: Attack, slot: int) -> None:
+def attempt(program_grader: ProgramGrader, folder: Path, attack: Attack, slot: int) -> None:
     with watched(folder) as host:
         submission = attack.build_submission(host.fill_in(attack.source))
-        result = grader.grade(submission, RUBRIC, slot)
+        result = program_grader.grade(submission, RUBRIC, slot)
     assert attack.find_breach(result) is None, result
     assert not result.passed, result
     told = "\n".join(diagnostic.message for diagnostic in result.diagnostics)
@@ -42,18 +42,15 @@ def attempt(grader: ProgramGrader, folder: Path, attack: Attack, slot: int) -> N
 
 
 @pytest.fixture(scope="module")
-def grader() -> ProgramGrader:
-    return ProgramGrader()
-
-
-@pytest.fixture(scope="module")
 def batch(
-    grader: ProgramGrader, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    program_grader: ProgramGrader,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Batch]:
     folder = tmp_path_factory.mktemp("attacks")
     attempts = {}
     for number, (attack, variant) in enumerate(chosen_attacks(request)):
-        run = partial(attempt, grader, folder / str(number), attack)
+        run = partial(attempt, program_grader, folder / str(number), attack)
         attempts[attack.name, variant] = run
     with closing(Batch(attempts)) as batch:
         yield batch
@@ -67,10 +64,10 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
 
 
 def test_after_all_attacks_no_process_is_left_and_the_right_answer_passes(
-    batch: Batch, grader: ProgramGrader
+    batch: Batch, program_grader: ProgramGrader
 ) -> None:
     batch.assert_no_process_is_left()
-    assert grader.grade(HONEST.build_submission(), RUBRIC, 0).reward == 1.0
+    assert program_grader.grade(HONEST.build_submission(), RUBRIC, 0).reward == 1.0
 
 
 def test_there_are_many() -> None:

@@ -150,6 +150,7 @@ def test_a_package_that_it_lacks_is_named_with_what_to_install(toy: Path) -> Non
 
 def test_without_it_nothing_is_known_of_it() -> None:
     with pytest.raises(
-        UnknownGrader, match="there is no grader 'toy'; there are: ocaml, rust, story, preference"
+        UnknownGrader,
+        match="there is no grader 'toy'; there are: ocaml, rust, story, program, preference",
     ):
         load("toy")

@@ -90,6 +90,6 @@ def test_every_rubric_belongs_to_a_grader() -> None:
 
 def test_a_grader_that_is_not_installed_is_misuse_that_names_those_that_are() -> None:
     with pytest.raises(
-        UnknownGrader, match="no grader 'cobol'; there are: ocaml, rust, story, preference"
+        UnknownGrader, match="no grader 'cobol'; there are: ocaml, rust, story, program, preference"
     ):
         load("cobol")

@@ -10,8 +10,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from corpus.task_validation import validate
 from gradus.contract import ProgramSubmission
 from gradus.errors import InternalFault, Misuse
+from gradus.row_reader import Row
 from gradus.tasks.program import ProgramTask
 from services.graders.program import doctor
 from services.graders.program.checkers import CHECKERS, is_equal_json
@@ -26,33 +28,30 @@ ANSWERS = yaml.safe_load((ROOT / "tests/cases/program/answers.yaml").read_text()
 GRADUATED, GROUPS = "program/graduated@1", "program/first@1"
 
 
-@pytest.fixture(scope="module")
-def grader() -> ProgramGrader:
-    return ProgramGrader()
-
-
 def submission(completion: str, **task: Any) -> ProgramSubmission:
     return ProgramSubmission.model_validate({"id": "a", "completion": completion, "task": task})
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case["name"])
-def test_an_answer_gets_its_verdict(grader: ProgramGrader, case: dict[str, Any]) -> None:
+def test_an_answer_gets_its_verdict(program_grader: ProgramGrader, case: dict[str, Any]) -> None:
     language = case["task"].get("language", "python")
-    if language not in grader.languages:
+    if language not in program_grader.languages:
         pytest.skip(f"{language} is not installed")
     sent = submission(case["completion"], **case["task"])
-    result = grader.grade(sent, GRADUATED, 0)
+    result = program_grader.grade(sent, GRADUATED, 0)
     assert result.reward == pytest.approx(case.get("reward", 1.0)), result
     assert result.passed is (result.reward == 1.0)
     if "groups" in case:
-        assert grader.grade(sent, GROUPS, 0).reward == pytest.approx(case["groups"])
+        assert program_grader.grade(sent, GROUPS, 0).reward == pytest.approx(case["groups"])
     words = [entry.code for entry in result.diagnostics if entry.code]
     assert words == case.get("words", words)
     assert case.get("told", "") in "\n".join(entry.message for entry in result.diagnostics)
 
 
-def test_every_language_runs_its_example_and_the_own_cases_hold(grader: ProgramGrader) -> None:
-    grader.self_test()
+def test_every_language_runs_its_example_and_the_own_cases_hold(
+    program_grader: ProgramGrader,
+) -> None:
+    program_grader.self_test()
 
 
 def test_a_language_is_added_by_a_configuration_file_alone(tmp_path: Path) -> None:
@@ -120,20 +119,20 @@ def test_a_misspelt_setting_of_a_language_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_checker_that_does_not_work_is_a_fault(
-    grader: ProgramGrader, checker: str, reason: str
+    program_grader: ProgramGrader, checker: str, reason: str
 ) -> None:
     task = {
         "cases": [{"stdout": "1"}],
         "checker": {"language": "python", "source": checker},
     }
     with pytest.raises(InternalFault, match=reason):
-        grader.grade(submission("print(1)", **task), GRADUATED, 0)
+        program_grader.grade(submission("print(1)", **task), GRADUATED, 0)
 
 
-def test_calls_of_a_language_without_them_are_a_fault(grader: ProgramGrader) -> None:
+def test_calls_of_a_language_without_them_are_a_fault(program_grader: ProgramGrader) -> None:
     task = {"language": "bash", "cases": [{"call": {"function": "f"}, "equals": 1}]}
     with pytest.raises(InternalFault, match="bash has no cases with `call`"):
-        grader.grade(submission("f() { echo 1; }", **task), GRADUATED, 0)
+        program_grader.grade(submission("f() { echo 1; }", **task), GRADUATED, 0)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +209,20 @@ def test_json_is_compared_however_deep_it_is() -> None:
     assert not is_equal_json({"a": [1, 2]}, {"a": [1, 2.1]}, 0.0)
     assert is_equal_json(10**400, 10**400, 0.0)
     assert not is_equal_json(10**400, 1.0, 0.0)
+
+
+def test_tasks_are_validated_in_their_languages(program_grader: ProgramGrader) -> None:
+    cases = [{"stdin": "2", "stdout": "4"}]
+    rows = [
+        {"language": "python", "cases": cases, "solution": "print(2 * int(input()))"},
+        {"task": {"language": "bash", "cases": cases}, "solution": "read n; echo $((2 * n))"},
+        {"language": "python", "cases": cases, "solution": "print(5)"},
+        {"language": "python", "cases": cases, "solution": "print(4)", "stub": "print(2 + 2)"},
+    ]
+    placed = []
+    for number, row in enumerate(rows):
+        placed.append(Row(f"row {number}", {"id": f"r{number}", "prompt": f"{number}", **row}))
+    found = [finding.problems for finding in validate(placed, "program", program_grader)]
+    assert found[:2] == [[], []]
+    assert "not 1.00: case 1 of 1: the output is not the expected one" in found[2][0]
+    assert found[3] == ["stub passes all tests: they prove nothing"]

@@ -178,8 +178,8 @@ class Boxes:
         if outcome.exit_reason is ExitReason.WALL_STARVED:
             raise SandboxFault("the answer got no CPU: this machine is overloaded")
         if not outcome.report.startswith(_STARTED):
-            said = outcome.stderr.decode(errors="replace").strip()[-500:]
-            raise SandboxFault(f"a box could not be started: {said or 'nothing said'}")
+            output = outcome.stderr.decode(errors="replace").strip()[-500:]
+            raise SandboxFault(f"a box could not be started: {output or 'nothing said'}")
         return outcome, outcome.report.removeprefix(_STARTED)
 
 

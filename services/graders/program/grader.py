@@ -20,7 +20,7 @@ from services.graders.base.code import find_exceeded_limit, with_form
 from services.graders.base.grader import MAX_SHOWN, BaseGrader
 from services.graders.program.boxes import Boxes
 from services.graders.program.checkers import CHECKERS, is_equal_json, read_value
-from services.graders.program.config import load_config
+from services.graders.program.config import ProgramConfig, load_config
 from services.graders.program.languages import Language, find_language
 from services.graders.program.rubric import RUBRICS, ProgramFacts
 from services.sandbox import Outcome, Sandbox
@@ -69,6 +69,13 @@ class _Attempt:
     verdicts: list[_Verdict] = field(default_factory=list)
 
 
+def compute_box_memory(config: ProgramConfig) -> BoxMemory:
+    """Return what one slot's boxes need."""
+    largest = max(config.compile.memory_mb, config.run.memory_mb)
+    extra = max(language.extra_memory_mb for language in config.languages.values())
+    return BoxMemory(0, largest + extra)
+
+
 class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
     name = "program"
     task = ProgramTask
@@ -106,9 +113,7 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         return description.model_copy(update={"task_schema": schema})
 
     def get_box_memory(self) -> BoxMemory:
-        largest = max(self.config.compile.memory_mb, self.config.run.memory_mb)
-        extra = max(one.settings.extra_memory_mb for one in self.languages.values())
-        return BoxMemory(0, largest + extra)
+        return compute_box_memory(self.config)
 
     def self_test(self) -> None:
         """Attack the sandbox, run an example in each language, and grade the own cases."""

@@ -1,0 +1,50 @@
+# The program grader: a worker, the toolchains that are named below, bubblewrap.
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BASE_IMAGE} AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3-venv bubblewrap \
+ && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/gradus/venv
+ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
+# pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
+ARG PIP_CONFIG_FILE
+ARG PIP_NO_CACHE_DIR=1
+WORKDIR /src
+# the dependencies are their own layer: a change of our code does not install them again
+COPY pyproject.toml requirements.lock ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*p['dependencies'], *p['optional-dependencies']['worker'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
+ && pip install -c requirements.lock -r wanted.txt
+COPY . .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps -e . && python -m compileall -q .
+
+FROM ${BASE_IMAGE}
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="gradus-grader-program" \
+      org.opencontainers.image.description="Gradus: a worker that compiles and runs programs in sandboxes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+# languages: a toolchain that is left out here is a language that the worker does not announce
+ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs ruby perl lua5.4"
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 bubblewrap util-linux mount ${TOOLCHAINS} \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
+COPY --from=build /opt/gradus /opt/gradus
+COPY --from=build /src /src
+ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache \
+    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 1000:1000
+WORKDIR /tmp
+# auto: where this builder cannot make boxes it is said, and left to the worker's own start; required: no such image
+ARG SELF_TEST=auto
+RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/run/self_test.sh sh /run/self_test.sh program "$SELF_TEST"
+# what a worker must find around itself before it serves; compose asks for more
+ENV GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
+EXPOSE 9100
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/readyz', timeout=3)"]
+CMD ["gradus", "worker", "program", "--redis", "redis://redis:6379/0", "--slots", "2", \
+     "--metrics-host", "0.0.0.0", "--metrics-port", "9100"]
