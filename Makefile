@@ -106,7 +106,7 @@ $(SMOLLM2)/.done:
 	@touch $@
 
 .PHONY: demo-real
-demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, then trained with GRPO on OCaml, with a test of the gain (about 20 minutes on two idle cores)
+demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, then trained with GRPO on OCaml, with a test of the gain (20 to 30 minutes on two cores)
 	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
 
 .PHONY: versions

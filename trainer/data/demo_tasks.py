@@ -84,7 +84,8 @@ class Kind:
                 return cases
 
     def _sample_argument(self, draw: random.Random, middle: int) -> Any:
-        low, high = middle - 40, middle + 40
+        low = middle - 40
+        high = middle + 40
         if self.shape in ("fold", "list"):
             return [draw.randint(low, high) for _ in range(draw.randint(2, 6))]
         return draw.randint(low, high)
