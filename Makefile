@@ -62,6 +62,27 @@ $(VLLM_VENV)/.done: requirements-vllm.lock pyproject.toml
 .PHONY: vllm
 vllm: $(VLLM_VENV)/.done  ## Install a vLLM server for the CPU into an environment of its own, .venv-vllm
 
+GPU_VENV := .venv-gpu
+GPU_EXTRAS := train,quantized,vllm
+
+$(GPU_VENV)/.done: requirements-gpu.lock pyproject.toml
+	@echo "installing trainer and vLLM for CUDA into $(GPU_VENV) (several GB) ..."
+	@test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)
+	@$(GPU_VENV)/bin/python -m pip install -qq --disable-pip-version-check -c requirements-gpu.lock -e '.[$(GPU_EXTRAS)]'
+	@touch $@
+
+.PHONY: gpu
+gpu: $(GPU_VENV)/.done  ## Install trainer and vLLM for CUDA cards into an environment of its own, .venv-gpu
+
+.PHONY: lock-gpu
+lock-gpu:  ## Resolve requirements-gpu.lock for Linux on x86_64 with CUDA, on any machine (needs uv); builds for a CPU are not looked at
+	@test -n "$(UV)" || { echo 'make lock-gpu: install uv first' >&2; exit 2; }
+	@mkdir -p build
+	@env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --extra train --extra quantized --extra vllm --python-version 3.12 \
+		--python-platform x86_64-manylinux_2_28 --default-index https://pypi.org/simple --no-annotate --no-header --quiet -o build/gpu.lock
+	@{ sed -n '/^#/p' requirements-gpu.lock; cat build/gpu.lock; } > requirements-gpu.lock.new
+	@mv requirements-gpu.lock.new requirements-gpu.lock
+
 .PHONY: setup
 setup: system $(VENV)/.done  ## Install everything that Gradus needs here
 
@@ -85,7 +106,7 @@ $(SMOLLM2)/.done:
 	@touch $@
 
 .PHONY: demo-real
-demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (about 10 minutes on two cores)
+demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, then trained with GRPO on OCaml, with a test of the gain (20 to 30 minutes on two cores)
 	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
 
 .PHONY: versions
@@ -103,8 +124,8 @@ verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; g
 	@$(BIN)/python -m trainer.doctor.mps
 
 .PHONY: verify-gpu
-verify-gpu: $(VENV)/.done  ## What training does on a CUDA card, with random weights: bf16, LoRA, all weights, vLLM, resuming (10 minutes at most)
-	@$(BIN)/python -m trainer.doctor.gpu --out runs/verify-gpu-$$(date +%Y%m%d-%H%M%S)
+verify-gpu: $(GPU_VENV)/.done  ## What training does on a CUDA card, with random weights: bf16, LoRA, all weights, vLLM, resuming (10 minutes at most)
+	@$(GPU_VENV)/bin/python -m trainer.doctor.gpu --out runs/verify-gpu-$$(date +%Y%m%d-%H%M%S)
 
 .PHONY: serve
 serve: system $(SERVING)  ## Serve grading on http://127.0.0.1:8000, everything in one process
@@ -230,4 +251,4 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) $(NEMO_GYM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(PEERS) $(NEMO_GYM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -14,6 +14,7 @@ from trainer.generation.client import select_sync
 from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
 from trainer.models.adapters import validate_lora_targets
+from trainer.models.fresh import train_tokenizer
 from trainer.models.loading import load_architecture, load_tokenizer
 from trainer.rewards.judges import refuse_headless
 from trainer.runs.folder import RunFolder, find_resume_checkpoint, read_step
@@ -72,7 +73,10 @@ def _check_packages(config: RunConfig) -> str:
 def _check_model(config: RunConfig, stage: Stage[Any, Any]) -> str:
     device = choose_device(config.model)
     if config.model.is_fresh:
-        return f"{config.model.name}, made on the spot, on {device.kind}"
+        # the tokenizer that the run would train, in seconds; the weights play no part in lengths
+        tokenizer = train_tokenizer(stage.iter_texts(stage.read()), config.model.fresh)
+        lengths = stage.check_lengths(tokenizer, config.model.fresh.max_length)
+        return "; ".join([f"{config.model.name}, made on the spot, on {device.kind}", *lengths])
     architecture = load_architecture(config.model.name, config.model)
     if config.lora is not None:
         validate_lora_targets(config.lora, config.model.name, config.model, stage.SCORES)
@@ -93,14 +97,22 @@ def _check_options(config: RunConfig, stage: Stage[Any, Any]) -> str:
 def _check_folder(config: RunConfig, stage: Stage[Any, Any]) -> str:
     folder = RunFolder(config.output_dir)
     done = read_step(find_resume_checkpoint(folder.path, "auto", lambda text: None))
-    if done == 0:
-        return f"{folder.path}, no step is done"
     options = stage.options(choose_device(config.model), lambda text: None)
     changes = find_changes(resolve_settings(config, options), folder)
     changes.pop("data.dataset", None)
+    names = ", ".join(changes)
+    if done == 0 and changes and folder.final.exists():
+        raise Misuse(
+            f"{folder.path}: holds a finished run with other settings ({names}): choose another"
+            " output_dir, or start anew with --resume never"
+        )
+    if done == 0 and changes and folder.has_start():
+        return f"{folder.path}, models of other settings ({names}) lie there and are set aside"
+    if done == 0:
+        return f"{folder.path}, no step is done"
     if changes:
         raise Misuse(
-            f"{folder.path}: {done} steps are done with other settings ({', '.join(changes)}):"
+            f"{folder.path}: {done} steps are done with other settings ({names}):"
             " resume with --accept-changes, or start anew with --resume never"
         )
     return f"{folder.path}, resumes after step {done}"

@@ -111,7 +111,7 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
     if importlib.util.find_spec("vllm") is None:
         raise Misuse(
             "this environment has no vLLM. Use one of its own: `make vllm` makes .venv-vllm for a"
-            " CPU; with CUDA, pip install 'gradus-rl[vllm]' into a fresh environment"
+            " CPU, `make gpu` makes .venv-gpu for CUDA"
         )
     if options.host not in LOOPBACK and not options.exposed:
         raise Misuse(

@@ -3,6 +3,8 @@ teaches are seen."""
 
 from __future__ import annotations
 
+import re
+
 from gradus.contract import SUBMISSIONS, GraderName
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
@@ -40,6 +42,28 @@ def wanted() -> dict[str, list[bool]]:
 
 def test_the_demo_in_ocaml_passes_right_answers_and_no_mistakes(ocaml_grader: OcamlGrader) -> None:
     assert passed(ocaml_grader, "ocaml") == wanted()
+
+
+def test_new_kinds_pass_and_share_nothing_with_the_warm_start(ocaml_grader: OcamlGrader) -> None:
+    rubric = ocaml_grader.info().rubrics[0]
+    shown = {str(row["prompt"]) for row in generate_demo_rows("demo:ocaml/warm-start")}
+    numbers = {number for prompt in shown for number in re.findall(r"[0-9]+", prompt)}
+    words = {re.sub(r"[0-9]+", "", prompt) for prompt in shown}
+    ids = []
+    for part in ("", "-held-out"):
+        rows = list(generate_demo_rows(f"demo:ocaml/new-kinds{part}"))
+        ids.append({row["id"] for row in rows})
+        for row in rows:
+            prompt = str(row["prompt"])
+            assert not numbers & set(re.findall(r"[0-9]+", prompt))
+            assert re.sub(r"[0-9]+", "", prompt) not in words
+        for row in rows[::25]:
+            task = {"tests": row["tests"], "signature": row["signature"]}
+            asked = {"id": row["id"], "completion": row["solution"], "task": task}
+            assert ocaml_grader.grade(
+                SUBMISSIONS["ocaml"].model_validate(asked), rubric, 0
+            ).passed, row["id"]
+    assert not ids[0] & ids[1]
 
 
 def test_the_demo_in_rust_passes_right_answers_and_no_mistakes(rust_grader: RustGrader) -> None:

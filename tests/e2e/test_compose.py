@@ -264,7 +264,7 @@ def test_only_the_trainer_reaches_who_takes_new_weights(name: str) -> None:
     assert COMPOSE["networks"]["weights"]["internal"] is True
     assert SERVICES[name]["networks"] == ["weights"]
     there = {service for service, entry in SERVICES.items() if "weights" in entry["networks"]}
-    assert there == {"trainer", "generation", "generation-cpu"}
+    assert there == {"trainer", "trainer-gpu", "generation", "generation-cpu"}
     assert SERVICES[name]["volumes"][0] == "runs:/runs:ro"
     assert (
         SERVICES["trainer"]["volumes"][0] == "runs:/runs"
@@ -284,6 +284,8 @@ def test_a_plain_up_serves_graders_and_their_page_and_nothing_else() -> None:
     assert profiles == {
         "grader-preference": ["preference"],
         "trainer": ["demo"],
+        "trainer-gpu": ["gpu"],
+        "fetch-model": ["fetch"],
         "generation": ["gpu"],
         "generation-cpu": ["cpu-vllm"],
         "prometheus": ["observability"],
@@ -413,7 +415,7 @@ def test_compose_runs_an_image_as_the_user_that_it_was_made_for(name: str) -> No
 
 def test_every_dockerfile_belongs_to_a_service() -> None:
     assert {dockerfile_of(name) for name in BUILT} == set(DOCKERFILES)
-    assert {*SERVICES} - {*BUILT} == {"grafana", "migrate"}
+    assert {*SERVICES} - {*BUILT} == {"fetch-model", "grafana", "migrate", "trainer-gpu"}
 
 
 @pytest.mark.parametrize("name", ON_DEBIAN)

@@ -36,24 +36,17 @@ pytestmark = [
     ),
 ]
 SHORT = {
-    "stages.shipped_ocaml.options.limit": 1,
-    "stages.shipped_story.options.limit": 1,
-    "stages.grpo.set": {
-        "warm_start.sft.max_steps": 6,
-        "max_steps": 2,
-        "save_steps": 1,
-        "evaluation.limit": 2,
-    },
-    "stages.untrained.options.limit": 2,
-    "stages.trained.options.limit": 2,
+    "stages.grpo.set.warm_start.sft.max_steps": 6,
+    "stages.grpo.set.max_steps": 2,
+    "stages.grpo.set.save_steps": 1,
+    "stages.grpo.set.evaluation.limit": 4,
     "stages.promotion.gates": [
         {
-            **{
-                "name": "graded",
-                "of": "{trained.results}",
-                "metric": "measurements[mode=sampled].faulted",
-            },
-            **{"bound": "value", "at_most": 0},
+            "name": "compared",
+            "of": "{change.results}",
+            "metric": "pass_rate.after",
+            "bound": "value",
+            "at_least": 0,
         }
     ],
 }
@@ -141,14 +134,11 @@ def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path) -
     assert [entry.name for entry in tmp_path.iterdir()] == ["half.gguf"]
 
 
-def test_the_prompts_of_the_run_go_through_the_models_own_template(tokenizer: Any) -> None:
+def test_a_prompt_of_the_run_is_the_task_alone(tokenizer: Any) -> None:
     config = load_stage(configs() / "train" / "demo_smollm2.yaml")
-    first = load_tasks(config.data, "story").train[0]
+    first = load_tasks(config.data, "ocaml").train[0]
     text = tokenizer.decode(encode_prompt(tokenizer, render(config.prompt, first)))
-    assert text.startswith(
-        "<|im_start|>system\nYou write short user stories.<|im_end|>\n<|im_start|>user\n"
-    )
-    assert first.prompt.strip() in text
+    assert text == first.prompt
 
 
 def test_the_run_trained_graded_early_and_left_metrics_and_completions(folder: Path) -> None:
@@ -161,15 +151,15 @@ def test_the_run_trained_graded_early_and_left_metrics_and_completions(folder: P
         "completions that stopped were graded before the last one"
     )
     completions = read_lines(run / "completions.jsonl")
-    assert len(completions) == 16 * len(metrics)
+    assert len(completions) == 64 * len(metrics)
     assert all(0 <= line["reward"] <= 1 for line in completions)
     assert not any("<|im_" in line["completion"] for line in completions)
     assert (run / "final" / "adapter_model.safetensors").exists()
 
 
 def test_the_report_and_the_comparison_are_there(folder: Path) -> None:
-    assert (folder / "change" / "comparison.html").stat().st_size > 10_000
-    for name in ("shipped_ocaml", "shipped_story", "untrained", "trained"):
-        records = read_lines(folder / name / "completions.jsonl")
-        assert records
-        assert all(record["status"] == "graded" for record in records)
+    assert (folder / "change" / "change.html").stat().st_size > 10_000
+    change = json.loads((folder / "change" / "change.json").read_text())
+    assert change["tasks"] == 4
+    assert change["pass_rate"]["change"]["low"] <= change["pass_rate"]["change"]["high"]
+    assert 0 <= change["test"]["p_value"] <= 1

@@ -43,6 +43,15 @@ def test_a_mean_over_the_limit_ends_the_run(rule: str, name: str) -> None:
     ]
 
 
+def test_a_policy_that_became_certain_ends_the_run() -> None:
+    course = Course(min_entropy=0.1, steps=3)
+    assert not any(course.step(entropy=value) for value in (0.05, 0.05, 0.4, 0.1, 0.05))
+    assert course.step(entropy=0.05)
+    assert course.said == [
+        "stop_when: entropy is 0.0667 over 3 logged steps, below 0.1; the run ends with step 6"
+    ]
+
+
 def test_a_warning_of_kl_comes_once_and_ends_nothing() -> None:
     course = Course(kl_warning=0.3, steps=2)
     assert not any(course.step(kl=value) for value in (0.4, 0.4, 0.4, 0.1, 0.1, 0.5, 0.5))

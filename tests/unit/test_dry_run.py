@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,35 @@ def test_prompts_that_leave_no_room_for_a_completion_are_refused_with_the_limit_
     assert text.endswith(
         "prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens: t6, t7"
     )
+
+
+def test_prompts_are_measured_by_the_tokenizer_that_a_fresh_model_would_get(
+    found: Callable[..., Findings], tmp_path: Path
+) -> None:
+    changed = {"name": "fresh:qwen3", "fresh": {"max_length": 2048}}
+    trouble, text = found(options={"max_completion_length": 16}, **changed)["model"]
+    assert trouble is None
+    assert re.search(r"prompts of at most \d+ tokens", text)
+    trouble, text = found(
+        options={"max_completion_length": 16},
+        **{**changed, "fresh": {"max_length": 64}},
+    )["model"]
+    assert trouble == "misuse"
+    assert "leave no room for max_completion_length 16 in the 64 tokens" in text
+
+
+def test_a_model_of_earlier_settings_is_named(
+    found: Callable[..., Findings], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    (run / "model").mkdir(parents=True)
+    assert found()["run folder"] == (None, f"{run}, no step is done")
+    recorded = load_stage(tmp_path / "run.yaml").model_dump(mode="json")
+    recorded["model"]["fresh"]["layers"] = 7
+    (run / "config.resolved.json").write_text(json.dumps(recorded))
+    trouble, text = found()["run folder"]
+    assert trouble is None
+    assert "models of other settings (model.fresh.layers) lie there and are set aside" in text
 
 
 def test_a_limit_that_leaves_no_prompt_is_refused(found: Callable[..., Findings]) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+from importlib.metadata import requires
+from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from trainer.generation.responses import (
+    DECLARED,
     TESTED,
     GenerationStopped,
     TransientServerError,
@@ -227,13 +232,27 @@ def test_the_pairs_that_were_tried_are_let_through() -> None:
             refuse_untested(f"{release}+cpu", allowed=False, trl=trl)
 
 
-@pytest.mark.parametrize("version", ["0.31.0", "0.32.1", "0.32.0rc1", "1.0", "", "+cpu"])
+@pytest.mark.parametrize("version", ["0.30.0", "0.32.1", "0.32.0rc1", "1.0", "", "+cpu"])
 def test_another_server_is_refused_with_what_was_tried(version: str) -> None:
     with pytest.raises(
         GenerationStopped, match=r"never tried together \(tried: TRL 1\.16\.0 with vLLM 0\.32\.0\)"
     ):
         refuse_untested(version, allowed=False)
     refuse_untested(version, allowed=True)
+
+
+def test_the_pair_of_the_lock_for_cuda_is_one_that_trl_declares() -> None:
+    lock = (Path(__file__).parents[2] / "requirements-gpu.lock").read_text()
+    pins = dict(re.findall(r"^(\S+)==(\S+)$", lock, re.M))
+    [declared] = [
+        requirement
+        for requirement in map(Requirement, requires("trl") or ())
+        if requirement.name == "vllm"
+    ]
+    assert pins["vllm"] in declared.specifier
+    assert {pins["trl"]: (pins["vllm"],)} == DECLARED
+    refuse_untested(pins["vllm"], allowed=False, trl=pins["trl"])
+    assert not [pin for pin in pins.values() if "+" in pin], "builds for a CPU"
 
 
 def test_another_trl_is_refused_too() -> None:

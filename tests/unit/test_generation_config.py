@@ -73,11 +73,21 @@ def test_addresses_of_servers_are_taken_as_they_are(url: str) -> None:
 
 
 def test_trl_is_told_of_a_server_only_when_there_is_one(backend: Any) -> None:
-    assert backend.build_vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
+    by_token = {"vllm_importance_sampling_mode": "token_truncate"}
+    assert backend.build_vllm_options(GenerationConfig(), {}) == {}
+    assert backend.build_vllm_options(GenerationConfig(), {"use_vllm": True}) == by_token
     told = backend.build_vllm_options(
         GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7}
     )
-    assert told == {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://h:1"}
+    server = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://h:1"}
+    assert told == server | by_token
+
+
+@pytest.mark.parametrize("mode", ["sequence_mask", "sequence_truncate", "token_mask"])
+def test_a_mode_of_weighing_that_the_config_names_is_kept(backend: Any, mode: str) -> None:
+    told = backend.build_vllm_options(SERVER, {"vllm_importance_sampling_mode": mode})
+    assert told["vllm_importance_sampling_mode"] == mode
+    assert "vllm_importance_sampling_mode" not in backend.build_vllm_options(SERVER, {}, "rloo")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +129,8 @@ def test_sampling_whose_probabilities_would_take_the_weight_of_long_completions_
     backend: Any, asked: Any
 ) -> None:
     ((name, value),) = asked.get("generation_kwargs", asked).items()
-    for config, more in ((SERVER, {}), (COLOCATE, {"use_vllm": True})):
+    by_sequence = {"vllm_importance_sampling_mode": "sequence_mask"}
+    for config, more in ((SERVER, by_sequence), (COLOCATE, {"use_vllm": True, **by_sequence})):
         with pytest.raises(
             Misuse, match=f"grpo: {name} {value} with vLLM.*vllm_importance_sampling_mode"
         ):
@@ -163,9 +174,7 @@ def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(
         (COLOCATE, {"use_vllm": True}),
         (NCCL, {"use_vllm": True, "vllm_mode": "server"}),
     ):
-        with pytest.raises(
-            Misuse, match=r"needs vLLM in the trainer's environment.*gradus-rl\[train,vllm\]"
-        ):
+        with pytest.raises(Misuse, match=r"needs vLLM in the trainer's environment.*make gpu"):
             backend.refuse_without_vllm(config, options, CUDA)
     for config in (COLOCATE, SERVER):
         backend.refuse_without_vllm(config, backend.build_vllm_options(config, {}), CPU)

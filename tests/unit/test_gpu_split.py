@@ -44,6 +44,41 @@ def test_a_batch_that_does_not_come_out_even_is_refused(batch: int) -> None:
         split_commands(CONFIG, 2, 2, batch)
 
 
+@pytest.mark.parametrize(("train", "batch"), [(4, None), (5, None), (4, 48)])
+def test_a_round_that_trl_would_refuse_is_refused(
+    train: int, batch: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL's own word on each of them, as if that many processes ran."""
+    from trl import GRPOConfig
+
+    text = CONFIG.read_text().replace("steps: 24", "steps: 1").replace("step: 48", "step: 1")
+    path = tmp_path / "run.yaml"
+    path.write_text(text.replace("../tasks", str(configs() / "tasks")))
+    words = {"per_device_train_batch_size": 2, "num_generations": 6}
+    steps = 1 if batch is None else batch // (2 * train)
+    monkeypatch.setattr(GRPOConfig, "world_size", train)
+    try:
+        GRPOConfig(**words, gradient_accumulation_steps=steps, use_cpu=True, bf16=False)
+    except ValueError:
+        with pytest.raises(Misuse, match="TRL would refuse the run"):
+            split_commands(path, train, 1, batch)
+    else:
+        assert len(split_commands(path, train, 1, batch)) == 2
+
+
+def test_a_round_of_more_tasks_than_there_are_is_refused() -> None:
+    with pytest.raises(Misuse, match="takes 48 different tasks .288 completions.* there are 16"):
+        split_commands(CONFIG, 6, 2, None, count_tasks=lambda config: 16)
+    assert split_commands(CONFIG, 6, 2, 96, count_tasks=lambda config: 16)
+
+
+def test_copies_of_the_model_share_the_servers_gpus() -> None:
+    server, _ = split_commands(CONFIG, 1, 4, 48, 2)
+    assert "--tensor-parallel-size 2 --data-parallel-size 2" in server
+    with pytest.raises(Misuse, match="--data-parallel 3: must divide --vllm 4"):
+        split_commands(CONFIG, 1, 4, 48, 3)
+
+
 def test_training_without_rewards_needs_no_server() -> None:
     with pytest.raises(Misuse, match="trains on no rewards"):
         split_commands(configs() / "train" / "demo_sft.yaml", 1, 1, None)

@@ -106,9 +106,8 @@ def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path: Path) -> None:
     pipeline = load_pipeline(FOLDER / name)
-    grader = next(
-        stage.grader for stage in pipeline.stages.values() if isinstance(stage, EvalStage)
-    )
+    measured = [stage.grader for stage in pipeline.stages.values() if isinstance(stage, EvalStage)]
+    grader = [*measured, *pipeline.graders][0]
     asked = 0
     for stage in pipeline.stages.values():
         for gate in stage.gates if isinstance(stage, GateStage) else ():

@@ -353,6 +353,32 @@ def test_a_run_is_not_resumed_with_other_settings_unless_they_are_accepted(
     assert difference.partition(":")[0] in line["changes"]
 
 
+def test_a_finished_folder_stays_as_it_is(
+    whole: Callable[[str], Path], stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole("sft"), run)
+
+    logs = ("training.log", ".lock")
+
+    def take_files() -> dict[Path, tuple[int, bytes]]:
+        files = [path for path in run.rglob("*") if path.is_file() and path.name not in logs]
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before = take_files()
+    assert main(stage("sft")) == 0
+    assert main(stage("sft"), ["--logging_steps", "1"]) == 0
+    assert "done before" in (run / "training.log").read_text()
+    assert take_files() == before
+
+    for checkpoint in run.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    with pytest.raises(Misuse, match="finished run with other settings .sft.learning_rate"):
+        main(stage("sft"), ["--learning_rate", "0.5"])
+    assert main(stage("sft"), ["--learning_rate", "0.5"], dry_run=True) == 2
+    assert {path: before[path] for path in take_files()} == take_files()
+
+
 def test_other_rows_under_the_same_name_are_other_data(
     whole: Callable[[str], Path], stage: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -371,6 +397,7 @@ def test_a_fresh_model_of_other_settings_is_set_aside(
     run = tmp_path / "run"
     fresh = ["--model.name", "fresh:qwen3", "--max_steps", "1", "--save_strategy", "no"]
     assert main(stage("sft"), [*fresh, "--model.fresh.layers", "1"]) == 0
+    shutil.rmtree(run / "final")  # as if it had been killed
     assert main(stage("sft"), [*fresh, "--model.fresh.layers", "2"]) == 0
     layers = [
         json.loads((folder / "config.json").read_text())["num_hidden_layers"]

@@ -293,3 +293,21 @@ def test_a_merged_copy_in_bfloat16_holds_the_whole_change_and_the_model_stays_as
     assert not torch.equal(
         after, before["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"]
     )
+
+
+def test_layers_below_the_first_get_no_adapters(model: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from trainer.models.adapters import build_lora_config
+
+    loaded = AutoModelForCausalLM.from_pretrained(model("qwen2"))
+    count = loaded.config.num_hidden_layers
+    settings = LoraSettings(r=2, targets=USUAL, first_layer=count - 1)
+    from peft import get_peft_model
+
+    adapted = get_peft_model(loaded, build_lora_config(settings, loaded))
+    named = [name for name, weight in adapted.named_parameters() if weight.requires_grad]
+    assert len(named) == 2 * len(USUAL)
+    assert all(f".layers.{count - 1}." in name for name in named)
+    with pytest.raises(Misuse, match=f"first_layer: must be below {count}"):
+        build_lora_config(settings.model_copy(update={"first_layer": count}), loaded)

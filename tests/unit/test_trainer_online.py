@@ -23,7 +23,7 @@ from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge
 from trainer.runs.folder import read_lines
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom
 from trainer.stages.base import build_stage
-from trainer.stages.online import make_reward_function
+from trainer.stages.online import compute_effective_share, make_reward_function, sum_weights
 
 pytestmark = pytest.mark.training
 
@@ -180,3 +180,24 @@ def test_an_order_of_tasks_is_the_order_of_training(model: Path, tmp_path: Path)
     assert drawn["length"] == [f"t{n}" for n in reversed(range(8))]
     assert sorted(drawn["shuffled"]) == sorted(drawn["length"])
     assert drawn["shuffled"] not in (drawn["length"], drawn["length"][::-1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "share"),
+    [
+        ([[1.0, 1.0, 9.0], [1.0, 9.0, 9.0]], 1.0),  # what is masked does not count
+        ([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]], 1.0),
+        ([[3.0, 0.0, 0.0], [0.0, 0.0, 0.0]], 1 / 3),
+        ([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]], 0.0),
+        ([[1.0], [0.0]], 2 / 3),  # a weight for each completion
+    ],
+)
+def test_weights_that_differ_leave_a_share_of_the_tokens(
+    weights: list[list[float]], share: float
+) -> None:
+    mask_BT = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    assert compute_effective_share(sum_weights(torch.tensor(weights), mask_BT)) == (
+        pytest.approx(share)
+    )
+    nothing = sum_weights(torch.tensor(weights), torch.zeros_like(mask_BT))
+    assert compute_effective_share(nothing) == 1.0

@@ -44,7 +44,7 @@ def test_a_real_model_is_trained_on_what_vllm_writes(server: Server, tmp_path: P
     }
     port = free_port()
     grading = subprocess.Popen(
-        [sys.executable, "-m", "gradus", "serve", "--graders", "story", "--port", str(port)]
+        [sys.executable, "-m", "gradus", "serve", "--graders", "ocaml", "--port", str(port)]
     )
     chosen = {
         "reward.urls": f"http://127.0.0.1:{port}",
@@ -68,5 +68,5 @@ def test_a_real_model_is_trained_on_what_vllm_writes(server: Server, tmp_path: P
     assert step["gradus/faulted"] == 0
     assert step["generation/sync_logprob_difference_mean"] < 1e-3
     completions = read_lines(run / "completions.jsonl")
-    assert len(completions) == 16
+    assert len(completions) == 64
     assert not any("<|im_" in line["completion"] for line in completions)

@@ -167,15 +167,30 @@ def gpus(
         int | None,
         typer.Option(min=1, help="Completions of one update", show_default="the config's"),
     ] = None,
+    data_parallel: Annotated[
+        int,
+        typer.Option(min=1, help="Copies of the model in the server, which share its GPUs evenly"),
+    ] = 1,
 ) -> None:
     """Print the two commands that split a machine's GPUs between a vLLM server and training.
 
+    Refuses what TRL would refuse on these GPUs.
+
     \b
     gradus gpus configs/train/story_cot.yaml --train 2 --vllm 2 --batch 48
+    gradus gpus configs/train/story_cot.yaml --train 4 --vllm 4 --data-parallel 2 --batch 48
     """
     from trainer.config.gpus import split_commands
+    from trainer.config.run import TrainConfig
+    from trainer.data.tasks import load_tasks
 
-    for line in split_commands(config, train, vllm, batch):
+    def count_tasks(settings: TrainConfig) -> int | None:
+        name = settings.data.dataset
+        if not name.startswith("demo:") and not Path(name).is_file():
+            return None  # on the hub, which this command does not ask
+        return len(load_tasks(settings.data, settings.reward.grader, settings.seed).train)
+
+    for line in split_commands(config, train, vllm, batch, data_parallel, count_tasks):
         print(line)
 
 

@@ -80,6 +80,9 @@ class LoraSettings(Section):
     alpha: Count = 32
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     bias: Literal["none", "all", "lora_only"] = "none"
+    first_layer: Annotated[int, Field(ge=0)] = 0
+    """Layers below this one get no adapters. They are neither kept in memory for the backward pass
+    nor computed in it, which halves its cost for the upper half of a model."""
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
     """Ends of names of modules, such as `q_proj`, and of parameters, such as
     `mlp.experts.gate_up_proj`: the experts of a mixture-of-experts model are one parameter, which a
@@ -353,9 +356,12 @@ class StopOnKl(Section):
 
 
 class StopWhen(StopOnKl):
-    """When a run on rewards has collapsed: KL, groups without spread, held-out tasks that bring no
-    gain."""
+    """When a run on rewards has collapsed: KL, entropy, groups without spread, held-out tasks that
+    bring no gain."""
 
+    min_entropy: Annotated[float, Field(gt=0)] | None = None
+    """Mean entropy per token, in nats, below which the run ends: a policy that is certain explores
+    no more."""
     no_spread: Share | None = None
     """Mean share of groups whose completions all earned the same above which the run ends."""
     held_out_flat: Count | None = None

@@ -8,6 +8,10 @@ demo_languages.yaml. What overlaps, so that the numbers are not taken for more t
   the right program for each kind and that this carries over to pairs never rewarded; it shows
   nothing about new kinds of task.
 
+Twelve other kinds with the constants 26 to 75 are `demo:ocaml/new-kinds`, and five constants of
+each are held out. The warm start has none of these kinds and none of these constants: what a model
+gains on them came from rewards, or from what it knew before.
+
 The warm start is wrong on purpose. Six kinds carry one fixed wrong answer most of the time, so that
 even the likeliest completion is wrong there, and every third row is damaged at random. Nothing here
 grades or trains.
@@ -28,6 +32,7 @@ from gradus.errors import Misuse
 from trainer.data.demo_sprints import MAKERS
 
 CONSTANTS = range(1, 26)
+NEW_CONSTANTS = range(26, 76)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
 WARM_START_ROWS = 10_000
@@ -59,6 +64,8 @@ class Kind:
     computes: Callable[[int, Any], Any]
     mistaken: Callable[[int, Any], Any] | None = None
     """What the wrong answer computes that the warm start teaches."""
+    around: bool = False
+    """Arguments lie around the constant and not around 0, so that both sides of it occur."""
 
     def get_answers(self, language: Language) -> tuple[str, str | None]:
         """Return the right answer, and the wrong one of kinds that have a mistake."""
@@ -70,16 +77,22 @@ class Kind:
         earns next to nothing."""
         draw = random.Random(f"{SEED}:{self.name}:{a}")
         while True:
-            arguments = [self._sample_argument(draw) for _ in range(CASES_PER_TASK)]
+            middle = a if self.around else 0
+            arguments = [self._sample_argument(draw, middle) for _ in range(CASES_PER_TASK)]
             cases = [(x, self.computes(a, x)) for x in arguments]
             if self.mistaken is None or sum(self.mistaken(a, x) == y for x, y in cases) <= 1:
                 return cases
 
-    def _sample_argument(self, draw: random.Random) -> Any:
+    def _sample_argument(self, draw: random.Random, middle: int) -> Any:
+        low = middle - 40
+        high = middle + 40
         if self.shape in ("fold", "list"):
-            return [draw.randint(-40, 40) for _ in range(draw.randint(2, 6))]
-        return draw.randint(-40, 40)
+            return [draw.randint(low, high) for _ in range(draw.randint(2, 6))]
+        return draw.randint(low, high)
 
+
+Pair = tuple[Kind, int]
+"""A kind and its constant: one task."""
 
 KINDS = (
     Kind("add", "add {a}", "number", lambda a, x: x + a),
@@ -125,43 +138,71 @@ KINDS = (
         lambda a, xs: [*xs[::-1], a],
     ),
 )
+NEW_KINDS = (
+    Kind("square_plus", "x times x plus {a}", "number", lambda a, x: x * x + a),
+    Kind("twice_plus", "twice x plus {a}", "number", lambda a, x: 2 * x + a),
+    Kind("larger", "max of x and {a}", "number", lambda a, x: max(a, x), around=True),
+    Kind("pair_first", "pair {a} with x", "pair", lambda a, x: (a, x)),
+    Kind("map_subtract", "map subtract {a}", "list", lambda a, xs: [x - a for x in xs]),
+    Kind("map_minus_x", "map {a} minus x", "list", lambda a, xs: [a - x for x in xs]),
+    Kind("length_minus", "length minus {a}", "fold", lambda a, xs: len(xs) - a),
+    Kind("length_times", "length times {a}", "fold", lambda a, xs: len(xs) * a),
+    Kind("sum_minus", "sum list minus {a}", "fold", lambda a, xs: sum(xs) - a),
+    Kind("minimum", "min of list and {a}", "fold", lambda a, xs: min([a, *xs]), around=True),
+    Kind("prepend", "cons {a} on list", "list", lambda a, xs: [a, *xs]),
+    Kind(
+        "keep_below",
+        "keep below {a}",
+        "list",
+        lambda a, xs: [x for x in xs if x < a],
+        around=True,
+    ),
+)
+"""Kinds of which the warm start has no row."""
 
 
 def generate_demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """Return the rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or
-    those of stories.
+    those of stories; `demo:ocaml/new-kinds` is OCaml's alone.
 
     They are always the same ones.
     """
     makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
+    trained = _list_pairs(held_out=False)
+    held_out = _list_pairs(held_out=True)
     for grader, language in LANGUAGES.items():
         makers |= {
-            f"demo:{grader}": partial(_generate_task_rows, language, held_out=False),
-            f"demo:{grader}/held-out": partial(_generate_task_rows, language, held_out=True),
+            f"demo:{grader}": partial(_generate_task_rows, language, trained),
+            f"demo:{grader}/held-out": partial(_generate_task_rows, language, held_out),
             f"demo:{grader}/warm-start": partial(_generate_warm_start_rows, language),
         }
+    ocaml = LANGUAGES["ocaml"]
+    for suffix, is_held_out in (("", False), ("-held-out", True)):
+        pairs = _list_pairs(NEW_KINDS, NEW_CONSTANTS, held_out=is_held_out)
+        makers[f"demo:ocaml/new-kinds{suffix}"] = partial(_generate_task_rows, ocaml, pairs)
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
     return makers[name]()
 
 
-def select_held_out_constants(kind: Kind) -> frozenset[int]:
+def select_held_out_constants(kind: Kind, constants: range = CONSTANTS) -> frozenset[int]:
     """Return the constants of this kind that are never trained on; other kinds hold out others."""
-    return frozenset(random.Random(f"{SEED}:{kind.name}").sample(CONSTANTS, HELD_OUT_PER_KIND))
+    return frozenset(random.Random(f"{SEED}:{kind.name}").sample(constants, HELD_OUT_PER_KIND))
 
 
-def _list_pairs(*, held_out: bool) -> list[tuple[Kind, int]]:
+def _list_pairs(
+    kinds: Sequence[Kind] = KINDS, constants: range = CONSTANTS, *, held_out: bool
+) -> list[Pair]:
     """Return kinds and constants that are held out, or those that are trained on."""
     pairs = []
-    for kind in KINDS:
-        for a in CONSTANTS:
-            if (a in select_held_out_constants(kind)) is held_out:
-                pairs.append((kind, a))
+    for kind in kinds:
+        chosen = select_held_out_constants(kind, constants)
+        pairs += [(kind, a) for a in constants if (a in chosen) is held_out]
     return pairs
 
 
-def _generate_task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
-    for kind, a in _list_pairs(held_out=held_out):
+def _generate_task_rows(language: Language, pairs: Sequence[Pair]) -> Iterator[dict[str, Any]]:
+    for kind, a in pairs:
         yield {
             "id": f"{kind.name}-{a}",
             "kind": kind.name,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.doctor import Check, check_extra, is_installed
-from trainer.generation.responses import TESTED, describe_tested_pairs
+from trainer.generation.responses import DECLARED, TESTED, describe_tested_pairs
 from trainer.runs.provenance import find_version
 
 BF16_FROM = (8, 0)
@@ -121,6 +121,7 @@ def check_vllm_pair() -> Check:
     trl = find_version("trl") or "?"
     vllm = find_version("vllm") or _find_vllm_version()
     tested = TESTED.get(trl, ())
+    declared = DECLARED.get(trl, ())
     if vllm is None:
         if tested:
             suggestion = f"vLLM {' or '.join(tested)}"
@@ -129,11 +130,14 @@ def check_vllm_pair() -> Check:
         return Check(
             "vLLM",
             False,
-            f"TRL {trl}, {suggestion}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'",
+            f"TRL {trl}, {suggestion}: `make vllm` (CPU) or `make gpu` (CUDA)",
             False,
         )
     if vllm.partition("+")[0] in tested:
         return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False)
+    if vllm.partition("+")[0] in declared:
+        text = f"TRL {trl} with vLLM {vllm}, the pair of `make gpu`: run `make verify-gpu`"
+        return Check("vLLM", True, text, False)
     text = (
         f"TRL {trl} with vLLM {vllm} were never tried together: install {describe_tested_pairs()}"
     )

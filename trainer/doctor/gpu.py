@@ -288,7 +288,7 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
 def _run_check(name: str, out: Path, device: str, left_s: float) -> Figures:
     """Return what a check found: its status (ok, failed, skipped), a text, its figures."""
     if name in NEEDS_VLLM and importlib.util.find_spec("vllm") is None:
-        return {"status": "skipped", "text": "vLLM is not installed: pip install 'gradus-rl[vllm]'"}
+        return {"status": "skipped", "text": "vLLM is not installed: run `make gpu`"}
     if name == "colocate" and device != "cuda":
         return {"status": "skipped", "text": "vLLM sleeps on CUDA alone"}
     command = [sys.executable, "-m", "trainer.doctor.gpu", "--check", name]

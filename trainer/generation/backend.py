@@ -42,6 +42,10 @@ _OURS = {
     ),
 }
 """What `grpo.generation_kwargs` may not hold, and what to do instead."""
+BY_TOKEN = "token_truncate"
+"""How tokens are weighed for the difference between trainer and vLLM, where the config names no
+mode. TRL's default, `sequence_mask`, multiplies the weights of all tokens of a completion
+(docs/decisions/0037-weights-by-token.md)."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_p": (1, None),
     "top_k": (0, -1, None),
@@ -58,10 +62,13 @@ def build_vllm_options(
 ) -> dict[str, Any]:
     """Return what of it TRL's configuration class gets. Raises Misuse where its options do not go
     with vLLM or with it."""
+    weighing: dict[str, Any] = {}
     if stage == "grpo" and (config.backend == "vllm" or options.get("use_vllm")):
         _refuse_vanishing_weights(options)
+        mode = options.get("vllm_importance_sampling_mode", BY_TOKEN)
+        weighing["vllm_importance_sampling_mode"] = mode
     if config.backend == "in_process":
-        return {}
+        return weighing
     for name in (
         "use_vllm",
         "vllm_mode",
@@ -77,13 +84,14 @@ def build_vllm_options(
     for name in options.get("generation_kwargs") or {}:
         if name in _OURS:
             raise Misuse(f"{stage}.generation_kwargs: {name}: {_OURS[name]}")
-    return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": config.url}
+    server = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": config.url}
+    return {**server, **weighing}
 
 
 def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
-    """TRL 1.16 multiplies a completion's loss by the trainer's probability of it over vLLM's,
-    unless told otherwise."""
-    by_token = str(options.get("vllm_importance_sampling_mode")).startswith("token_")
+    """In its sequence modes TRL 1.16 multiplies a completion's loss by the trainer's probability
+    of it over vLLM's."""
+    by_token = options.get("vllm_importance_sampling_mode", BY_TOKEN).startswith("token_")
     if by_token or options.get("vllm_importance_sampling_correction") is False:
         return
     sampling = {**options, **(options.get("generation_kwargs") or {})}
@@ -112,7 +120,7 @@ def refuse_without_vllm(
     if by_trl and importlib.util.find_spec("vllm") is None:
         raise Misuse(
             f"{'generation.sync: nccl' if over_nccl else 'use_vllm'}: needs vLLM in the trainer's"
-            " environment, which has none: pip install 'gradus-rl[train,vllm]'. A server with"
+            " environment, which has none: `make gpu` makes .venv-gpu with both. A server with"
             " generation: {backend: vllm, sync: file} does not"
         )
 

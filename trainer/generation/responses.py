@@ -18,6 +18,9 @@ from gradus.errors import GradusError
 
 TESTED = {"1.16.0": ("0.32.0",)}
 """TRL -> releases of vLLM that the whole of `make test-vllm` passed with."""
+DECLARED = {"1.16.0": ("0.31.0",)}
+"""TRL -> releases of vLLM in requirements-gpu.lock, which TRL declares. No card has run them yet:
+`make verify-gpu` does."""
 SHOWN_CHARS = 200
 """Characters that messages quote of an unusable response."""
 ROUNDING = 1e-3
@@ -34,10 +37,11 @@ class GenerationStopped(GradusError):
 
 
 def refuse_untested(server_version: str, *, allowed: bool, trl: str | None = None) -> None:
-    """Raise GenerationStopped for a pair that was never tried, unless that is `allowed`. None: the
-    installed TRL."""
+    """Raise GenerationStopped for a pair that was neither tried nor locked, unless that is
+    `allowed`. None: the installed TRL."""
     trl = trl or version("trl")
-    if allowed or server_version.partition("+")[0] in TESTED.get(trl, ()):
+    known = (*TESTED.get(trl, ()), *DECLARED.get(trl, ()))
+    if allowed or server_version.partition("+")[0] in known:
         return
     raise GenerationStopped(
         f"TRL {trl} and a vLLM server of version {server_version} were never tried together (tried:"

@@ -30,6 +30,15 @@ def build_lora_config(settings: LoraSettings, model: Any, scores: bool = False) 
             if "." in target and _has_match(target, names):
                 parameters.append(target)
         modules = [target for target in modules if target not in parameters]
+    layers = None
+    if settings.first_layer:
+        count = model.config.get_text_config().num_hidden_layers
+        if settings.first_layer >= count or parameters:
+            raise Misuse(
+                f"lora.first_layer: must be below {count}, the layers of this model, and goes with"
+                " modules as targets only"
+            )
+        layers = list(range(settings.first_layer, count))
     saved = [*settings.modules_to_save, *(["score"] if scores else [])]
     return LoraConfig(
         r=settings.r,
@@ -40,6 +49,7 @@ def build_lora_config(settings: LoraSettings, model: Any, scores: bool = False) 
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
         target_modules=modules,
         target_parameters=parameters or None,
+        layers_to_transform=layers,
         modules_to_save=saved or None,
         task_type="SEQ_CLS" if scores else "CAUSAL_LM",
     )

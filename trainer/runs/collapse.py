@@ -29,7 +29,7 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
         self._pass_rates = pass_rates
         self._log = log
         self._recent: dict[str, deque[float]] = {
-            name: deque(maxlen=rules.steps) for name in ("kl", "frac_reward_zero_std")
+            name: deque(maxlen=rules.steps) for name in ("kl", "frac_reward_zero_std", "entropy")
         }
         self._earned: list[float] = []
         self._mean_earned: list[float] = []
@@ -72,6 +72,10 @@ class CollapseWatch(TrainerCallback):  # type: ignore[misc]
             level = self._compute_level(name)
             if limit is not None and level is not None and level > limit:
                 return f"{name} is {level:.3g} over {rules.steps} logged steps, over {limit:g}"
+        entropy = self._compute_level("entropy")
+        least = rules.min_entropy
+        if least is not None and entropy is not None and entropy < least:
+            return f"entropy is {entropy:.3g} over {rules.steps} logged steps, below {least:g}"
         flat = rules.held_out_flat
         if flat is not None and len(self._mean_earned) > flat + 1:
             before, *since = self._pass_rates[-flat - 1 :]

@@ -77,11 +77,21 @@ class RunFolder:
     def set_start_aside(self) -> Path | None:
         """Move the models that an earlier attempt began with into `previous-<n>`, which is
         returned; None if there were none."""
-        old = []
-        for entry in (self.fresh_model, self.warm_start, self.path / "warm_start.checkpoints"):
-            if entry.exists():
-                old.append(entry)
-        return self._move_aside(old)
+        return self._move_aside([entry for entry in self._start if entry.exists()])
+
+    def has_start(self) -> bool:
+        """Return whether an earlier attempt left a model to begin with."""
+        return any(entry.exists() for entry in self._start)
+
+    @property
+    def _start(self) -> tuple[Path, ...]:
+        """Models that a run begins with."""
+        return (self.fresh_model, self.warm_start, self.path / "warm_start.checkpoints")
+
+    def set_final_aside(self) -> Path | None:
+        """Move the model that a run ended with into `previous-<n>`, which is returned; None if
+        there was none."""
+        return self._move_aside([self.final] if self.final.exists() else [])
 
     def _move_aside(self, entries: Sequence[Path]) -> Path | None:
         """Move the entries into the next `previous-<n>`, which is returned; None if there are

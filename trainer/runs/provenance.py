@@ -29,9 +29,10 @@ IMMATERIAL = (
     "reward.ready_timeout_s",
     "data.eval_dataset",
 )
+LENGTHS = ("max_steps", "num_train_epochs")
+"""Options that say how far a run goes."""
 IMMATERIAL_OPTIONS = (
-    "max_steps",
-    "num_train_epochs",
+    *LENGTHS,
     "save_strategy",
     "save_steps",
     "save_total_limit",
@@ -89,6 +90,14 @@ def find_changes(resolved: RunConfig, folder: RunFolder) -> dict[str, str]:
             continue
         changes[name] = f"{json.dumps(recorded[name])} -> {json.dumps(value)}"
     return changes
+
+
+def is_length_changed(resolved: RunConfig, folder: RunFolder) -> bool:
+    """Return whether the run is to go further, or less far, than what is recorded in its folder."""
+    if not folder.resolved_config.exists():
+        return True
+    recorded = read_mapping(folder.resolved_config).get(resolved.options_name) or {}
+    return any(recorded.get(name) != resolved.options.get(name) for name in LENGTHS)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

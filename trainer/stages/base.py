@@ -28,12 +28,18 @@ from trainer.models.fresh import prepare_start_model
 from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
 from trainer.runs.context import C, D, RunContext
-from trainer.runs.distributed import is_leader, wait_for_all
+from trainer.runs.distributed import (
+    is_any_rank_true,
+    is_leader,
+    run_on_all_ranks,
+    wait_for_all,
+)
 from trainer.runs.folder import Log, RunFolder, find_resume_checkpoint, read_step
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
 from trainer.runs.progress import MetricsFile, ProgressBar
 from trainer.runs.provenance import (
     find_changes,
+    is_length_changed,
     record_changes,
     resolve_settings,
     write_settings,
@@ -264,19 +270,29 @@ def train_stage(
     stage.check(data, options, device)
     done = read_step(checkpoint)
     resolved = resolve_settings(config, options)
-    if is_leader():
+
+    def settle_folder() -> bool:
+        """Return whether the folder holds just this run, finished; if not, make it ready."""
+        if not is_leader():
+            return False
         changes = find_changes(resolved, folder)
-        if checkpoint is not None and data is not None:
+        is_finished = resume == "auto" and folder.final.exists()
+        if (is_finished or checkpoint is not None) and data is not None:
             changes.pop("data.dataset", None)  # a file may move; what is in it counts
             changes |= _find_changed_records(stage.build_records(folder, data))
+        if is_finished and not changes and not is_length_changed(resolved, folder):
+            return True
         if changes:
-            _handle_changes(changes, folder, done, log, accepted=accept_changes)
-        if (aside := folder.drop_after(done)) is not None:
-            log(
-                "no checkpoint to resume from: the run begins anew, and logs of the earlier one"
-                f" lie in {aside}"
+            _handle_changes(
+                changes, folder, done, log, accepted=accept_changes, is_finished=is_finished
             )
+        _set_earlier_aside(folder, done, log)
         write_settings(resolved, folder, device)
+        return False
+
+    if is_any_rank_true(run_on_all_ranks(settle_folder)):
+        log(f"done before: the model is in {folder.final}; its steps are not done again")
+        return
     texts = stage.iter_texts(data) if config.model.is_fresh else ()
     start = prepare_start_model(config.model, folder.fresh_model, texts, config.seed)
     if config.lora is not None:
@@ -294,6 +310,19 @@ def train_stage(
     wish.raise_if_made()
     stage.train_with_retries(run, start)
     log(f"done: the model is in {folder.final}")
+
+
+def _set_earlier_aside(folder: RunFolder, done: int, log: Log) -> None:
+    """Move away what steps after `done`, or a run that now goes further, left."""
+    aside = folder.drop_after(done)
+    if aside is not None:
+        log(
+            "no checkpoint to resume from: the run begins anew, and logs of the earlier one"
+            f" lie in {aside}"
+        )
+    aside = folder.set_final_aside()
+    if aside is not None:
+        log(f"the run goes on: the model that it ended with lies in {aside}")
 
 
 def _find_changed_records(records: Mapping[Path, str]) -> dict[str, str]:
@@ -316,10 +345,21 @@ def _parse_record(file: Path, text: str) -> Any:
 
 
 def _handle_changes(
-    changes: Mapping[str, str], folder: RunFolder, done: int, log: Log, *, accepted: bool
+    changes: Mapping[str, str],
+    folder: RunFolder,
+    done: int,
+    log: Log,
+    *,
+    accepted: bool,
+    is_finished: bool,
 ) -> None:
     """Refuse, or record, that settings differ from those of the steps that are done. With no step
     done, set aside the models that the earlier settings began with."""
+    if done == 0 and is_finished:
+        raise Misuse(
+            f"{folder.path}: holds a finished run with other settings ({', '.join(changes)}):"
+            " choose another output_dir, or start anew with --resume never"
+        )
     if done == 0:
         aside = folder.set_start_aside()
         if aside is not None:

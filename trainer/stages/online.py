@@ -14,8 +14,9 @@ completion; what was not asked early, or came back as a fault, is asked in the u
 from __future__ import annotations
 
 import functools
+import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ from trainer.runs.checkpoints import Resumable
 from trainer.runs.distributed import describe_failure, raise_on_all_ranks, run_on_all_ranks
 from trainer.runs.folder import read_epochs, read_step
 
+log = logging.getLogger("gradus.train")
+
+FEW_EFFECTIVE = 0.5
+"""Effective share of a round's tokens below which training.log has a warning."""
 BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 """Losses that are divided by a number of tokens, and not of completions."""
 
@@ -87,6 +92,7 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         advantages = output["advantages"].tolist()
         run_on_all_ranks(lambda: self._write_round(advantages))
         self._log_generation()
+        self._log_sample_size(output)
         return self._mask_faulted(output)
 
     def _write_round(self, advantages: Sequence[float]) -> None:
@@ -140,6 +146,23 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
             for name, value in self.served.metrics.items():
                 self._metrics["train"][f"generation/{name}"].append(value)
             self.served.metrics.clear()
+
+    def _log_sample_size(self, output: Mapping[str, Any]) -> None:
+        """Log how many tokens the weighted ones of a round by vLLM are worth, as a share of all."""
+        weights = output.get("importance_sampling_ratio")
+        if weights is None:
+            return
+        mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
+        sums = self.accelerator.gather(sum_weights(weights, mask_BT)[None]).sum(dim=0)
+        share = compute_effective_share(sums)
+        self._metrics["train"]["sampling/effective_sample_share"].append(share)
+        if share < FEW_EFFECTIVE and self.accelerator.is_main_process:
+            log.warning(
+                "sampling/effective_sample_share=%.2f: trainer and vLLM give the same tokens other"
+                " probabilities, so most of the round is not learned from; compare dtypes and"
+                " sampling options, and set grpo.vllm_importance_sampling_mode: token_truncate",
+                share,
+            )
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any
@@ -195,6 +218,22 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
             return super()._compute_loss(model, weighted)
         finally:
             self.beta = beta
+
+
+def sum_weights(weights: Any, mask_BT: Any) -> Any:
+    """Return sum, sum of squares and number of the weights of the tokens that count. `weights` has
+    one column where completions are weighed as a whole."""
+    counted = weights.expand_as(mask_BT)[mask_BT.bool()].double()
+    count = torch.full_like(counted.sum(), counted.numel())
+    return torch.stack([counted.sum(), counted.square().sum(), count])
+
+
+def compute_effective_share(sums: Any) -> float:
+    """Return Kish's effective sample size as a share of all samples; 1 where there are none."""
+    total, squares, count = sums.tolist()
+    if count == 0:
+        return 1.0
+    return total**2 / (count * squares) if squares else 0.0
 
 
 class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
