@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from typing import Any
 from gradus.errors import Misuse
 
 SUFFIXES = (".jsonl", ".json", ".csv")
+MAX_DEPTH = 100
+"""Levels of lists and objects in one JSON text: what follows recurses over them."""
+# The end of a string is optional, so that one without an end is read once.
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +122,28 @@ def _read_json(name: str, text: str) -> Iterator[Row]:
 
 def parse_strict_json(text: str) -> Any:
     """Return the value of a JSON text. Raises ValueError where it is none, has a number that is not
-    finite, or a key twice."""
+    finite, a key twice, or more than `MAX_DEPTH` levels."""
+    _refuse_depth(text)
     return json.loads(
         text,
         parse_constant=_parse_finite,
         parse_float=_parse_finite,
         object_pairs_hook=_refuse_twins,
     )
+
+
+def _refuse_depth(text: str) -> None:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text):
+        first = text[token.start()]
+        if first in "[{":
+            depth += 1
+        elif first in "]}":
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _parse_finite(text: str) -> float:
@@ -134,12 +154,11 @@ def _parse_finite(text: str) -> float:
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice"
-        )
+    record: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in record:
+            raise ValueError(f"the key {name[:64]!r} occurs twice")
+        record[name] = value
     return record
 
 

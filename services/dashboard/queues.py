@@ -64,7 +64,11 @@ async def read_bounded_body(request: Request) -> bytes:
 def refuse_foreign_page(request: Request) -> None:
     """Raise HTTPException (403) for a request by a page of another origin."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    try:
+        host = urlsplit(origin).netloc if origin is not None else None
+    except ValueError:
+        host = ""  # `http://[` is no origin of this page
+    if host is not None and host != request.headers.get("host"):
         raise HTTPException(403, "this request comes from a page of another origin")
 
 

@@ -421,3 +421,35 @@ def test_a_client_that_leaves_is_no_defect(
     statuses = set(re.findall(r'status="(\d+)"', "\n".join(lines)))
     assert "499" in statuses
     assert "500" not in statuses
+
+
+def test_a_surrogate_that_a_model_wrote_is_a_verdict_and_comes_back(client: httpx.Client) -> None:
+    body = json.dumps(verify_row("reward 1 \ud800"))
+    response = client.post(
+        "/nemo_gym/ocaml/verify", content=body, headers={"content-type": "application/json"}
+    )
+    assert response.status_code == 200
+    assert response.json()["response"]["output"][1]["content"][0]["text"] == "reward 1 \ud800"
+
+
+@pytest.mark.parametrize("number", ["1e308", "1" + "0" * 400])
+def test_numbers_too_large_for_metrics_are_refused(client: httpx.Client, number: str) -> None:
+    body = f'{{"verify_responses": [{{"reward": {number}}}, {{"reward": {number}}}]}}'
+    response = client.post(
+        "/nemo_gym/ocaml/aggregate_metrics",
+        content=body,
+        headers={"content-type": "application/json"},
+    )
+    assert response.status_code == 422
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_deep_task_is_refused(client: httpx.Client, is_text: bool) -> None:
+    deep = '{"tests": ' + "[" * 600 + "]" * 600 + "}"
+    label = json.dumps(deep) if is_text else deep
+    response = client.post(
+        "/slime/ocaml",
+        content=f'{{"label": {label}, "response": "reward 1"}}',
+        headers={"content-type": "application/json"},
+    )
+    assert response.status_code == (422 if is_text else 400)

@@ -12,6 +12,7 @@ must use the path.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
@@ -44,6 +45,8 @@ FAILURE_KINDS = {
 }
 """Kinds of faults in the vocabulary of NeMo Gym 0.7 (`nemo_gym.failure_kinds`)."""
 OF_AN_EARLIER_TRY = ("mask_sample", "failure_kind", "failure_reason")
+MAX_NUMBER = 1e150
+"""Largest number of which metrics are made: the square of a larger one overflows."""
 TASK_INDEX = "_ng_task_index"
 ROLLOUT_INDEX = "_ng_rollout_index"
 router = APIRouter(prefix="/nemo_gym/{grader}", route_class=KeyedRoute, include_in_schema=False)
@@ -84,10 +87,16 @@ async def verify(grader: str, request: Request) -> Response:
             "stage": result.stage.value,
             **build_metrics(result),
         }
-        return JSONResponse(row | {"reward": result.reward} | details)
+        return _render_json(row | {"reward": result.reward} | details)
     if request.scope.get(FAILURE_ROWS):
-        return JSONResponse(row | build_failure_fields(row, result.fault))
+        return _render_json(row | build_failure_fields(row, result.fault))
     return build_fault_response([result]) or Response(status_code=503)
+
+
+def _render_json(value: dict[str, Any]) -> Response:
+    """Return a JSON response in ASCII: a row may hold half a surrogate pair, as its model wrote it,
+    which has no UTF-8."""
+    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
 
 
 def build_failure_fields(row: Mapping[str, Any], fault: FaultReport) -> dict[str, Any]:
@@ -123,7 +132,7 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
             raise Misuse(f"verify_responses: {TASK_INDEX}: must be an integer")
         tasks[index].append(response)
     overall = _compute_statistics(graded)
-    return JSONResponse(
+    return _render_json(
         {
             "group_level_metrics": [
                 {TASK_INDEX: index, **_compute_statistics(tasks[index])} for index in sorted(tasks)
@@ -141,6 +150,8 @@ def _compute_statistics(responses: list[dict[str, Any]]) -> dict[str, float]:
     for response in responses:
         for name, value in response.items():
             if isinstance(value, int | float) and name not in (TASK_INDEX, ROLLOUT_INDEX):
+                if abs(value) > MAX_NUMBER:
+                    raise Misuse(f"verify_responses: a number is larger than {MAX_NUMBER:g}")
                 columns[name].append(float(value))
     summary = {}
     for name, values in columns.items():

@@ -1,0 +1,27 @@
+"""Readers of what clients send do work in proportion to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradus.integrations.openrlhf_query import extract_completion
+from gradus.row_reader import MAX_DEPTH, parse_strict_json
+
+
+def test_a_key_that_occurs_twice_among_many_is_found_at_once() -> None:
+    keys = ",".join(f'"k{number}": 1' for number in range(200_000))
+    with pytest.raises(ValueError, match="'k199999' occurs twice"):
+        parse_strict_json(f'{{{keys}, "k199999": 2}}')
+
+
+def test_many_end_tokens_are_taken_away_at_once() -> None:
+    assert extract_completion("pa </s> " + "</s>" * 100_000 + " \n", "p") == "a "
+    assert extract_completion("pa \n", "p") == "a \n"
+
+
+def test_depth_is_bounded_and_brackets_in_texts_do_not_count() -> None:
+    brackets = '"' + '\\"[' * 1000 + '"'
+    assert parse_strict_json(brackets) == '"[' * 1000
+    assert parse_strict_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    with pytest.raises(ValueError, match="nested deeper"):
+        parse_strict_json("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
