@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from gradus.errors import Misuse
 
@@ -33,13 +35,14 @@ def extract_completion(query: str, prompt: str, more_end_tokens: Sequence[str] =
         raise Misuse(
             "a query does not hold its prompt: prompts must be those that the queries were made of"
         )
-    ends = (*END_TOKENS, *more_end_tokens)
-    # By position: a copy for each token would make many tokens cost their square.
-    end = len(text)
-    while True:
-        stop = end
-        while stop and text[stop - 1].isspace():
-            stop -= 1
-        if not text.endswith(ends, 0, stop):
-            return text[:end]
-        end = stop - next(len(token) for token in ends if text.endswith(token, 0, stop))
+    # Backwards, in one match: a search for each token takes a second for each 600 kB of tokens.
+    ends = _compile_ends(tuple(more_end_tokens)).match(text[::-1])
+    return text[: len(text) - ends.end()] if ends else text
+
+
+@lru_cache
+def _compile_ends(more_end_tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of tokens, with white space behind each, at the end of a text that is
+    written backwards."""
+    tokens = "|".join(re.escape(token[::-1]) for token in (*END_TOKENS, *more_end_tokens))
+    return re.compile(rf"(?:\s*+(?:{tokens}))*+")
