@@ -143,11 +143,11 @@ test-system: setup
 	@deploy/setup/debian.sh test
 
 .PHONY: test
-test: test-system  ## Run everything that must pass before a change lands (7 minutes on two cores)
+test: test-system  ## Run everything that must pass before a change lands; docs/testing.md has durations
 	$(PYTEST) $(PARALLEL) -m "not slow" $(SUITES)
 
 .PHONY: test-fast
-test-fast: test-system  ## Run the unit tests that train nothing, for daily work (about a minute)
+test-fast: test-system  ## Run the unit tests that train nothing, for daily work
 	$(PYTEST) $(PARALLEL) -m "not slow and not training" tests/unit
 
 .PHONY: test-slow
@@ -178,7 +178,7 @@ $(NEMO_GYM)/.done: tests/integrations/requirements-nemo-gym.txt
 	fi
 
 .PHONY: test-integrations
-test-integrations: test-system $(PEERS)/.done $(NEMO_GYM)/.done  ## Run other trainers' own code with rewards from Gradus (5 minutes); part of `make test-slow`
+test-integrations: test-system $(PEERS)/.done $(NEMO_GYM)/.done  ## Run other trainers' own code with rewards from Gradus; part of `make test-slow`
 	$(PYTEST) -m slow tests/integrations
 
 .PHONY: test-vllm

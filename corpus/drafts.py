@@ -48,7 +48,8 @@ def build_drafts(
             task = {**named, **described, **make(row.values)}
             yield Row(row.where, task)
         except Unusable as problem:
-            yield Row(row.where, named, str(problem))
+            # whole, so that a person can repair it
+            yield Row(row.where, {**row.values, **named}, str(problem))
 
 
 def require_text(values: Mapping[str, Any], *names: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from gradus.errors import Misuse
 from gradus.row_reader import Row, read_rows
+from gradus.system_errors import require_writable_file
 from gradus.whole_file import write_text
 
 MAX_FILE_MB = 2048
@@ -58,6 +59,7 @@ def refuse_existing(
             raise Misuse(f"{path}: is a folder, or stands in one that does not exist")
         if path.exists() and not force:
             raise Misuse(f"{path}: exists; choose another file, or --force to replace it")
+        require_writable_file(path)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:

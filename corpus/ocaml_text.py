@@ -24,6 +24,10 @@ _NAME = re.compile(r"[a-z_][\w']*")
 _WRITTEN_WHOLE = r"^\s*let\s+(?:rec\s+)?{}(?![\w'])"
 
 
+_TYPE = re.compile(r"^type\b[^\n]*(?:\n(?:[ \t]+\S|[ \t]*\||and\b)[^\n]*)*(?:\n\})?", re.MULTILINE)
+_TYPE_NAME = re.compile(r"^(?:type|and)\s+(?:[+-]?'\w+\s+|\([^()]*\)\s*)?([a-z_][\w']*)")
+
+
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """A definition up to its `=`."""
@@ -65,6 +69,19 @@ def make_assertions_run(tests: str) -> str:
     return re.sub(
         r"^([ \t]*)let\s+assertions\s*=", r"\1let () =", tests, count=1, flags=re.MULTILINE
     )
+
+
+def find_type_definitions(text: str, defined: str = "") -> str:
+    """Return the type definitions at the beginning of lines of `text`, without those that `defined`
+    has too; empty where there are none."""
+    present = {_get_type_name(match[0]) for match in _TYPE.finditer(defined)}
+    definitions = [match[0].rstrip() for match in _TYPE.finditer(text) if "=" in match[0]]
+    return "\n".join(each for each in definitions if _get_type_name(each) not in present)
+
+
+def _get_type_name(definition: str) -> str:
+    match = _TYPE_NAME.match(definition)
+    return match[1] if match else ""
 
 
 def find_declared_types(text: str) -> dict[str, str]:

@@ -8,10 +8,12 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gradus import __version__, interactive
 from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
+from gradus.system_errors import convert_system_errors
 from gradus.wings import WINGS, load_entry_points
 
 _OF_THE_API = frozenset(
@@ -22,19 +24,33 @@ _OF_THE_API = frozenset(
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 
 
+class _Commands(TyperGroup):
+    """The commands, with one boundary for errors of the operating system."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        # --help and --version print here
+        with convert_system_errors():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with convert_system_errors():
+            return super().invoke(ctx)
+
+
 @cache
 def build_application() -> typer.Typer:
     """Return the application with the commands of every installed wing, in the order of the wings'
     names."""
     app = typer.Typer(
         name="gradus",
+        cls=_Commands,
         help=(
             "Grade completions of language models in sandboxes, and train the models on the"
             " rewards."
         ),
         epilog=(
             "Exit codes: 0 done, 1 a check failed, 2 misuse, 3 a fault, 4 a stage failed, 130"
-            " Ctrl-C, 143 SIGTERM."
+            " Ctrl-C, 141 closed pipe, 143 SIGTERM."
         ),
         no_args_is_help=True,
         pretty_exceptions_enable=False,

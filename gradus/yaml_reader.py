@@ -56,7 +56,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise Misuse(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise Misuse(f"{path}: cannot be read: {error}") from None
     value = read_scalar(text, str(path))
     if not isinstance(value, dict):

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
-from services.api import grading, problems, queues, schema
+from services.api import grading, pages, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
 from services.api.answer import render_json
 from services.api.authenticate import KeyedRoute, LeanRoute
@@ -49,6 +49,9 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
 
         install(app, settings.adapters, settings.tasks)
     app.router.routes.extend([*keyed.routes, *keyless.routes, *queues.router.routes])
+    app.router.routes.extend(pages.router.routes)
+    if settings.docs:
+        app.router.routes.extend(pages.install_docs().routes)
     app.add_middleware(AccessLogMiddleware, metrics=api.metrics, spans=api.spans)
     problems.install(app)
     schema.install(app, api.registry)

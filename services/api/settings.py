@@ -70,6 +70,8 @@ class ApiSettings(BaseSettings):
     allow_anonymous: bool = False
     """Serve without keys on an address that others can reach: only inside a network that is closed
     already."""
+    docs: bool = True
+    """Serve `/docs`, a page of the API that loads nothing from elsewhere."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
     max_bytes_in_flight: Annotated[int, Field(gt=0)] = 256 * 2**20
     """Bytes of all requests that are read or unanswered; past it 429. The process needs about twice

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from gradus.errors import Misuse
-from services.broker import Broker, DeadLetter, Job
+from gradus.descriptions import grader_named
+from gradus.errors import Misuse, UnknownGrader
+from services.broker import Broker, DeadLetter, Job, QueueState
 from services.broker.jobs import parse_payload
 
 REQUEUED_FOR_S = 3600.0
@@ -37,6 +38,19 @@ async def count_jobs(broker: Broker, graders: Iterable[str]) -> dict[str, dict[s
         stats = asdict(await broker.get_queue_stats(name))
         rows[name] = workers | stats | {"state": (await broker.get_queue_state(name)).value}
     return rows
+
+
+async def require_grader(broker: Broker, grader: str) -> None:
+    """Check that `grader` ships, is installed here, has a live worker, or has jobs or a state of
+    its own in the queue. Raises UnknownGrader."""
+    try:
+        grader_named(grader)
+    except UnknownGrader:
+        live = {info.name for info in await broker.graders()}
+        stats = await broker.get_queue_stats(grader)
+        state = await broker.get_queue_state(grader)
+        if grader not in live and not any(asdict(stats).values()) and state is QueueState.OPEN:
+            raise
 
 
 async def cancel(broker: Broker, grader: str, jobs: Sequence[str], run: str) -> int:

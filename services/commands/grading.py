@@ -53,6 +53,8 @@ def grade(
 
     name = grader_named(grader) if url is None else grader
     batch = _read_submissions(name, submissions)
+    if not batch:
+        log_line(f"gradus: {submissions} holds no submissions: nothing was graded")
     results = _grade_submissions(name, batch, url, deadline_s, api_key, slots, rubric, config)
     faults = 0
     for result in show_progress(results, len(batch), "grading", quiet):
@@ -112,7 +114,7 @@ def _grade_submissions(
 
     async def run() -> list[Graded | Faulted]:
         # a person waits: report an unreachable service soon, not at the deadline
-        async with RewardClient(url, api_key=api_key, attempts=10) as client:
+        async with RewardClient(url, api_key=api_key, attempts=4) as client:
             return await client.grade(
                 await client.known(name), submissions, rubric=rubric, deadline_s=deadline_s
             )

@@ -25,10 +25,14 @@ queue_app.add_typer(letters_app, name="dead-letters")
 JobId = Annotated[str, typer.Argument(help="Id of the job, as `list` prints it", metavar="JOB")]
 
 
-def run_on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
-    """Return what `act` returns for the broker at `redis`. Raises Misuse without a URL."""
+def run_on_broker(
+    redis: str | None, act: Callable[[Broker], Awaitable[T]], *, grader: str | None = None
+) -> T:
+    """Return what `act` returns for the broker at `redis`. Raises Misuse without a URL, and for a
+    `grader` that neither this machine nor the queue knows."""
     from services.broker import QueueFull
     from services.broker.from_url import open_broker
+    from services.broker.queue_commands import require_grader
 
     if redis is None:
         raise Misuse(
@@ -38,6 +42,8 @@ def run_on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T
     async def run() -> T:
         broker = open_broker(redis)
         try:
+            if grader is not None:
+                await require_grader(broker, grader)
             return await act(broker)
         except QueueFull as full:
             raise Misuse(str(full)) from None
@@ -64,7 +70,9 @@ def show(redis: Redis = None) -> None:
 def _set_state(grader: str, redis: str | None, state: str) -> None:
     from services.broker import QueueState
 
-    run_on_broker(redis, lambda broker: broker.set_queue_state(grader, QueueState(state)))
+    run_on_broker(
+        redis, lambda broker: broker.set_queue_state(grader, QueueState(state)), grader=grader
+    )
     log_line(f"gradus: the queue of {grader} is {state}")
 
 
@@ -93,7 +101,7 @@ def list_jobs(
     limit: Annotated[int, typer.Option(min=1, help="Most jobs of each state")] = 50,
 ) -> None:
     """List running and queued jobs of GRADER: id, state, starts, runs that wait for it."""
-    jobs = run_on_broker(redis, lambda broker: broker.list_unfinished(grader, limit))
+    jobs = run_on_broker(redis, lambda broker: broker.list_unfinished(grader, limit), grader=grader)
     for job in jobs:
         print(job.id, "running" if job.is_running else "queued", job.starts, ", ".join(job.runs))
 
@@ -114,7 +122,9 @@ def cancel(
     run are killed."""
     from services.broker.queue_commands import cancel as cancel_jobs
 
-    count = run_on_broker(redis, lambda broker: cancel_jobs(broker, grader, jobs or [], run or ""))
+    count = run_on_broker(
+        redis, lambda broker: cancel_jobs(broker, grader, jobs or [], run or ""), grader=grader
+    )
     log_line(f"gradus: {count} jobs cancelled")
 
 
@@ -146,7 +156,7 @@ def show_workers(redis: Redis = None) -> None:
 @letters_app.command("list")
 def list_letters(grader: Grader, redis: Redis = None) -> None:
     """List the dead letters of GRADER, oldest first: job and end of its last start but one."""
-    letters = run_on_broker(redis, lambda broker: broker.dead_letters(grader))
+    letters = run_on_broker(redis, lambda broker: broker.dead_letters(grader), grader=grader)
     for letter in letters:
         print(letter.job.id, letter.history[-1] if letter.history else "")
 
@@ -156,7 +166,9 @@ def show_letter(grader: Grader, job: JobId, redis: Redis = None) -> None:
     """Print one dead letter as JSON: the submission, its rubric, and how its starts ended."""
     from services.broker.queue_commands import get_dead_letter
 
-    letter = run_on_broker(redis, lambda broker: get_dead_letter(broker, grader, job))
+    letter = run_on_broker(
+        redis, lambda broker: get_dead_letter(broker, grader, job), grader=grader
+    )
     print(json.dumps({"job": job, "history": letter.history, "payload": letter.job.payload}))
 
 
@@ -166,7 +178,7 @@ def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
     submission again."""
     from services.broker.queue_commands import requeue as requeue_letter
 
-    run_on_broker(redis, lambda broker: requeue_letter(broker, grader, job))
+    run_on_broker(redis, lambda broker: requeue_letter(broker, grader, job), grader=grader)
     log_line(f"gradus: {job} is queued again")
 
 
@@ -176,7 +188,5 @@ def purge(grader: Grader, redis: Redis = None) -> None:
 
     from services.broker.queue_commands import purge as purge_letters
 
-    log_line(
-        f"gradus: {run_on_broker(redis, lambda broker: purge_letters(broker, grader))} dead letters"
-        " deleted"
-    )
+    count = run_on_broker(redis, lambda broker: purge_letters(broker, grader), grader=grader)
+    log_line(f"gradus: {count} dead letters deleted")

@@ -117,9 +117,16 @@ def serve(
 
         run(serve_queue())
         return
+    from services.api.server import refuse_open_service
     from services.embedded import serve_embedded
     from services.graders.base import load
 
+    # before the graders' self-tests, which take seconds
+    refuse_open_service(host, settings)
+    if settings.adapters:
+        from services.api.adapters import require_known
+
+        require_known(settings.adapters)
     if graders is None:
         loaded = _load_available_graders(slots)
     else:

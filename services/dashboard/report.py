@@ -15,7 +15,7 @@ from gradus.whole_file import write_text
 from services.dashboard.document import encode_json, render_standalone_page
 from services.dashboard.evaluations import MODES, Evaluation, read_evaluation
 from services.dashboard.files import ConfinedDirectory, Json
-from services.dashboard.run import COMPARISONS, FollowedRun
+from services.dashboard.run import COMPARISONS, MARKERS, FollowedRun, has_run
 from services.dashboard.samples import select_samples
 from services.dashboard.views import build_detail, build_summary
 
@@ -46,6 +46,11 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
 def _build_run_data(out: Path, folder: Path, compare: Compare | None) -> Json:
     if not folder.is_dir():
         raise Misuse(f"{folder}: there is no such folder of a run or an evaluation")
+    if not has_run(folder, os.listdir(folder)):
+        raise Misuse(
+            f"{folder}: holds no run and no evaluation (no {MARKERS[0]}); name the folder that"
+            " `gradus train` or `gradus eval` wrote"
+        )
     run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
     while run.read_changes()[1]:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -52,6 +52,11 @@ LOG_BYTES = 8 << 10
 LOG_LINES = 20
 MAX_SETTINGS = 600
 USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def has_run(folder: Path, files: Iterable[str]) -> bool:
+    """Return whether the folder, with these files, is one of a run or an evaluation."""
+    return not set(MARKERS).isdisjoint(files) or any((folder / "eval").glob("*.json"))
 
 
 class State(StrEnum):

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from services.dashboard.files import ConfinedDirectory
-from services.dashboard.run import MARKERS, FollowedRun, State
+from services.dashboard.run import FollowedRun, State, has_run
 
 MAX_RUNS = 500
 MAX_FOLDERS = 20_000  # folders that one search lists
@@ -91,7 +91,7 @@ def _iter_run_folders(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield ids and paths, in order of names. Links to folders are not followed."""
     for path, names, files in islice(os.walk(root), MAX_FOLDERS):
         folder = Path(path)
-        is_run = not set(MARKERS).isdisjoint(files) or any((folder / "eval").glob("*.json"))
+        is_run = has_run(folder, files)
         if is_run:
             name = root.name if folder == root else folder.relative_to(root).as_posix()
             # Ids are put into addresses, so bytes that are not UTF-8 are replaced.

@@ -142,8 +142,9 @@ def test_misuse_is_exit_status_2_and_says_what_is_wrong(
 def test_an_empty_file_has_no_results_and_is_no_mistake(gradus: Cli, tmp_path: Path) -> None:
     file = tmp_path / "asked.jsonl"
     file.write_text("\n")
-    assert gradus("grade", "ocaml", file) == Said(0, "", "")
-    assert gradus("grade", "ocaml", "-", stdin=b"") == Said(0, "", "")
+    note = "holds no submissions: nothing was graded\n"
+    assert gradus("grade", "ocaml", file) == Said(0, "", f"gradus: {file} {note}")
+    assert gradus("grade", "ocaml", "-", stdin=b"") == Said(0, "", f"gradus: - {note}")
 
 
 def test_help_names_every_command(gradus: Cli) -> None:

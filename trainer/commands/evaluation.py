@@ -16,6 +16,7 @@ import typer
 
 from gradus.console import Config, Slots
 from gradus.errors import Misuse
+from gradus.system_errors import require_writable, require_writable_file
 
 if TYPE_CHECKING:
     from trainer.evaluate.grader_backend import Judge
@@ -286,6 +287,7 @@ def sample(
     options, prompts = sampling.parse(
         arguments, "PROMPTS", like=like, samples=samples, greedy=greedy
     )
+    require_writable_file(out)
     raise typer.Exit(main(options, prompts, out, metrics=metrics))
 
 
@@ -359,6 +361,8 @@ def compare(
     """
     from trainer.evaluate.report import main
 
+    for target in filter(None, (html, as_json)):
+        require_writable_file(target)
     raise typer.Exit(main(before, after, mode, html, as_json, anyway=anyway))
 
 
@@ -398,6 +402,7 @@ def pairs(
     """
     from trainer.evaluate.pairs import main
 
+    require_writable_file(out)
     raise typer.Exit(main(graded, out, min_margin, max_per_task))
 
 
@@ -407,7 +412,9 @@ def pairs(
 def _resolve_folder(out: Path | None, model: str | None, file: Path) -> Path:
     from trainer.evaluate.setup import make_folder_name
 
-    return out or Path("runs/eval") / make_folder_name(model or "endpoint", file)
+    folder = out or Path("runs/eval") / make_folder_name(model or "endpoint", file)
+    require_writable(folder)
+    return folder
 
 
 def _build_judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:

@@ -10,6 +10,7 @@ import typer
 
 from gradus.console import log_line
 from gradus.errors import Misuse
+from gradus.system_errors import require_writable, require_writable_file
 from gradus.yaml_reader import read_mapping
 
 
@@ -129,6 +130,8 @@ def merge(
     from trainer.models.merge import TOLERANCES
     from trainer.models.merge import main as merge_main
 
+    if out is not None:
+        require_writable(out)
     if dtype not in ("auto", *TOLERANCES):
         raise Misuse(f"--dtype {dtype}: use one of auto, {', '.join(TOLERANCES)}")
     print(merge_main(adapter, out, gguf, dtype, log_line))
@@ -148,6 +151,8 @@ def model(
     number of parameters."""
     from trainer.models.fresh import main as model_main
 
+    if not dry_run:
+        require_writable(out)
     count = model_main(config, out, dry_run=dry_run)
     print(f"{count:,} parameters" + ("" if dry_run else f" in {out}"))
 
@@ -211,6 +216,7 @@ def report(
     if not run.is_dir():
         raise Misuse(f"{run}: not the folder of a run")
     target = out or run / "report.html"
+    require_writable_file(target)
     write_report(run, target)
     print(target)
 

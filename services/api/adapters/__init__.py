@@ -21,8 +21,14 @@ ADAPTERS = ("nemo_gym", "openenv", "openrlhf", "sandbox_fusion", "slime")
 def install(app: FastAPI, names: Sequence[str], task_files: Sequence[tuple[str, Path]]) -> None:
     """Add the routes of the named adapters. Raises Misuse for an unknown name and for tasks that
     cannot be read."""
+    require_known(names)
     app.state.tasks = TaskFiles(task_files)
+    for name in names:
+        app.router.routes.extend(import_module(f"{__name__}.{name}").router.routes)
+
+
+def require_known(names: Sequence[str]) -> None:
+    """Raise Misuse for a name that no adapter has."""
     for name in names:
         if name not in ADAPTERS:
             raise Misuse(f"there is no adapter {name!r}; there are: {', '.join(ADAPTERS)}")
-        app.router.routes.extend(import_module(f"{__name__}.{name}").router.routes)

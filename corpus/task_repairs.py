@@ -1,0 +1,180 @@
+"""Repairs of task rows: small changes that are certain not to change what a task asks.
+
+Each function takes a row's fields and returns the changed fields and one line for a person, or None
+where it has nothing to do. Nothing of a row is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from corpus.drafts import Unusable
+from corpus.ocaml_text import find_declared_types, find_type_definitions, parse_last_beginning
+from corpus.task_validation import DESCRIBING
+from gradus.contract import GraderName
+from gradus.tasks import TASKS
+
+Values = Mapping[str, Any]
+
+
+class Repair(NamedTuple):
+    """The fields that replace a row's, and what was changed, in one line."""
+
+    values: dict[str, Any]
+    message: str
+
+
+ALIASES = {
+    "prompt": ("problem", "question", "instruction", "description", "text"),
+    "tests": ("test", "test_code", "test_list", "unit_tests", "assertions"),
+    "solution": ("canonical_solution", "answer", "reference", "reference_solution", "code"),
+    "id": ("task_id", "name"),
+}
+"""Columns that other data sets use, by ours."""
+PACKAGES = {"Str": "str", "Unix": "unix"}
+"""findlib packages of the compiler's own distribution, by the module that they bring."""
+TOLERANCE = "1e-9"
+_FLOAT_EQUALITY = re.compile(
+    r"assert\s*\((?P<left>[^=<>&|]+?)\s*=\s*(?P<right>-?\d+\.\d*(?:e-?\d+)?)\s*\)"
+)
+
+
+def rename_columns(values: Values, name: GraderName) -> Repair | None:
+    """Rename columns of other data sets to ours."""
+    fields = {"id", "prompt", "solution", *TASKS[name].model_fields}
+    renamed = dict(values)
+    changes = []
+    for column in sorted(fields & ALIASES.keys()):
+        alias = _find_alias(renamed, column)
+        if alias is not None and not renamed.get(column):
+            renamed[column] = renamed.pop(alias)
+            changes.append(f"{alias} -> {column}")
+    return Repair(renamed, f"rename columns: {', '.join(changes)}") if changes else None
+
+
+def keep_unknown_columns(values: Values, name: GraderName) -> Repair | None:
+    """Move columns that no task has into `notes`, where nothing reads them."""
+    known = {"id", "prompt", "solution", "stub", "task", *DESCRIBING, *TASKS[name].model_fields}
+    unknown = {column: values[column] for column in values if column not in known}
+    if not unknown or "notes" in values:
+        return None
+    kept = {column: values[column] for column in values if column in known}
+    return Repair({**kept, "notes": unknown}, f"move to `notes`: {', '.join(sorted(unknown))}")
+
+
+def add_id(values: Values, where: str) -> Repair | None:
+    """Name a row without an id by its place in the file."""
+    if values.get("id") not in (None, ""):
+        if isinstance(values["id"], str):
+            return None
+        return Repair({**values, "id": str(values["id"])}, "write the id as text")
+    number = re.search(r"(\d+)$", where)
+    identifier = f"row-{number[1]}" if number else "row"
+    return Repair({"id": identifier, **values}, f"add the id {identifier}")
+
+
+def join_tests(values: Values) -> Repair | None:
+    """Join a list of tests to one text."""
+    tests = values.get("tests")
+    if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
+        return None
+    return Repair({**values, "tests": "\n".join(tests) + "\n"}, "join the list of tests")
+
+
+def complete_solution(values: Values) -> Repair | None:
+    """Put the beginning that the prompt ends in, and the types before it, into the solution."""
+    solution = values.get("solution")
+    prompt = str(values.get("prompt") or "")
+    if not isinstance(solution, str) or not solution.strip():
+        return None
+    whole = solution
+    with suppress(Unusable):  # a prompt in prose
+        whole = parse_last_beginning(prompt).build_definition(solution)
+    types = find_type_definitions(prompt, defined=whole)
+    if types:
+        whole = f"{types}\n{whole}"
+    if whole.strip() == solution.strip():
+        return None
+    return Repair({**values, "solution": whole}, "complete the solution by the prompt's code")
+
+
+def add_signature(values: Values) -> Repair | None:
+    """Take the signature from the types that the prompt declares and the tests name."""
+    if values.get("signature") or values.get("cases"):
+        return None
+    prompt = str(values.get("prompt") or "")
+    words = set(re.findall(r"[\w']+", str(values.get("tests") or "")))
+    declared = find_declared_types(prompt)
+    lines = [f"val {name} : {type_}" for name, type_ in declared.items() if name in words]
+    if not lines:
+        return None
+    signature = "\n".join([find_type_definitions(prompt), *lines]).strip() + "\n"
+    names = ", ".join(name for name in declared if name in words)
+    return Repair({**values, "signature": signature}, f"add the signature of {names}")
+
+
+def add_stub(values: Values) -> Repair | None:
+    """Add a stub for functions of a signature, so that the tests are compiled without a
+    solution."""
+    signature = str(values.get("signature") or "")
+    if values.get("stub") or values.get("solution"):
+        return None
+    functions = re.findall(r"^val ([a-z_][\w']*) : (.*->.*)$", signature, re.MULTILINE)
+    if not functions or len(functions) != len(re.findall(r"^val ", signature, re.MULTILINE)):
+        return None
+    types = find_type_definitions(signature)
+    bodies = [f'let {name} : {type_} = fun _ -> failwith "todo"' for name, type_ in functions]
+    return Repair({**values, "stub": "\n".join([types, *bodies]).strip() + "\n"}, "add a stub")
+
+
+def add_packages(values: Values) -> Repair | None:
+    """Declare the packages whose modules solution or tests open or name."""
+    code = f"{values.get('solution') or ''}\n{values.get('tests') or ''}"
+    present = list(values.get("packages") or ())
+    used = []
+    for module, package in PACKAGES.items():
+        if re.search(rf"\b{module}\.|\bopen!? {module}\b", code) and package not in present:
+            used.append(package)
+    if not used:
+        return None
+    return Repair({**values, "packages": [*present, *used]}, f"add packages: {', '.join(used)}")
+
+
+def run_assertions(values: Values) -> Repair | None:
+    """Run assertions that MultiPL-E only gives a name."""
+    tests = str(values.get("tests") or "")
+    changed = re.sub(r"^([ \t]*)let\s+assertions\s*=", r"\1let () =", tests, flags=re.MULTILINE)
+    if changed == tests:
+        return None
+    return Repair({**values, "tests": changed}, "run `let assertions = ...` as tests")
+
+
+def add_tolerance(values: Values) -> Repair | None:
+    """Compare floats with a tolerance where a test compares them by `=`."""
+    tests = str(values.get("tests") or "")
+    changed = _FLOAT_EQUALITY.sub(
+        rf"assert (Float.abs ((\g<left>) -. (\g<right>)) < {TOLERANCE})", tests
+    )
+    if changed == tests:
+        return None
+    return Repair({**values, "tests": changed}, f"compare floats within {TOLERANCE}")
+
+
+OCAML_REPAIRS: tuple[Callable[[Values], Repair | None], ...] = (
+    join_tests,
+    run_assertions,
+    complete_solution,
+    add_packages,
+    add_signature,
+    add_stub,
+)
+"""In this order: later ones read what earlier ones wrote."""
+LAST_OCAML_REPAIRS = (add_tolerance,)
+"""Tried only where the solution fails the tests as they are."""
+
+
+def _find_alias(values: Values, column: str) -> str | None:
+    return next((alias for alias in ALIASES[column] if values.get(alias)), None)

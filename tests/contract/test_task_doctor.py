@@ -1,0 +1,77 @@
+"""`gradus tasks doctor`: rows as people bring them, their states, causes, failing tests and
+repairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from corpus.files import load_rows
+from corpus.task_doctor import RowState, diagnose
+from corpus.task_validation import validate
+from gradus.row_reader import Row
+from services.graders.ocaml.grader import OcamlGrader
+from tests.conftest import ROOT, Cli
+
+CASES: list[dict[str, Any]] = yaml.safe_load(
+    (ROOT / "tests/cases/corpus/doctor_ocaml.yaml").read_text(encoding="utf-8")
+)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.jsonl"
+    lines = [json.dumps(case["row"]) for case in CASES]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def test_each_row_has_a_state_a_cause_and_a_repair_that_works(
+    ocaml_grader: OcamlGrader, mine: Path
+) -> None:
+    diagnoses = list(diagnose(load_rows(mine), "ocaml", ocaml_grader, 2))
+    assert [each.state for each in diagnoses] == [case["state"] for case in CASES], [
+        (each.row.values.get("id"), each.cause, each.repairs) for each in diagnoses
+    ]
+    for case, diagnosis in zip(CASES, diagnoses, strict=True):
+        fails = "\n".join(f"line {t.line} of the tests: {t.text}" for t in diagnosis.failing)
+        assert case.get("fails", "") in fails
+        assert case.get("cause", "") in diagnosis.cause
+        assert case.get("repair", "") in "\n".join(diagnosis.repairs)
+        assert diagnosis.row.values == case["row"], "the row as it was read is kept"
+        assert "\n" not in diagnosis.cause
+        assert bool(diagnosis.cause) is (diagnosis.state is not RowState.USABLE)
+
+
+def test_the_command_repairs_what_it_proposes_and_loses_nothing(
+    gradus: Cli, ocaml_grader: OcamlGrader, mine: Path
+) -> None:
+    out = mine.with_name("tasks.jsonl")
+    said = gradus("tasks", "doctor", mine, "--fix", "-o", out, "--slots", "2")
+    assert said.status == 1, said.err
+    assert "3 usable, 6 repaired, 3 needs you of 12 rows" in said.out
+    rows = load_rows(out)
+    assert len(rows) == 9
+    for finding in validate(rows, "ocaml", ocaml_grader, 2, needs_solution=False):
+        assert finding.problems == []
+    rejected = [row.values["row"] for row in load_rows(mine.with_name("tasks.rejected.jsonl"))]
+    assert rejected == [case["row"] for case in CASES if case["state"] == "needs you"]
+    renamed = next(row for row in rows if row.values["id"] == "other_columns")
+    assert renamed.values["notes"] == {"author": "ada"}
+
+
+@pytest.mark.parametrize("argv", [["--fix"], ["-o", "o.jsonl"]])
+def test_fix_and_out_belong_together(gradus: Cli, mine: Path, argv: list[str]) -> None:
+    said = gradus("tasks", "doctor", mine, *argv)
+    assert said.status == 2
+    assert "--fix and --out belong together" in said.err
+
+
+def test_a_row_that_cannot_be_read_needs_its_author() -> None:
+    row = Row("mine.jsonl:1", {}, "is not JSON")
+    [diagnosis] = diagnose([row], "ocaml", None)
+    assert (diagnosis.state, diagnosis.cause) == (RowState.NEEDS_YOU, "is not JSON")
