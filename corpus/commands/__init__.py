@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typer
 
+from corpus.commands.exporting import export_tasks
 from corpus.commands.importing import import_tasks, import_texts
 from corpus.commands.tasks import tasks_app
 
@@ -12,4 +13,5 @@ from corpus.commands.tasks import tasks_app
 def register(app: typer.Typer) -> None:
     tasks_app.command("import")(import_tasks)
     tasks_app.command("texts")(import_texts)
+    tasks_app.command("export")(export_tasks)
     app.add_typer(tasks_app, name="tasks", rich_help_panel="Data")

@@ -97,7 +97,8 @@ def faulty() -> Iterator[str]:
 
 
 def python_of(script: str) -> Path:
-    return NEMO_GYM_PYTHON if script == "nemo_gym" else PYTHON
+    """nemo-gym and Harbor need Python 3.12."""
+    return NEMO_GYM_PYTHON if script in ("nemo_gym", "harbor") else PYTHON
 
 
 def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
@@ -171,6 +172,15 @@ def test_a_fault_is_in_no_baseline_and_has_no_advantage(trainer: str) -> None:
         assert set(found["faulted"]) <= {0.0}
         assert found.get("tokens_in_loss", 0) == 0
         assert bool(found["faulted"]) <= (row["leaves_out"] == "sample")
+
+
+def test_harbor_reads_exported_tasks(tmp_path: Path) -> None:
+    image = "registry.example/gradus/grader-ocaml@sha256:" + "0" * 64
+    command = [sys.executable, "-m", "gradus", "tasks", "export", str(TASKS)]
+    command += ["--verifier-image", image, "--out", str(tmp_path / "tasks")]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    found = run_peer("harbor", str(tmp_path / "tasks"), environment={})
+    assert found == {"invalid": 0, "networks": ["no-network"], "artifacts": ["/app/answer.ml"]}
 
 
 EXAMPLES = sorted(
