@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).parents[1]
-Rows = list[dict[str, Any]]
+MAX_AGE = timedelta(days=122)
 
 
 def read_data(name: str) -> Any:
@@ -48,7 +49,28 @@ def render_conformance() -> str:
     return render(heads, rows)
 
 
+def render_comparison() -> str:
+    data = read_data("comparison")
+    heads = ["property", *(f"{name} {version}" for name, version in data["projects"].items())]
+    heads[1] = "Gradus"
+    rows = []
+    for row in data["rows"]:
+        rows.append([row["name"], *(row["cells"][name]["value"] for name in data["projects"])])
+    return render(heads, rows)
+
+
+def find_old_rows(today: date) -> list[str]:
+    """Return the rows of the comparison with a cell that was read more than four months ago."""
+    old = []
+    for row in read_data("comparison")["rows"]:
+        read_on = min(cell["date"] for cell in row["cells"].values())
+        if today - read_on > MAX_AGE:
+            old.append(f"{row['name']}: read on {read_on}")
+    return old
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "comparison": ("README.md", render_comparison),
     "conformance": ("docs/integrations.md", render_conformance),
 }
 
