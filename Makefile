@@ -174,7 +174,7 @@ $(NEMO_GYM)/.done: tests/integrations/requirements-nemo-gym.txt
 	else \
 		echo "installing NeMo Gym into $(NEMO_GYM) ..." && $(NEMO_GYM_PYTHON) -m venv $(NEMO_GYM) && \
 		$(NEMO_GYM)/bin/python -m pip install -qq --disable-pip-version-check -r $< && \
-		$(NEMO_GYM)/bin/python -m pip install -qq --disable-pip-version-check --no-deps nemo-gym==0.4.0 && touch $@; \
+		$(NEMO_GYM)/bin/python -m pip install -qq --disable-pip-version-check --no-deps nemo-gym==0.4.0 harbor==0.26.0 && touch $@; \
 	fi
 
 .PHONY: test-integrations

@@ -10,13 +10,15 @@ grader, where neither the data set nor an argument names one | | `GRADUS_RUBRIC`
 first | rubric | | `GRADUS_DEADLINE_S` | 120 | seconds from the call to its last result | |
 `GRADUS_TASKS` | none | JSONL files of tasks, with commas between, whose rows a data set names by
 `id` | | `GRADUS_COMPLETION_PREFIX` | none | text that prompts already hold of a completion, such as
-`<think>` |
+`<think>` | | `GRADUS_ON_FAULT` | `raise` | what a fault becomes: an exception, or `nan` where the
+trainer is set up to leave such samples out (docs/integrations.md) |
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -65,6 +67,8 @@ class Settings:
     deadline_s: float
     tasks: tuple[str, ...]
     prefix: str
+    on_fault: str = "raise"
+    """`raise` or `nan`."""
 
 
 def settings(
@@ -76,9 +80,10 @@ def settings(
     deadline_s: float | None = None,
     tasks: str | None = None,
     prefix: str | None = None,
+    on_fault: str | None = None,
 ) -> Settings:
     """Return the settings: arguments that are set, else the environment. Raises Misuse for a
-    malformed deadline."""
+    malformed deadline or `on_fault`."""
     get_variable = os.environ.get
     if deadline_s is None:
         text = get_variable("GRADUS_DEADLINE_S", "120")
@@ -88,6 +93,9 @@ def settings(
             raise Misuse(f"GRADUS_DEADLINE_S must be a number of seconds, not {text!r}") from None
     if prefix is None:
         prefix = get_variable("GRADUS_COMPLETION_PREFIX", "")
+    on_fault = on_fault or get_variable("GRADUS_ON_FAULT") or "raise"
+    if on_fault not in ("raise", "nan"):
+        raise Misuse(f"GRADUS_ON_FAULT must be `raise` or `nan`, not {on_fault!r}")
     return Settings(
         urls=_split_list(url or get_variable("GRADUS_URL") or "http://127.0.0.1:8000"),
         grader=grader or get_variable("GRADUS_GRADER") or None,
@@ -96,6 +104,7 @@ def settings(
         deadline_s=deadline_s,
         tasks=_split_list(tasks or get_variable("GRADUS_TASKS") or ""),
         prefix=prefix,
+        on_fault=on_fault,
     )
 
 
@@ -289,6 +298,13 @@ def require_reward(result: Graded | Faulted) -> float:
         return result.reward
     kind = next(fault for fault in Fault.__subclasses__() if fault.kind is result.fault.kind)
     raise kind(result.fault.message, retryable=result.fault.retryable)
+
+
+def get_reward(result: Graded | Faulted, chosen: Settings) -> float:
+    """Return the reward; for a fault NaN if the settings ask for it. Raises Fault otherwise."""
+    if isinstance(result, Faulted) and chosen.on_fault == "nan":
+        return math.nan
+    return require_reward(result)
 
 
 def build_metrics(result: Graded | Faulted) -> dict[str, float]:

@@ -6,7 +6,9 @@
 
 The label is the task as JSON text or the id of a row of the files in `GRADUS_TASKS`. OpenRLHF logs
 the exception and gives the sample no reward; later its experience maker raises, so that a fault
-ends the run and is never a number. The other way is the route `get_reward` of
+ends the run and is never a number. To go on without it set `GRADUS_ON_FAULT=nan` and
+`--algo.dynamic_filtering_enable`: OpenRLHF then drops the whole group of a NaN and samples another
+prompt. Without the filter NaN reaches the advantages. The other way is the route `get_reward` of
 `gradus serve --adapters openrlhf` (docs/integrations.md), which needs no Gradus in the trainer's
 environment. `GRADUS_END_TOKENS` names further tokens that end a turn, with spaces between.
 """
@@ -20,8 +22,8 @@ from typing import Any
 from gradus.integrations.core import (
     Completion,
     build_metrics,
+    get_reward,
     grade_blocking,
-    require_reward,
     settings,
 )
 from gradus.integrations.openrlhf_query import extract_completion
@@ -35,8 +37,9 @@ def reward_func(
     texts = []
     for query, prompt in zip(queries, prompts, strict=True):
         texts.append(extract_completion(query, prompt, ends))
-    results = grade_blocking(list(map(Completion, labels, texts, prompts)), settings())
-    rewards = [require_reward(result) for result in results]
+    chosen = settings()
+    results = grade_blocking(list(map(Completion, labels, texts, prompts)), chosen)
+    rewards = [get_reward(result, chosen) for result in results]
     passed = [build_metrics(result)["passed"] for result in results]
     cached = [build_metrics(result)["cached"] for result in results]
     if len(results) == 1:

@@ -7,7 +7,9 @@ Rows name `env_class: gradus`; `reward_spec.ground_truth` is the task as JSON te
 row of the files in `GRADUS_TASKS`, and `extra_info.grader` goes before `GRADUS_GRADER`. The keys of
 the environment's configuration (`environment.skyrl_gym.gradus`) are the options of
 `gradus.integrations.core.settings`. SkyRL has no value for a missing reward. An exception of `step`
-ends the run, so give a long `GRADUS_DEADLINE_S`.
+ends the run, so give a long `GRADUS_DEADLINE_S`. To go on without the samples that have a fault,
+call `gradus.integrations.skyrl_advantage.register()` before the trainer starts, and set
+`on_fault: nan` and `trainer.algorithm.advantage_estimator=gradus_grpo`.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from gradus.integrations.core import (
     Completion,
     build_metrics,
+    get_reward,
     grade_blocking,
-    require_reward,
     settings,
 )
 
@@ -41,11 +43,11 @@ class GradusEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Return the reward of the model's text. Raises Fault."""
+        """Return the reward of the model's text. Raises Fault, or NaN with `on_fault: nan`."""
         [result] = grade_blocking([Completion(self._task, action)], self._settings)
         return BaseTextEnvStepOutput(
             observations=[],
-            reward=require_reward(result),
+            reward=get_reward(result, self._settings),
             done=True,
             metadata=build_metrics(result),
         )

@@ -11,6 +11,12 @@ grader is `reward_kwargs.grader`, else `extra_info.grader`, else the NAME of a d
 `naive` the exception ends the run, so give a long `deadline_s`: the client waits that long for a
 service that is away. The manager `limited` makes 0.0 of exceptions and of its own timeout: do not
 use it.
+
+To go on without the samples that have a fault, use all of
+
+    VERL_USE_EXTERNAL_MODULES=gradus.integrations.verl_advantage
+    +reward.custom_reward_function.reward_kwargs.on_fault=nan
+    algorithm.adv_estimator=gradus_grpo
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradus.integrations.core import Completion, build_metrics, grade, require_reward, settings
+from gradus.integrations.core import Completion, build_metrics, get_reward, grade, settings
 
 
 async def compute_score(
@@ -32,12 +38,14 @@ async def compute_score(
     grader: str | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """`score` and metrics of one completion, with the same names for each. Raises Fault.
+    """`score` and metrics of one completion, with the same names for each. Raises Fault, or returns
+    NaN as `score` with `on_fault="nan"`.
 
     `options` are those of `core.settings`. The arguments about a reward model are verl's and are
     ignored.
     """
     prefix, _, name = str(data_source).rpartition("/")
     named = grader or (extra_info or {}).get("grader") or (name if prefix == "gradus" else None)
-    [result] = await grade([Completion(ground_truth, solution_str)], settings(named, **options))
-    return {"score": require_reward(result), **build_metrics(result)}
+    chosen = settings(named, **options)
+    [result] = await grade([Completion(ground_truth, solution_str)], chosen)
+    return {"score": get_reward(result, chosen), **build_metrics(result)}

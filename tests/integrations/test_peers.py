@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fake_grader import Service
 from tests.ports import free_port
@@ -96,26 +97,31 @@ def faulty() -> Iterator[str]:
 
 
 def python_of(script: str) -> Path:
-    return NEMO_GYM_PYTHON if script == "nemo_gym" else PYTHON
+    """nemo-gym and Harbor need Python 3.12."""
+    return NEMO_GYM_PYTHON if script in ("nemo_gym", "harbor") else PYTHON
 
 
 def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
-    """What the script printed. Skips where the trainer is not installed."""
-    if not python_of(script).exists():
-        pytest.skip(
-            "the trainers are not installed: `make test-integrations` installs them (NeMo Gym:"
-            " Python 3.12)"
-        )
+    """What the script printed of a service and of one without a grader."""
     environment = {
         "GRADUS_URL": service,
         "FAULTY_URL": faulty,
         "GRADUS_GRADER": "ocaml",
         "GRADUS_DEADLINE_S": "30",
-    }
-    environment |= {
         "NEMO_GYM_PORT": str(NEMO_GYM_PORT),
         "FAULTY_NEMO_GYM_PORT": str(FAULTY_NEMO_GYM_PORT),
     }
+    found: dict[str, Any] = run_peer(script, *words, environment=environment)
+    return found
+
+
+def run_peer(script: str, *words: str, environment: dict[str, str]) -> Any:
+    """Return what the script printed. Skips where the trainer is not installed."""
+    if not python_of(script).exists():
+        pytest.skip(
+            "the trainers are not installed: `make test-integrations` installs them (NeMo Gym:"
+            " Python 3.12)"
+        )
     command = [
         python_of(script),
         ROOT / "tests" / "integrations" / "peers" / f"{script}_peer.py",
@@ -135,8 +141,7 @@ def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
         if line.startswith("RESULT ")
     ]
     assert results, done.stderr[-3000:] + done.stdout[-1000:]
-    found: dict[str, Any] = json.loads(results[-1])
-    return found
+    return json.loads(results[-1])
 
 
 @pytest.mark.parametrize("client", FAULTS, ids="-".join)
@@ -150,6 +155,32 @@ def test_a_trainer_gets_its_rewards(service: str, faulty: str, client: tuple[str
         assert found["fault"] is None
     else:
         assert found["fault"].startswith(FAULTS[client])
+
+
+CONFORMANCE = yaml.safe_load((ROOT / "docs" / "conformance.yaml").read_text())
+RUN = [row["key"] for row in CONFORMANCE if row["key"] not in ("", "trl")]
+
+
+@pytest.mark.parametrize("trainer", RUN)
+def test_a_fault_is_in_no_baseline_and_has_no_advantage(trainer: str) -> None:
+    """TRL's row is proven by test_trl.py."""
+    environment = {"VERL_USE_EXTERNAL_MODULES": "gradus.integrations.verl_advantage"}
+    [row] = [row for row in CONFORMANCE if row["key"] == trainer]
+    for found in run_peer("advantages", trainer, environment=environment):
+        assert found["kept"] == pytest.approx(found["expected"], rel=1e-5, abs=1e-6)
+        assert len(found["kept"]) > 20
+        assert set(found["faulted"]) <= {0.0}
+        assert found.get("tokens_in_loss", 0) == 0
+        assert bool(found["faulted"]) <= (row["leaves_out"] == "sample")
+
+
+def test_harbor_reads_exported_tasks(tmp_path: Path) -> None:
+    image = "registry.example/gradus/grader-ocaml@sha256:" + "0" * 64
+    command = [sys.executable, "-m", "gradus", "tasks", "export", str(TASKS)]
+    command += ["--verifier-image", image, "--out", str(tmp_path / "tasks")]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    found = run_peer("harbor", str(tmp_path / "tasks"), environment={})
+    assert found == {"invalid": 0, "networks": ["no-network"], "artifacts": ["/app/answer.ml"]}
 
 
 EXAMPLES = sorted(

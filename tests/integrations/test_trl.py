@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.fake_grader import Service
 from tests.tiny_models import make_model
@@ -49,3 +50,12 @@ def test_trl_calculates_rewards_with_faults(tmp_path: Path) -> None:
         found = trainer._calculate_rewards(rows, ["p"] * 4, texts, [[1]] * 4).flatten().tolist()
     assert [found[0], *found[2:]] == [1.0, 0.5, 0.0]
     assert math.isnan(found[1])
+
+    # The model's own texts earn what it happens to write, so that the same rewards are put in.
+    calculated = torch.tensor(found).reshape(-1, 1)
+    trainer._calculate_rewards = lambda *_: calculated
+    advantages = trainer._generate_and_score_completions(rows)["advantages"].tolist()
+    kept = torch.tensor([1.0, 0.5, 0.0])
+    expected = ((kept - kept.mean()) / (kept.std() + 1e-4)).tolist()
+    assert [advantages[0], *advantages[2:]] == pytest.approx(expected, abs=1e-5)
+    assert advantages[1] == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 
 from gradus.coalescing import CoalescingClient
@@ -28,6 +30,7 @@ from gradus.errors import (
     TooLarge,
 )
 from gradus.integrations import areal, core, openrlhf, slime, trl, verl
+from gradus.integrations.advantages import leave_out_faults
 from gradus.integrations.core import Completion, grade_blocking, parse_task, settings
 from gradus.integrations.openrlhf_query import extract_completion
 from tests.fake_grader import Service
@@ -408,3 +411,47 @@ def test_a_service_that_is_away_is_a_fault() -> None:
     assert isinstance(result, Faulted)
     assert result.fault.kind in (FaultKind.QUEUE, FaultKind.DEADLINE)
     assert "gradus serve" in result.fault.message
+
+
+# -------------------------------------------------------------------------- faults as NaN, if asked
+
+
+def test_a_fault_is_nan_where_the_settings_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    label = json.dumps(TASK)
+    with pytest.raises(Fault):
+        areal.reward_fn("p", "fault", task=TASK)
+    monkeypatch.setenv("GRADUS_ON_FAULT", "nan")
+    assert math.isnan(areal.reward_fn("p", "fault", task=TASK))
+    assert areal.reward_fn("p", "reward 0.5", task=TASK) == 0.5
+    found = asyncio.run(verl.compute_score("gradus/ocaml", "fault", label))
+    assert math.isnan(found["score"])
+    assert found["fault"] == 1.0
+    rewards = openrlhf.reward_func(["pfault", "preward 1"], ["p", "p"], [label, label])["rewards"]
+    assert math.isnan(rewards[0])
+    assert rewards[1] == 1.0
+
+
+def test_another_value_of_on_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADUS_ON_FAULT", "zero")
+    with pytest.raises(Misuse, match="raise"):
+        settings()
+
+
+def test_a_filter_sees_a_fault_in_a_group() -> None:
+    assert areal.has_no_fault({"rewards": torch.tensor([1.0, 0.0])})
+    assert not areal.has_no_fault({"rewards": torch.tensor([1.0, math.nan])})
+
+
+def test_an_estimator_gets_the_samples_that_have_a_reward() -> None:
+    def center(token_level_rewards: Any, response_mask: Any, index: Any) -> tuple[Any, Any]:
+        assert list(index) == ["a", "b"]
+        centred = token_level_rewards - token_level_rewards.mean()
+        return centred, centred
+
+    mask = torch.ones(3, 1)
+    rewards = torch.tensor([[1.0], [math.nan], [0.0]])
+    advantages, returns = leave_out_faults(center)(rewards, mask, ["a", "a", "b"])
+    assert advantages.flatten().tolist() == returns.flatten().tolist() == [0.5, 0.0, -0.5]
+    assert mask.flatten().tolist() == [1.0, 0.0, 1.0]
+    alone, _ = leave_out_faults(center)(rewards[1:2], mask[1:2], ["a"])
+    assert alone.flatten().tolist() == [0.0]
