@@ -7,7 +7,10 @@ Runs nothing.
 ocamler-eval | id, problem, solution, tests, difficulty | OCaml tasks | | ocamler-sft | prompt,
 solution | worked examples | | b | description, starter_code, tests, perhaps id, solution,
 complexity | Rust tasks | | scrum | sprint_name, sprint_goal, formatted_issues, num_issues, perhaps
-team_context | story tasks |
+team_context | story tasks | | mbpp | task_id, text or prompt, code, test_list, perhaps
+challenge_test_list | program tasks |
+
+Layouts of problems that can be asked in several languages are in `corpus.program_problems`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from corpus import rust_text
 from corpus.drafts import Unusable, build_drafts, build_id, get_text, require_text
 from corpus.humaneval import build_ocaml_task, render_completion_prompt
 from corpus.problems import compute_digest
+from corpus.program_problems import convert_apps, convert_code_contests, convert_livecodebench
+from corpus.python_functions import convert_mbpp
 from corpus.rust_signature import derive_signature
 from gradus.contract import GraderName
 from gradus.row_reader import Row, parse_strict_json
@@ -142,4 +147,20 @@ LAYOUTS: Mapping[str, Layout] = {
     "ocamler-sft": Layout(_convert_ocamler_answer, None),
     "rust-pipeline": Layout(_convert_rust_agent, "rust", ("id", "task_id")),
     "scrum": Layout(_convert_sprint, "story", ("id", "sprint_name")),
+    "mbpp": Layout(convert_mbpp, "program", ("task_id",)),
 }
+
+
+def build_problem_layout(name: str, language: str) -> Layout:
+    """Return a layout of problems whose tasks ask for programs in `language`."""
+    convert, id_columns = PROBLEMS[name]
+    return Layout(lambda values: convert(values, language), "program", id_columns)
+
+
+PROBLEMS: Mapping[str, tuple[Callable[[_Values, str], dict[str, Any]], tuple[str, ...]]] = {
+    "apps": (convert_apps, ("problem_id", "id")),
+    "taco": (convert_apps, ("id",)),
+    "code-contests": (convert_code_contests, ("name",)),
+    "livecodebench": (convert_livecodebench, ("question_id",)),
+}
+"""Conversion and id columns of each layout of problems."""

@@ -1,5 +1,5 @@
-"""Tasks from benchmarks in the form of HumanEval: HumanEval-X and HumanEvalPack in Rust, MultiPL-E
-in OCaml, and their like. Runs nothing.
+"""Tasks from benchmarks in the form of HumanEval: HumanEval in Python, HumanEval-X and
+HumanEvalPack in Rust or Python, MultiPL-E in OCaml, and their like. Runs nothing.
 
 A record is the beginning of a function, perhaps the rest of it, and tests. Rust's functions are
 made public and its tests an integration test file; what is only imported and not used is left out.
@@ -20,14 +20,22 @@ from corpus.drafts import (
     require_text,
 )
 from corpus.ocaml_text import make_assertions_run, parse_last_beginning
+from corpus.python_functions import convert_humaneval
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import Row
 from services.graders.rust.lexer import Kind, get_source_text, tokens
 
-LANGUAGES = {"ml": "ocaml", "ocaml": "ocaml", "rs": "rust", "rust": "rust"}
-PYTHON = frozenset({"python", "py", "humaneval", "mbpp"})
-"""Languages of records in Python, and the beginnings of their ids."""
+LANGUAGES = {
+    "ml": "ocaml",
+    "ocaml": "ocaml",
+    "rs": "rust",
+    "rust": "rust",
+    "python": "program",
+    "py": "program",
+    "humaneval": "program",
+}
+"""Grader of a record, by its language; HumanEval itself has ids that begin with its name."""
 _NOT_IMPLEMENTED = "    todo!()\n}\n"
 _TO_COMPLETE = (
     "Complete this Rust function. Answer with its whole definition, `pub` included, and use"
@@ -46,8 +54,7 @@ def build_humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterato
         if record_language is not language and (record_language or values.get("language")):
             raise Unusable(f"language: is {label}, not {language}")
         group = parse_group(str(_get_name(values)))
-        convert = _convert_rust if language == "rust" else _convert_ocaml
-        task = convert(values)
+        task = _CONVERSIONS[language](values)
         if group:
             task["group"] = group
         return task
@@ -60,16 +67,11 @@ def _get_name(values: _Values) -> Any:
 
 
 def resolve_language(rows: Iterable[Row], chosen: str | None) -> GraderName:
-    """Return the language asked for, or the one that all records say they have. Raises Misuse when
-    that cannot be told."""
+    """Return the grader of the language asked for, or of the one that all records say they have.
+    Raises Misuse when that cannot be told."""
     labels = {_get_language(row.values) for row in rows if row.problem is None}
     if chosen is not None:
         labels = {chosen}
-    if labels and labels <= PYTHON:
-        raise Misuse(
-            "the records are in Python, which no grader of Gradus runs. Import the same problems in"
-            " OCaml or Rust (MultiPL-E, HumanEval-X), or write a grader (docs/write_a_grader.md)"
-        )
     languages = {LANGUAGES.get(label or "") for label in labels}
     language = languages.pop() if len(languages) == 1 else None
     if language is None:
@@ -155,3 +157,6 @@ def _build_library(beginning: str, body: str) -> str:
     source = beginning + body
     library = rust_text.make_public(rust_text.remove_items(source, words=("use",), empty_main=True))
     return rust_text.extract_imports(source, library) + library
+
+
+_CONVERSIONS = {"ocaml": _convert_ocaml, "rust": _convert_rust, "program": convert_humaneval}

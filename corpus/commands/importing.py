@@ -32,7 +32,10 @@ def import_tasks(
     ],
     language: Annotated[
         str | None,
-        typer.Option(help="Language: ocaml or rust", show_default="the records'"),
+        typer.Option(
+            help="Language: ocaml, rust, python or cpp",
+            show_default="the records'; python for problems with input and output",
+        ),
     ] = None,
     force: Force = False,
     validate: Annotated[
@@ -62,6 +65,13 @@ def import_tasks(
     \b
     humaneval      HumanEval-X, HumanEvalPack: task_id, prompt, canonical_solution, test; often --ignore-lint;
                    MultiPL-E in OCaml: name, language, prompt, tests; no answers
+                   HumanEval, in Python: task_id, prompt, entry_point, canonical_solution, test
+    mbpp           task_id, text or prompt, code, test_list, perhaps challenge_test_list
+    apps           problem_id, question, input_output, solutions, starter_code
+    taco           question, input_output, solutions, starter_code, time_limit, memory_limit
+    code-contests  name, description, public_tests, private_tests, generated_tests, solutions ...
+    livecodebench  question_id, question_content, starter_code, public_test_cases,
+                   private_test_cases, metadata; no answers
     ocamler        id, prompt (doc comment and `let f (x : int) : int =`), tests
     ocamler-eval   id, problem, solution, tests, difficulty; --drop-failing drops stubs
     ocamler-sft    prompt, solution: becomes worked examples, for `warm_start.dataset`
@@ -137,16 +147,28 @@ def _read_drafts(
 ) -> tuple[Iterable[Row], GraderName | None]:
     """Return rows of tasks made from the file, and the grader of the tasks; None for worked
     examples. Raises Misuse."""
-    from corpus.dataset_layouts import LAYOUTS, build_column_drafts
+    from corpus.dataset_layouts import (
+        LAYOUTS,
+        PROBLEMS,
+        build_column_drafts,
+        build_problem_layout,
+    )
     from corpus.files import load_rows
     from corpus.humaneval import build_humaneval_drafts, resolve_language
+    from corpus.program_problems import STUBS
 
-    if format_ not in ("humaneval", *LAYOUTS):
-        raise Misuse(f"--format {format_}: choose one of humaneval, {', '.join(LAYOUTS)}")
+    formats = ("humaneval", *LAYOUTS, *PROBLEMS)
+    if format_ not in formats:
+        raise Misuse(f"--format {format_}: choose one of {', '.join(formats)}")
     rows = load_rows(path)
     if format_ == "humaneval":
         name = resolve_language(rows, language)
         return build_humaneval_drafts(rows, name), name
+    if format_ in PROBLEMS:
+        chosen = language or "python"
+        if chosen not in STUBS:
+            raise Misuse(f"--language {chosen}: --format {format_} has {' and '.join(STUBS)}")
+        return build_column_drafts(rows, build_problem_layout(format_, chosen)), "program"
     if language is not None:
         raise Misuse(f"--language: --format {format_} has one language only")
     layout = LAYOUTS[format_]

@@ -109,21 +109,6 @@ def test_a_file_in_several_languages_needs_a_choice(imported: Import) -> None:
     assert "by --language" in said.err
 
 
-@pytest.mark.parametrize(
-    "row", [{"task_id": "HumanEval/0"}, {"task_id": "Python/0"}, {"language": "py"}]
-)
-def test_python_is_refused_with_what_to_do(
-    row: dict[str, str], imported: Import, tmp_path: Path
-) -> None:
-    (tmp_path / "python.jsonl").write_text(
-        json.dumps({"prompt": "def f(x):", "canonical_solution": "    return x", **row})
-    )
-    for further in ((), ("--language", "python")):
-        said, _, _ = imported("humaneval", tmp_path / "python.jsonl", *further)
-        assert said.status == 2
-        assert "in Python, which no grader of Gradus runs" in said.err
-
-
 def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
     _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl", "--ignore-lint")
     by_id = {task["id"]: task for task in tasks}
