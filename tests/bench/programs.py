@@ -66,7 +66,8 @@ def main() -> None:
             for _ in range(n_cases):
                 bare.append(measure_bare(language, file))
                 boxed.append(measure_boxed(grader.boxes, language, built.program))
-        bare_ms, boxed_ms = statistics.mean(bare) * 1e3, statistics.mean(boxed) * 1e3
+        bare_ms = statistics.mean(bare) * 1e3
+        boxed_ms = statistics.mean(boxed) * 1e3
         ratio = (boxed_ms - 5) / bare_ms
         print(f"| {name} | {compile_s * 1e3:.0f} | {bare_ms:.1f} | {boxed_ms:.1f} | {ratio:.2f} |")
 

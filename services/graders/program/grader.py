@@ -41,7 +41,8 @@ _WORDS = {
     "memory": "memory_limit",
     "output": "output_limit",
 }
-_RIGHT, _WRONG = 0, (1, 2)
+_RIGHT = 0
+_WRONG = (1, 2)
 """Statuses of a checker program."""
 
 
@@ -173,7 +174,9 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         return facts
 
     def _run_case(self, attempt: _Attempt, case: ProgramCase) -> _Verdict:
-        boxes, language, task = self.boxes, attempt.language, attempt.task
+        boxes = self.boxes
+        language = attempt.language
+        task = attempt.task
         stall_s = max(0.1, _STALL_S - attempt.stalled_s)
         limits = boxes.build_limits(language, task.limits, stall_s)
         report = b""
