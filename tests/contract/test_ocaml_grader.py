@@ -237,6 +237,12 @@ def test_an_answer_that_asks_for_thousands_of_warnings_is_graded(ocaml_grader: O
     assert verdict_of(ocaml_grader, f'[@@@ocaml.warning "+a"]\nlet f x =\n{unused}  x + 1').passed
 
 
+def test_of_many_errors_the_first_fifty_are_reported(ocaml_grader: OcamlGrader) -> None:
+    result = verdict_of(ocaml_grader, "\n".join(f"let _ : int = t{n}" for n in range(200)))
+    assert len(result.diagnostics) == 51
+    assert result.diagnostics[-1].message.startswith("and 15")
+
+
 BREAKS_COMPILERS = {
     "an opened list in an opened list and so on": ("let f x = " + "[" * 200_000, None),
     "a number of a hundred thousand digits": ("let f x = " + "9" * 100_000, None),
