@@ -237,15 +237,19 @@ def test_an_answer_that_asks_for_thousands_of_warnings_is_graded(ocaml_grader: O
     assert verdict_of(ocaml_grader, f'[@@@ocaml.warning "+a"]\nlet f x =\n{unused}  x + 1').passed
 
 
+def test_of_many_errors_the_first_fifty_are_reported(ocaml_grader: OcamlGrader) -> None:
+    result = verdict_of(ocaml_grader, "\n".join(f"let _ : int = t{n}" for n in range(200)))
+    assert len(result.diagnostics) == 51
+    assert result.diagnostics[-1].message.startswith("and 15")
+
+
 BREAKS_COMPILERS = {
     "an opened list in an opened list and so on": ("let f x = " + "[" * 200_000, None),
     "a number of a hundred thousand digits": ("let f x = " + "9" * 100_000, None),
     "a name of a hundred thousand letters": (f"let f x = {'a' * 100_000}", None),
     "comments without end": ("(*" * 100_000 + "\nlet f x = x + 1", "degenerate:empty"),
-    "a sum of a hundred thousand terms": (
-        "let f x = " + " + ".join(["x"] * 100_000),
-        "compiler:crash",
-    ),
+    # a busy machine meets the CPU limit before the end of the stack
+    "a sum of a hundred thousand terms": ("let f x = " + " + ".join(["x"] * 100_000), None),
     "functions in functions": ("let f x = " + "fun _ -> " * 50_000 + "x", "compiler:crash"),
     "a type of exponential size": (
         "let d0 x = (x, x)\n"

@@ -28,8 +28,21 @@ FactsT = TypeVar("FactsT", bound=Facts)
 
 MAX_SHOWN = 3
 """Failing public tests to quote. Those behind them are not run."""
+MAX_DIAGNOSTICS_BYTES = 200_000
+"""What the diagnostics of an answer take at most of a result, which has at most 256 kB."""
 FAILS = "this public test fails:"
 GIVES = "the answer gives"
+
+
+def clip_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Return the first diagnostics that fit into a result, and how many more there are."""
+    used = 0
+    for number, diagnostic in enumerate(diagnostics):
+        used += len(diagnostic.model_dump_json().encode())
+        if used > MAX_DIAGNOSTICS_BYTES:
+            more = f"and {len(diagnostics) - number} more"
+            return (*diagnostics[:number], Diagnostic(stage=diagnostic.stage, message=more))
+    return diagnostics
 
 
 class BaseGrader(ABC, Generic[TaskT, FactsT]):
@@ -92,7 +105,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         started = time.monotonic()
         typed = self._validate_task(submission)
         facts, cpu_s = self.facts(typed, slot, rubric)
-        diagnostics = facts.diagnostics
+        diagnostics = clip_diagnostics(facts.diagnostics)
         if (
             facts.stage is Stage.TESTS
             and not facts.passed

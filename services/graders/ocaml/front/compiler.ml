@@ -105,15 +105,6 @@ let is_cast t =
     (match desc from, desc till with Tvar _, Tvar _ -> not (same from till) | _ -> false)
   | _ -> false
 
-let is_abstract (kind : Types.type_decl_kind) =
-  match kind with
-#if VERSION >= 502
-  | Type_abstract _ -> true
-#else
-  | Type_abstract -> true
-#endif
-  | _ -> false
-
 (* the type that an extension constructor is declared to make *)
 let results (c : Typedtree.extension_constructor) =
   match c.ext_kind with

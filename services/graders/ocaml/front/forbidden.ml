@@ -142,8 +142,8 @@ and laundered_item ~unit env have = function
 
 (* ------------------------------------------------------------------------------------------ unsound matches *)
 
-(* What the answer's items so far define: functions by where, and abstract types that an [include] or [open] brought, which
-   may be any type, while the compiler takes them for types of their own. *)
+(* What the answer's items so far define: functions by where, and types that an [include] or [open] brought out of a
+   sealed module, which may be equal to others, while the compiler takes them for types of their own. *)
 let bodies : (int, Typedtree.expression) Hashtbl.t = Hashtbl.create 16
 let sealed : Ident.t list ref = ref []
 
@@ -160,32 +160,69 @@ let is_arrow (e : Typedtree.expression) =
   let t = match Ctype.expand_head e.exp_env e.exp_type with t -> t | exception _ -> e.exp_type in
   match Compiler.desc t with Tarrow _ -> true | _ -> false
 
-let changing = [ ":="; "incr"; "decr"; "set"; "fill"; "blit"; "sort"; "stable_sort"; "fast_sort"; "force"; "force_val"; "perform" ]
+(* units of the library whose functions run no code but their own and what they are given *)
+let plain =
+  List.map (( ^ ) "Stdlib__")
+    [ "List"; "Array"; "String"; "Bytes"; "Char"; "Int"; "Int32"; "Int64"; "Float"; "Bool"; "Option"; "Result"; "Either"; "Fun";
+      "Hashtbl"; "Buffer"; "Queue"; "Stack"; "Uchar" ]
 
-(* Whether an expression certainly changes nothing: it calls functions of the library, and functions of the answer that do
-   the same. A function that it knows nothing of may do anything. *)
-let rec changes_nothing seen (e : Typedtree.expression) =
+let changing =
+  [ ":="; "incr"; "decr"; "set"; "fill"; "blit"; "sort"; "stable_sort"; "fast_sort"; "map_inplace"; "mapi_inplace"; "shuffle";
+    "exit"; "at_exit"; "do_at_exit" ]
+
+let max_arrows = 1000
+
+(* How many arrows a type has; [max_arrows] where it is too deep to tell. *)
+let arrows env t =
+  let rec count depth t =
+    let t = match Ctype.expand_head env t with t -> t | exception _ -> t in
+    let n = ref (match Compiler.desc t with Tarrow _ -> 1 | _ -> 0) in
+    if depth = 0 then max_arrows
+    else begin
+      Btype.iter_type_expr (fun t -> if !n < max_arrows then n := !n + count (depth - 1) t) t;
+      !n
+    end in
+  count 12 t
+
+(* Whether an expression certainly changes nothing. The functions that it calls must be visible: literals, functions of the
+   answer that change nothing either, and functions of the library. A polymorphic one may return or call a function that it
+   finds in data, where its variables stand for types with arrows. *)
+let rec changes_nothing ~unit seen (e : Typedtree.expression) =
   let fine = ref true in
-  let known (vd : value_description) path name =
-    match Compiler.home vd with
-    | Some unit when Ident.persistent (Path.head path) && starts "Stdlib" unit ->
-      not (List.mem name changing || contains "seq" name || List.mem unit [ "Stdlib__Seq"; "Stdlib__Format"; "Stdlib__Effect" ])
-    | _ ->
+  let refuse () = fine := false in
+  let known (e : Typedtree.expression) path (vd : value_description) =
+    arrows e.exp_env e.exp_type <= arrows e.exp_env vd.val_type
+    && match Compiler.home vd with
+    | Some home when home = unit ->
       let at = vd.val_loc.loc_start.pos_cnum in
       List.mem at seen
-      || match Hashtbl.find_opt bodies at with Some body -> changes_nothing (at :: seen) body | None -> false in
+      || (match Hashtbl.find_opt bodies at with Some body -> changes_nothing ~unit (at :: seen) body | None -> false)
+    | Some home ->
+      let name = Path.last path in
+      Ident.persistent (Path.head path) && List.mem home ("Stdlib" :: plain)
+      && not (List.mem name changing || contains "seq" name)
+    | None -> false in
+  let default = Tast_iterator.default_iterator in
   let expr self (e : Typedtree.expression) =
-    match e.exp_desc with
-    | Texp_ident (path, _, vd) -> if is_arrow e && not (known vd path (Path.last path)) then fine := false
-    | Texp_setfield _ | Texp_setinstvar _ | Texp_send _ | Texp_new _ | Texp_letmodule _ | Texp_letop _ | Texp_override _ -> fine := false
-    | Texp_apply ({ exp_desc = Texp_field _ | Texp_apply _ | Texp_array _; _ }, _) -> fine := false
-    | _ -> Tast_iterator.default_iterator.expr self e in
-  let iterator = { Tast_iterator.default_iterator with expr } in
+    (match e.exp_desc with
+     | Texp_ident (path, _, vd) -> if is_arrow e && not (known e path vd) then refuse ()
+     | Texp_apply ({ exp_desc = Texp_ident (path, _, vd); _ } as f, _) -> if not (known f path vd) then refuse ()
+     | Texp_apply ({ exp_desc = Texp_function _; _ }, _) -> ()
+     | Texp_open ({ open_expr = { mod_desc = Tmod_ident _; _ }; _ }, _) -> ()
+     | Texp_field _ | Texp_instvar _ -> if is_arrow e then refuse ()
+     | Texp_apply _ | Texp_open _ | Texp_setfield _ | Texp_setinstvar _ | Texp_send _ | Texp_new _ | Texp_object _ | Texp_override _
+     | Texp_letmodule _ | Texp_letop _ -> refuse ()
+     | _ -> ());
+    if !fine then default.expr self e in
+  let pat (type k) self (p : k Typedtree.general_pattern) =
+    (match p.pat_desc with Typedtree.Tpat_lazy _ -> refuse () | _ -> ());
+    default.pat self p in
+  let iterator = { default with expr; pat } in
   iterator.expr iterator e;
   !fine
 
 (* Whether the cases of this expression compare a mutable place that one of their guards, or a lazy pattern, may change. *)
-let changes_what_it_matches (e : Typedtree.expression) =
+let changes_what_it_matches ~unit (e : Typedtree.expression) =
   let compares = ref false and runs = ref false and mutable_ = ref false in
   let default = Tast_iterator.default_iterator in
   let within flag f =
@@ -206,7 +243,7 @@ let changes_what_it_matches (e : Typedtree.expression) =
     | _ -> default.pat self p in
   let case (type k) self (c : k Typedtree.case) =
     self.Tast_iterator.pat self c.c_lhs;
-    Option.iter (fun guard -> if not (changes_nothing [] guard) then runs := true) c.c_guard in
+    Option.iter (fun guard -> if not (changes_nothing ~unit [] guard) then runs := true) c.c_guard in
   let cases = { default with pat; case; expr = (fun _ _ -> ()) } in
   default.expr cases e;
   !compares && !runs
@@ -224,6 +261,16 @@ let mentions_sealed env t =
       !found in
   !sealed <> [] && mentions 12 t
 
+(* Whether the type that a constructor belongs to is a GADT: a match may leave out others than the ones it names. *)
+let is_of_gadt env (c : constructor_description) =
+  c.cstr_generalized
+  || match Compiler.desc c.cstr_res with
+  | Tconstr (path, _, _) ->
+    (match Env.find_type path env with
+     | { type_kind = Type_variant (cs, _); _ } -> List.exists (fun (c : constructor_declaration) -> c.cd_res <> None) cs
+     | _ | exception Not_found -> false)
+  | _ -> false
+
 let note_sealed (m : Typedtree.module_expr) signature =
   let rec seals (m : Typedtree.module_expr) =
     match m.mod_desc with
@@ -231,7 +278,7 @@ let note_sealed (m : Typedtree.module_expr) signature =
     | Tmod_constraint (m, _, Tmodtype_implicit, _) -> seals m
     | _ -> true in
   let add = function
-    | Sig_type (id, { type_manifest = None; type_kind; _ }, _, _) when Compiler.is_abstract type_kind -> sealed := id :: !sealed
+    | Sig_type (id, { type_manifest = None; _ }, _, _) -> sealed := id :: !sealed
     | _ -> () in
   if seals m then List.iter add signature
 
@@ -257,15 +304,17 @@ let as_typed ~unit structure =
      | Texp_pack m -> check m.mod_loc (held ~unit m.mod_env m.mod_type)
      | Texp_open ({ open_expr; open_bound_items; _ }, _) -> note_sealed open_expr open_bound_items
      | _ -> ());
-    if changes_what_it_matches e then
+    if changes_what_it_matches ~unit e then
       found := refusal ~why:"a guard or lazy pattern that may change what the match compares is not allowed in an answer: bind the value first" "match" e.exp_loc :: !found;
     default.expr self e in
   let index env loc t =
-    if mentions_sealed env t then
-      found := refusal ~why:"an included or opened module's abstract type is not allowed as the index of a GADT in an answer" "gadt" loc :: !found in
+    let t = match Ctype.expand_head env t with t -> t | exception _ -> t in
+    let indices = match Compiler.desc t with Tconstr (_, arguments, _) -> arguments | _ -> [ t ] in
+    if List.exists (mentions_sealed env) indices then
+      found := refusal ~why:"a type that an included or opened module seals is not allowed as the index of a GADT in an answer" "gadt" loc :: !found in
   let pat (type k) self (p : k Typedtree.general_pattern) =
     (match p.pat_desc with
-     | Typedtree.Tpat_construct (_, c, _, _) when c.cstr_generalized -> index p.pat_env p.pat_loc p.pat_type
+     | Typedtree.Tpat_construct (_, c, _, _) when !sealed <> [] && is_of_gadt p.pat_env c -> index p.pat_env p.pat_loc p.pat_type
      | _ -> ());
     default.pat self p in
   let case (type k) self (c : k Typedtree.case) =
