@@ -33,6 +33,10 @@ RESERVED_MACROS = frozenset(name.removesuffix("!") for name in _RESERVED if name
 """An answer without macros may have functions of these names."""
 STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
 """Methods of the standard library that tests use to judge."""
+_BEFORE_NOT = frozenset({"if", "while", "match", "return", "in", "else", "break", "as", "=>"})
+"""Keywords that `!` may follow as an operator."""
+_MAX_HEADS = 8
+"""`impl` before a brace that are each looked at."""
 _CAPITALISED = frozenset({"const", "static", "struct", "enum", "union", "trait", "type"})
 _JUDGING = frozenset(
     {"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"}
@@ -67,20 +71,51 @@ _QUOTED = re.compile(r"`(?:r#)?(\w+)!?`")
 def find_globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
     """Yield first and last token of every import of everything from the answer's crate or a module
     of it."""
-    tokens = code(text)
-    for at, token in enumerate(tokens):
+    opened: list[Token] = []
+    for token in code(text):
         if token.kind is Kind.NAME and token.text == "use":
-            end = next(
-                (n for n in range(at, len(tokens)) if tokens[n].text == ";"), len(tokens) - 1
-            )
-            words = [token.text for token in tokens[at : end + 1]]
+            opened = []
+        if opened or (token.kind is Kind.NAME and token.text == "use"):
+            opened.append(token)
+        if opened and token.text == ";":
+            words = [part.text for part in opened]
             if crate in words[:4] and "*" in words:
-                yield token, tokens[end]
+                yield opened[0], token
+            opened = []
 
 
 def is_plain(declaration: str, crate: str) -> bool:
     """Is it `use solution::*;`, and not of a module?"""
     return "".join(declaration.split()).removeprefix("use").removeprefix("::") == f"{crate}::*;"
+
+
+def may_call_macros(task: RustTask) -> bool:
+    """Return whether tests may call macros of an answer: others than the standard library's and
+    their own, or by a path, or with more in scope than they name."""
+    if any(not is_plain(declaration, task.crate) for declaration in _list_globs(task)):
+        return True
+    words = ["", *(token.text for token in code(task.tests, task.edition)), "", ""]
+    known = set(RESERVED_MACROS) | _BEFORE_NOT
+    for at, word in enumerate(words):
+        if word == "macro_rules":
+            known.add(words[at + 2])
+    for at, word in enumerate(words[:-2]):
+        is_call = words[at + 1] == "!" and words[at + 2] in ("(", "[", "{") and word.isidentifier()
+        is_named = word in RESERVED_MACROS and words[at + 1] in (";", ",", "}")
+        is_path = words[at - 1] in (":", "{", ",")
+        if word == "macro_use" or (is_call and word not in known):
+            return True
+        if is_path and (is_named or (is_call and words[at - 1] == ":")):
+            return True
+    return False
+
+
+def _list_globs(task: RustTask) -> list[str]:
+    """Return the text of every import of everything from the answer."""
+    globs = []
+    for first, last in find_globs(task.tests, task.crate):
+        globs.append(task.tests[first.start : last.start + 1])
+    return globs
 
 
 def list_names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
@@ -115,10 +150,7 @@ def find_shadowed_method(
     """Return a method of the standard library that tests call and a trait in their scope may stand
     in for."""
     called = _collect_called_methods(task) & STD_METHODS
-    if any(
-        not is_plain(task.tests[a.start : b.start + 1], task.crate)
-        for a, b in find_globs(task.tests, task.crate)
-    ):
+    if any(not is_plain(declaration, task.crate) for declaration in _list_globs(task)):
         trait_methods = [*_iter_traits(answer)] and _collect_function_names(
             answer
         )  # whatever that module holds is in scope
@@ -156,49 +188,76 @@ def _find_lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> 
         words = [token.text for token in tokens]
         group_ends = compute_group_ends(tokens)
         renamed = {}
-        for at in range(len(words) - 2):
-            if words[at + 1] == "as":
-                renamed[words[at + 2]] = words[at]
-        aliases = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "type"} - {
-            "Output",
-            "Target",
-        }
-        result_types = {"$"}
-        for at in (at for at, pair in enumerate(pairwise(words)) if pair == ("pub", "fn")):
-            result = words[
-                at : next((n for n in range(at, len(words)) if words[n] in ("{", ";")), len(words))
-            ]
-            result_types |= {*result[result.index("-") :]} if "-" in result else set()
+        aliases = set()
+        for word, following, after in zip(words, words[1:], words[2:], strict=False):
+            if following == "as":
+                renamed[after] = word
+            if word == "type" and following not in ("Output", "Target"):
+                aliases.add(following)
+        result_types = _collect_result_types(words)
         if opaque := result_types & _OPERATORS:
             yield min(opaque)
-        for at in (at for at, word in enumerate(words) if word == "impl"):
-            end = next((n for n in range(at, len(words)) if words[n] == "{"), at)
-            head = words[at:end]
-            target_types = set(head[head.index("for") :] if "for" in head else ())
-            if (
-                named & target_types
-                or not target_types & result_types
-                and not aliases & result_types
-            ):
+        hidden = {"$", *aliases}
+        for start, opening in _find_heads(words):
+            head = words[start:opening]
+            if "for" not in head:
                 continue
-            if "for" in head:
-                trait = {renamed.get(word, word) for word in head[: head.index("for")]}
-            else:
-                trait = set()
-            body = words[end : group_ends[end]]
-            start = next(
-                (n + 2 for n, word in enumerate(body) if word in ("Output", "Target")), len(body)
-            )
-            value = set(body[start : body.index(";", start)] if ";" in body[start:] else ())
-            hidden = {"$", *aliases}
-            if (operators := trait & _OPERATORS) and (
-                operators & {"Not", "Neg"} or (value | trait) & (_PLAIN | hidden)
-            ):
+            target_types = set(head[head.index("for") :])
+            is_returned = target_types & result_types or aliases & result_types
+            if named & target_types or not is_returned:
+                continue
+            trait = {renamed.get(word, word) for word in head[: head.index("for")]}
+            value = _read_associated_type(words, opening, group_ends[opening])
+            operators = trait & _OPERATORS
+            if operators and (operators & {"Not", "Neg"} or (value | trait) & (_PLAIN | hidden)):
                 yield min(operators)
             elif "$" in trait and value & (_PLAIN | hidden):
                 yield "an operator"
             elif judging and "Deref" in trait and value & (_JUDGED | hidden):
                 yield "Deref"
+
+
+def _find_heads(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield where the head of each `impl` starts, and the next brace; of more than `_MAX_HEADS`
+    before a brace the first only."""
+    starts: list[int] = []
+    for at, word in enumerate(words):
+        if word == "impl":
+            starts.append(at)
+        elif word == "{":
+            for start in starts if len(starts) <= _MAX_HEADS else starts[:1]:
+                yield start, at
+            starts = []
+
+
+def _collect_result_types(words: Sequence[str]) -> set[str]:
+    """Return words that stand behind the first `-` of heads of public functions."""
+    found = {"$"}
+    state = ""
+    for before, word in pairwise(words):
+        if (before, word) == ("pub", "fn"):
+            state = "head"
+        elif word in ("{", ";"):
+            state = ""
+        elif state == "head" and word == "-":
+            state = "result"
+        if state == "result":
+            found.add(word)
+    return found
+
+
+def _read_associated_type(words: Sequence[str], start: int, end: int) -> set[str]:
+    """Return words of the first `type Output = ...;` or `Target` between two places."""
+    value: set[str] = set()
+    is_inside = False
+    for at in range(start, end):
+        if is_inside and words[at] == ";":
+            return value
+        if is_inside:
+            value.add(words[at])
+        elif words[at] in ("Output", "Target"):
+            is_inside = True
+    return set()
 
 
 def _iter_public_methods(tokens: Sequence[Token]) -> Iterator[str]:

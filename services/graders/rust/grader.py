@@ -36,8 +36,9 @@ from services.graders.rust.glob_imports import (
     find_shadowed_method,
     list_missed_names,
     list_names_to_import,
+    may_call_macros,
 )
-from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, remove_comments
+from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, remove_comments
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
@@ -48,6 +49,7 @@ from services.graders.rust.task_check import (
     find_declaration_error,
     find_signature_error,
     find_task_error,
+    publish_declared,
 )
 from services.graders.rust.tests_ahead import can_be_ahead, is_linkable, render_pins, render_stub
 from services.graders.rust.tests_file import TestsFile, write_tests_file
@@ -184,8 +186,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if why := _find_refusal(task, signature):
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
+        answer = replace(answer, exports_macros=may_call_macros(task))
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
+            attempt.answer = answer = _publish(answer, task)
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
             attempt.remote = self._get_remote_tests(attempt)
             attempt.ahead = self._get_tests_ahead(attempt)
@@ -504,12 +508,30 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return add_test_run(replace(facts, typed_share=1.0), ran.proof, ran.limit)
 
 
+def _publish(answer: RustAnswer, task: RustTask) -> RustAnswer:
+    """Return the answer with what the signature declares made public, as tests inside of its file
+    would see it. Raises TooManyTokens."""
+    if task.signature is None or answer.entry not in answer.own_files:
+        return answer
+    text = answer.own_files[answer.entry]
+    public = publish_declared(text, answer.items[answer.entry], task.signature)
+    if public == text:
+        return answer
+    form = replace(answer.form, flags=(*answer.form.flags, "visibility"))
+    changed = {answer.entry: public}
+    files, own_files = {**answer.files, **changed}, {**answer.own_files, **changed}
+    return replace(answer, form=form, files=files, own_files=own_files)
+
+
 def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
     if signature is not None and not (signature.names or signature.pins):
         return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+    may_be_generated = task.cases or task.files or task.dependencies
+    if not may_be_generated and "test" not in {token.text for token in code(task.tests)}:
+        return "its tests have no `#[test]`"
     return signature.refused if signature is not None else None
 
 

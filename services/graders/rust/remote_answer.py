@@ -64,6 +64,8 @@ _METHODS: Mapping[str, str] = {
     "Iterator": "fn next(&mut self) -> Option<Self::Item>;",
     "DoubleEndedIterator": "fn next_back(&mut self) -> Option<Self::Item>;",
     "FromStr": "fn from_str(text: &str) -> Result<Self, Self::Err>;",
+    "PartialEq": "fn eq(&self, other: &ARGUMENT) -> bool;",
+    "PartialOrd": "fn partial_cmp(&self, other: &ARGUMENT) -> Option<::std::cmp::Ordering>;",
     "From": "fn from(value: ARGUMENT) -> Self;",
     "TryFrom": "fn try_from(value: ARGUMENT) -> Result<Self, Self::Error>;",
     "Error": "",
