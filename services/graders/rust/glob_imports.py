@@ -138,8 +138,9 @@ def list_missed_names(task: RustTask, answer: RustAnswer, complaints: Collection
     quoted = {name for complaint in complaints for name in _QUOTED.findall(complaint)}
     methods = quoted & _collect_called_methods(task)
     traits = set()
+    function_names = _collect_function_names(answer)
     for item in _iter_traits(answer):
-        if methods & _list_trait_methods(item, answer):
+        if methods & _list_trait_methods(item, function_names):
             traits.add(item.name)
     return (quoted & _collect_mentioned_names(task, answer)) | traits
 
@@ -150,17 +151,17 @@ def find_shadowed_method(
     """Return a method of the standard library that tests call and a trait in their scope may stand
     in for."""
     called = _collect_called_methods(task) & STD_METHODS
-    if any(not is_plain(declaration, task.crate) for declaration in _list_globs(task)):
-        trait_methods = [*_iter_traits(answer)] and _collect_function_names(
-            answer
-        )  # whatever that module holds is in scope
-    else:
-        trait_methods = set()
-        for item in _iter_traits(answer):
+    function_names = _collect_function_names(answer)
+    traits = list(_iter_traits(answer))
+    brings_modules = any(not is_plain(text, task.crate) for text in _list_globs(task))
+    trait_methods: set[str] = set()
+    if traits and brings_modules:
+        trait_methods = function_names  # whatever that module holds is in scope
+    elif not brings_modules:
+        for item in traits:
             if item.name in imported:
-                for name in _list_trait_methods(item, answer):
-                    trait_methods.add(name)
-    return min(called & set(trait_methods), default=None) or _find_lying_method(task, answer)
+                trait_methods |= _list_trait_methods(item, function_names)
+    return min(called & trait_methods, default=None) or _find_lying_method(task, answer)
 
 
 def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
@@ -317,12 +318,15 @@ def _iter_traits(answer: RustAnswer) -> Iterator[Item]:
         yield from (item for item in file_items if item.word == "trait")
 
 
-def _list_trait_methods(trait: Item, answer: RustAnswer) -> set[str]:
-    """Return names of its functions; of one with macros in it, any name of the answer."""
-    body = trait.body
-    if any(token.text == "!" for token in body):
-        return _collect_function_names(answer)
-    return {body[n].text for n in range(1, len(body)) if body[n - 1].text == "fn"}
+def _list_trait_methods(trait: Item, function_names: set[str]) -> set[str]:
+    """Return names of its functions; of one with macros in it, any of `function_names`."""
+    names = set()
+    for before, token in pairwise(trait.body):
+        if before.text == "!":
+            return function_names
+        if before.text == "fn":
+            names.add(token.text)
+    return names
 
 
 def _collect_function_names(answer: RustAnswer) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -620,15 +621,16 @@ def compute_checked_share(
     if any(error.code in _SYNTAX for error in errors):
         return 0.0
     declared = set(signature.names) if signature else None
-    places = {(error.path, error.line) for error in errors}
+    lines: dict[str, list[int]] = {}
+    for error in sorted(errors, key=lambda error: error.line):
+        lines.setdefault(error.path, []).append(error.line)
     bad, sound = set(unfit), set()
     for path, file_items in answer.items.items():
+        error_lines = lines.get(path, [])
         for number, item in enumerate(file_items):
             known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
-            if any(
-                place == path and item.first_line <= line <= item.last_line
-                for place, line in places
-            ):
+            first = bisect_left(error_lines, item.first_line)
+            if first < bisect_right(error_lines, item.last_line):
                 bad.add(known_as)
             elif item.word not in _NO_CREDIT and (declared is None or known_as in declared):
                 sound.add(known_as)
