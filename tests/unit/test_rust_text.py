@@ -206,7 +206,7 @@ def test_white_space_is_what_rust_takes_for_it(space: str) -> None:
         ("\ufeff#!/// a\nunsafe", ["unsafe"]),
         ('"a"r"\\" unsafe "', []),
         ('"a"r#" unsafe "#', []),
-        ("r#unsafe", ["unsafe"]),
+        ("r#unsafe", ["r#unsafe"]),
         ("'r#unsafe", []),
         ("e\u0301", ["é"]),
     ],

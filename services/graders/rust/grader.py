@@ -81,6 +81,7 @@ _OWN_EQUALITY = (
     "tests may compare values of this answer's types in its own process, where `PartialEq` that is"
     " written by hand could say that anything is what they expect: derive it"
 )
+_NO_TESTS = "its tests have no `#[test]`"
 _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
@@ -276,6 +277,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if error or task.cases:
             return error
         error = self._find_task_error(task, slot)
+        if error is None and not _has_tests(task):
+            error = _NO_TESTS
         if error or not solution:
             return error
         attempt = _GradingAttempt(task, signature, build_library(task, solution), slot)
@@ -357,6 +360,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     ) -> RustFacts:
         """Run the tests: `program`, or those that have a program of their own, beside it."""
         task, remote = attempt.task, attempt.remote
+        if not _has_tests(task):
+            raise InternalFault(f"this task cannot be judged: {_NO_TESTS}", retryable=False)
         if remote:
             ran = self.runner.run_tests(remote.program, task, answer=program)
         else:
@@ -524,15 +529,19 @@ def _publish(answer: RustAnswer, task: RustTask) -> RustAnswer:
     return replace(answer, form=form, files=files, own_files=own_files)
 
 
+def _has_tests(task: RustTask) -> bool:
+    """Return whether the tests have a test, or macros of files or crates may make some."""
+    if task.cases or task.files or task.dependencies:
+        return True
+    return any(token.text == "test" for token in code(task.tests))
+
+
 def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
     if signature is not None and not (signature.names or signature.pins):
         return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
-    may_be_generated = task.cases or task.files or task.dependencies
-    if not may_be_generated and "test" not in {token.text for token in code(task.tests)}:
-        return "its tests have no `#[test]`"
     return signature.refused if signature is not None else None
 
 
