@@ -216,7 +216,8 @@ def of_lexer(text: str, edition: str) -> list[str]:
     """The tokens that the grader sees in the text."""
     marks = {Kind.TEXT: '"', Kind.NUMBER: "0"}
     return _comparable(
-        marks.get(one.kind, one.text.replace("'r#", "'")) for one in code(text, edition)
+        marks.get(one.kind, one.text.replace("'r#", "'").removeprefix("r#"))
+        for one in code(text, edition)
     )
 
 

@@ -35,6 +35,8 @@ from services.graders.rust.lexer import (
     tokens,
 )
 from services.graders.rust.signature import parse_signature
+from services.graders.rust.task_check import build_library, publish_declared
+from services.graders.rust.tests_ahead import is_linkable
 from services.graders.rust.tests_file import write_tests_file
 from tests.attack.fuzz_rust import differences, first_line_differences
 
@@ -204,7 +206,7 @@ def test_white_space_is_what_rust_takes_for_it(space: str) -> None:
         ("\ufeff#!/// a\nunsafe", ["unsafe"]),
         ('"a"r"\\" unsafe "', []),
         ('"a"r#" unsafe "#', []),
-        ("r#unsafe", ["unsafe"]),
+        ("r#unsafe", ["r#unsafe"]),
         ("'r#unsafe", []),
         ("e\u0301", ["é"]),
     ],
@@ -264,6 +266,51 @@ def test_whatever_is_repeated_costs_little(piece: str) -> None:
         assert time.thread_time() - started < 1.5
 
 
+DOUBLED = (
+    *REPEATED,
+    "trait A { fn f() { todo!() } }\n",
+    "impl>",
+    "stringify!(impl>);",
+    "pub fn ",
+    "impl<T> A for ",
+    "fn f(x: impl A) {}",
+    "impl A { fn f(&self) {} }\n",
+    "use a::",
+    "type A = ",
+    "pub(crate) fn f() {}\n",
+)
+"""What is repeated to make texts of growing length."""
+
+
+def measure_reading(text: str, task: RustTask) -> float:
+    """Return the CPU time of all that is read of an answer before and after its compilation."""
+    signature = parse_signature("pub fn f(); impl A { pub fn f(&self); }", "solution")
+    errors = [CompilerMessage("src/lib.rs", n, 1, Severity.ERROR, "E1", "") for n in range(2000)]
+    shortest = float("inf")
+    for _ in range(2):
+        tokens.cache_clear()
+        started = time.thread_time()
+        answer = build_library(task, text)
+        assert answer.forbidden is not None
+        is_linkable(answer, signature)
+        list_missed_names(task, answer, ["no `f` in `A`"])
+        find_shadowed_method(task, answer, {"A"})
+        publish_declared(text, answer.items["src/lib.rs"], "pub fn f(); impl A { fn f(&self); }")
+        compute_checked_share(answer, None, errors)
+        shortest = min(shortest, time.thread_time() - started)
+    return shortest
+
+
+@pytest.mark.parametrize("piece", DOUBLED)
+def test_work_grows_as_the_text_does(piece: str) -> None:
+    """Four times the text costs four times as much, with a wide margin: a search of the rest of the
+    text for each piece would cost sixteen times as much."""
+    task = RustTask(tests="use solution::*; #[test] fn a() { assert!(A.f().is_ok()); }")
+    count = 4_000 // len(tokens(piece))
+    once = measure_reading(piece * count, task)
+    assert measure_reading(piece * 4 * count, task) < 10 * once + 0.1
+
+
 def test_many_files_cost_little() -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() {}")
     text = "".join(f"```rust src/a{n}.rs\na\n```\n" for n in range(5000))
@@ -299,7 +346,7 @@ def pins(signature: str) -> dict[str, str]:
         ("fn f(mut a: Vec<u8>, (b, c): (u8, u8));", "let_:fn(Vec<u8>,(u8,u8))=::solution::f;"),
         (
             "pub fn f<'a>(a: &'a str, b: &str) -> &'a str;",
-            "let_:for<'a>fn(&'astr,&str)->&'astr=::solution::f;",
+            "fnpin<'a>(){let_=::solution::f;let_:fn(&'astr,&str)->&'astr=::solution::f;",
         ),
         (
             "pub fn f<T, F: Fn(&T) -> bool>(a: &[T], f: F) -> usize;",
@@ -317,7 +364,7 @@ def test_a_declared_function_is_pinned_to_its_exact_type(signature: str, pointer
 
 def test_bounds_stand_where_the_pin_needs_them() -> None:
     pin = pins("pub fn f<'a, T: Ord + Clone>(x: &'a T) -> T where T: Copy;")["f"]
-    assert "fnpin<T:Ord+Clone>()whereT:Copy{" in pin
+    assert "fnpin<'a,T:Ord+Clone>()whereT:Copy{" in pin
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ RESERVED_MACROS = frozenset(name.removesuffix("!") for name in _RESERVED if name
 """An answer without macros may have functions of these names."""
 STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
 """Methods of the standard library that tests use to judge."""
+_BEFORE_NOT = frozenset({"if", "while", "match", "return", "in", "else", "break", "as", "=>"})
+"""Keywords that `!` may follow as an operator."""
+_MAX_HEADS = 8
+"""`impl` before a brace that are each looked at."""
 _CAPITALISED = frozenset({"const", "static", "struct", "enum", "union", "trait", "type"})
 _JUDGING = frozenset(
     {"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"}
@@ -67,20 +71,51 @@ _QUOTED = re.compile(r"`(?:r#)?(\w+)!?`")
 def find_globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
     """Yield first and last token of every import of everything from the answer's crate or a module
     of it."""
-    tokens = code(text)
-    for at, token in enumerate(tokens):
+    opened: list[Token] = []
+    for token in code(text):
         if token.kind is Kind.NAME and token.text == "use":
-            end = next(
-                (n for n in range(at, len(tokens)) if tokens[n].text == ";"), len(tokens) - 1
-            )
-            words = [token.text for token in tokens[at : end + 1]]
+            opened = []
+        if opened or (token.kind is Kind.NAME and token.text == "use"):
+            opened.append(token)
+        if opened and token.text == ";":
+            words = [part.text for part in opened]
             if crate in words[:4] and "*" in words:
-                yield token, tokens[end]
+                yield opened[0], token
+            opened = []
 
 
 def is_plain(declaration: str, crate: str) -> bool:
     """Is it `use solution::*;`, and not of a module?"""
     return "".join(declaration.split()).removeprefix("use").removeprefix("::") == f"{crate}::*;"
+
+
+def may_call_macros(task: RustTask) -> bool:
+    """Return whether tests may call macros of an answer: others than the standard library's and
+    their own, or by a path, or with more in scope than they name."""
+    if any(not is_plain(declaration, task.crate) for declaration in _list_globs(task)):
+        return True
+    words = ["", *(token.text for token in code(task.tests, task.edition)), "", ""]
+    known = set(RESERVED_MACROS) | _BEFORE_NOT
+    for at, word in enumerate(words):
+        if word == "macro_rules":
+            known.add(words[at + 2])
+    for at, word in enumerate(words[:-2]):
+        is_call = words[at + 1] == "!" and words[at + 2] in ("(", "[", "{") and word.isidentifier()
+        is_named = word in RESERVED_MACROS and words[at + 1] in (";", ",", "}")
+        is_path = words[at - 1] in (":", "{", ",")
+        if word == "macro_use" or (is_call and word not in known):
+            return True
+        if is_path and (is_named or (is_call and words[at - 1] == ":")):
+            return True
+    return False
+
+
+def _list_globs(task: RustTask) -> list[str]:
+    """Return the text of every import of everything from the answer."""
+    globs = []
+    for first, last in find_globs(task.tests, task.crate):
+        globs.append(task.tests[first.start : last.start + 1])
+    return globs
 
 
 def list_names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
@@ -103,8 +138,9 @@ def list_missed_names(task: RustTask, answer: RustAnswer, complaints: Collection
     quoted = {name for complaint in complaints for name in _QUOTED.findall(complaint)}
     methods = quoted & _collect_called_methods(task)
     traits = set()
+    function_names = _collect_function_names(answer)
     for item in _iter_traits(answer):
-        if methods & _list_trait_methods(item, answer):
+        if methods & _list_trait_methods(item, function_names):
             traits.add(item.name)
     return (quoted & _collect_mentioned_names(task, answer)) | traits
 
@@ -115,20 +151,17 @@ def find_shadowed_method(
     """Return a method of the standard library that tests call and a trait in their scope may stand
     in for."""
     called = _collect_called_methods(task) & STD_METHODS
-    if any(
-        not is_plain(task.tests[a.start : b.start + 1], task.crate)
-        for a, b in find_globs(task.tests, task.crate)
-    ):
-        trait_methods = [*_iter_traits(answer)] and _collect_function_names(
-            answer
-        )  # whatever that module holds is in scope
-    else:
-        trait_methods = set()
-        for item in _iter_traits(answer):
+    function_names = _collect_function_names(answer)
+    traits = list(_iter_traits(answer))
+    brings_modules = any(not is_plain(text, task.crate) for text in _list_globs(task))
+    trait_methods: set[str] = set()
+    if traits and brings_modules:
+        trait_methods = function_names  # whatever that module holds is in scope
+    elif not brings_modules:
+        for item in traits:
             if item.name in imported:
-                for name in _list_trait_methods(item, answer):
-                    trait_methods.add(name)
-    return min(called & set(trait_methods), default=None) or _find_lying_method(task, answer)
+                trait_methods |= _list_trait_methods(item, function_names)
+    return min(called & trait_methods, default=None) or _find_lying_method(task, answer)
 
 
 def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
@@ -156,49 +189,76 @@ def _find_lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> 
         words = [token.text for token in tokens]
         group_ends = compute_group_ends(tokens)
         renamed = {}
-        for at in range(len(words) - 2):
-            if words[at + 1] == "as":
-                renamed[words[at + 2]] = words[at]
-        aliases = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "type"} - {
-            "Output",
-            "Target",
-        }
-        result_types = {"$"}
-        for at in (at for at, pair in enumerate(pairwise(words)) if pair == ("pub", "fn")):
-            result = words[
-                at : next((n for n in range(at, len(words)) if words[n] in ("{", ";")), len(words))
-            ]
-            result_types |= {*result[result.index("-") :]} if "-" in result else set()
+        aliases = set()
+        for word, following, after in zip(words, words[1:], words[2:], strict=False):
+            if following == "as":
+                renamed[after] = word
+            if word == "type" and following not in ("Output", "Target"):
+                aliases.add(following)
+        result_types = _collect_result_types(words)
         if opaque := result_types & _OPERATORS:
             yield min(opaque)
-        for at in (at for at, word in enumerate(words) if word == "impl"):
-            end = next((n for n in range(at, len(words)) if words[n] == "{"), at)
-            head = words[at:end]
-            target_types = set(head[head.index("for") :] if "for" in head else ())
-            if (
-                named & target_types
-                or not target_types & result_types
-                and not aliases & result_types
-            ):
+        hidden = {"$", *aliases}
+        for start, opening in _find_heads(words):
+            head = words[start:opening]
+            if "for" not in head:
                 continue
-            if "for" in head:
-                trait = {renamed.get(word, word) for word in head[: head.index("for")]}
-            else:
-                trait = set()
-            body = words[end : group_ends[end]]
-            start = next(
-                (n + 2 for n, word in enumerate(body) if word in ("Output", "Target")), len(body)
-            )
-            value = set(body[start : body.index(";", start)] if ";" in body[start:] else ())
-            hidden = {"$", *aliases}
-            if (operators := trait & _OPERATORS) and (
-                operators & {"Not", "Neg"} or (value | trait) & (_PLAIN | hidden)
-            ):
+            target_types = set(head[head.index("for") :])
+            is_returned = target_types & result_types or aliases & result_types
+            if named & target_types or not is_returned:
+                continue
+            trait = {renamed.get(word, word) for word in head[: head.index("for")]}
+            value = _read_associated_type(words, opening, group_ends[opening])
+            operators = trait & _OPERATORS
+            if operators and (operators & {"Not", "Neg"} or (value | trait) & (_PLAIN | hidden)):
                 yield min(operators)
             elif "$" in trait and value & (_PLAIN | hidden):
                 yield "an operator"
             elif judging and "Deref" in trait and value & (_JUDGED | hidden):
                 yield "Deref"
+
+
+def _find_heads(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield where the head of each `impl` starts, and the next brace; of more than `_MAX_HEADS`
+    before a brace the first only."""
+    starts: list[int] = []
+    for at, word in enumerate(words):
+        if word == "impl":
+            starts.append(at)
+        elif word == "{":
+            for start in starts if len(starts) <= _MAX_HEADS else starts[:1]:
+                yield start, at
+            starts = []
+
+
+def _collect_result_types(words: Sequence[str]) -> set[str]:
+    """Return words that stand behind the first `-` of heads of public functions."""
+    found = {"$"}
+    state = ""
+    for before, word in pairwise(words):
+        if (before, word) == ("pub", "fn"):
+            state = "head"
+        elif word in ("{", ";"):
+            state = ""
+        elif state == "head" and word == "-":
+            state = "result"
+        if state == "result":
+            found.add(word)
+    return found
+
+
+def _read_associated_type(words: Sequence[str], start: int, end: int) -> set[str]:
+    """Return words of the first `type Output = ...;` or `Target` between two places."""
+    value: set[str] = set()
+    is_inside = False
+    for at in range(start, end):
+        if is_inside and words[at] == ";":
+            return value
+        if is_inside:
+            value.add(words[at])
+        elif words[at] in ("Output", "Target"):
+            is_inside = True
+    return set()
 
 
 def _iter_public_methods(tokens: Sequence[Token]) -> Iterator[str]:
@@ -258,12 +318,15 @@ def _iter_traits(answer: RustAnswer) -> Iterator[Item]:
         yield from (item for item in file_items if item.word == "trait")
 
 
-def _list_trait_methods(trait: Item, answer: RustAnswer) -> set[str]:
-    """Return names of its functions; of one with macros in it, any name of the answer."""
-    body = trait.body
-    if any(token.text == "!" for token in body):
-        return _collect_function_names(answer)
-    return {body[n].text for n in range(1, len(body)) if body[n - 1].text == "fn"}
+def _list_trait_methods(trait: Item, function_names: set[str]) -> set[str]:
+    """Return names of its functions; of one with macros in it, any of `function_names`."""
+    names = set()
+    for before, token in pairwise(trait.body):
+        if before.text == "!":
+            return function_names
+        if before.text == "fn":
+            names.add(token.text)
+    return names
 
 
 def _collect_function_names(answer: RustAnswer) -> set[str]:

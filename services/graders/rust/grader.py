@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,8 +37,9 @@ from services.graders.rust.glob_imports import (
     find_shadowed_method,
     list_missed_names,
     list_names_to_import,
+    may_call_macros,
 )
-from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, remove_comments
+from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, remove_comments
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
@@ -48,6 +50,7 @@ from services.graders.rust.task_check import (
     find_declaration_error,
     find_signature_error,
     find_task_error,
+    publish_declared,
 )
 from services.graders.rust.tests_ahead import can_be_ahead, is_linkable, render_pins, render_stub
 from services.graders.rust.tests_file import TestsFile, write_tests_file
@@ -78,6 +81,7 @@ _OWN_EQUALITY = (
     "tests may compare values of this answer's types in its own process, where `PartialEq` that is"
     " written by hand could say that anything is what they expect: derive it"
 )
+_NO_TESTS = "its tests have no `#[test]`"
 _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
@@ -184,8 +188,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if why := _find_refusal(task, signature):
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
+        answer = replace(answer, exports_macros=may_call_macros(task))
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
+            attempt.answer = answer = _publish(answer, task)
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
             attempt.remote = self._get_remote_tests(attempt)
             attempt.ahead = self._get_tests_ahead(attempt)
@@ -271,6 +277,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if error or task.cases:
             return error
         error = self._find_task_error(task, slot)
+        if error is None and not _has_tests(task):
+            error = _NO_TESTS
         if error or not solution:
             return error
         attempt = _GradingAttempt(task, signature, build_library(task, solution), slot)
@@ -352,6 +360,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     ) -> RustFacts:
         """Run the tests: `program`, or those that have a program of their own, beside it."""
         task, remote = attempt.task, attempt.remote
+        if not _has_tests(task):
+            raise InternalFault(f"this task cannot be judged: {_NO_TESTS}", retryable=False)
         if remote:
             ran = self.runner.run_tests(remote.program, task, answer=program)
         else:
@@ -504,6 +514,28 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return add_test_run(replace(facts, typed_share=1.0), ran.proof, ran.limit)
 
 
+def _publish(answer: RustAnswer, task: RustTask) -> RustAnswer:
+    """Return the answer with what the signature declares made public, as tests inside of its file
+    would see it. Raises TooManyTokens."""
+    if task.signature is None or answer.entry not in answer.own_files:
+        return answer
+    text = answer.own_files[answer.entry]
+    public = publish_declared(text, answer.items[answer.entry], task.signature)
+    if public == text:
+        return answer
+    form = replace(answer.form, flags=(*answer.form.flags, "visibility"))
+    changed = {answer.entry: public}
+    files, own_files = {**answer.files, **changed}, {**answer.own_files, **changed}
+    return replace(answer, form=form, files=files, own_files=own_files)
+
+
+def _has_tests(task: RustTask) -> bool:
+    """Return whether the tests have a test, or macros of files or crates may make some."""
+    if task.cases or task.files or task.dependencies:
+        return True
+    return any(token.text == "test" for token in code(task.tests))
+
+
 def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
@@ -598,15 +630,16 @@ def compute_checked_share(
     if any(error.code in _SYNTAX for error in errors):
         return 0.0
     declared = set(signature.names) if signature else None
-    places = {(error.path, error.line) for error in errors}
+    lines: dict[str, list[int]] = {}
+    for error in sorted(errors, key=lambda error: error.line):
+        lines.setdefault(error.path, []).append(error.line)
     bad, sound = set(unfit), set()
     for path, file_items in answer.items.items():
+        error_lines = lines.get(path, [])
         for number, item in enumerate(file_items):
             known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
-            if any(
-                place == path and item.first_line <= line <= item.last_line
-                for place, line in places
-            ):
+            first = bisect_left(error_lines, item.first_line)
+            if first < bisect_right(error_lines, item.last_line):
                 bad.add(known_as)
             elif item.word not in _NO_CREDIT and (declared is None or known_as in declared):
                 sound.add(known_as)

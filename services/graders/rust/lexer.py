@@ -25,7 +25,7 @@ class Kind(StrEnum):
     LIFETIME = auto()
     NUMBER = auto()
     NAME = auto()
-    """Identifiers and keywords; `r#name` without its mark."""
+    """Identifiers and keywords; `r#name` without its mark, unless it would be a keyword then."""
     SIGN = auto()
 
 
@@ -60,6 +60,13 @@ _RUST_TOKEN = r"""
   | (?:r\#)?(?P<name>[{start}][{word}]*+)
   | (?P<sign>.)
     """  # noqa: E501
+_KEYWORDS = frozenset(
+    ("as", "async", "await", "break", "const", "continue", "dyn", "else", "enum", "extern")
+    + ("false", "fn", "for", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut")
+    + ("pub", "ref", "return", "static", "struct", "trait", "true", "type", "unsafe", "use")
+    + ("where", "while")
+)
+"""Keywords that can be names behind `r#`."""
 _DOC_COMMENT = re.compile(r"//(?:!|/(?!/))|/\*(?:!|\*(?![*/]))")
 _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
@@ -148,6 +155,8 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
                 break
             kind = _KINDS[name]
             text = match[name]
+            if text in _KEYWORDS and match.end() - position > len(text):
+                text = match[0]
             if not is_ascii and kind in (Kind.NAME, Kind.LIFETIME):
                 text = unicodedata.normalize("NFC", text)
             yield new(Token, (kind, text, position, line))
@@ -189,8 +198,8 @@ def remove_comments(source: str, edition: str = "2021", limit: int | None = None
 
 def get_source_text(source: str, token: Token) -> str:
     """Return the token as it stands in the source, `r#` included."""
-    marked = token.kind is Kind.NAME and source.startswith("r#", token.start)
-    return "r#" + token.text if marked else token.text
+    is_marked = token.kind is Kind.NAME and source.startswith("r#", token.start)
+    return "r#" + token.text.removeprefix("r#") if is_marked else token.text
 
 
 _OPENING = frozenset("([{")

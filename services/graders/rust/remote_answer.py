@@ -64,6 +64,7 @@ _METHODS: Mapping[str, str] = {
     "Iterator": "fn next(&mut self) -> Option<Self::Item>;",
     "DoubleEndedIterator": "fn next_back(&mut self) -> Option<Self::Item>;",
     "FromStr": "fn from_str(text: &str) -> Result<Self, Self::Err>;",
+    "PartialOrd": "fn partial_cmp(&self, other: &ARGUMENT) -> Option<::std::cmp::Ordering>;",
     "From": "fn from(value: ARGUMENT) -> Self;",
     "TryFrom": "fn try_from(value: ARGUMENT) -> Result<Self, Self::Error>;",
     "Error": "",
@@ -97,8 +98,8 @@ impl {trait} for {name} {{
 }}
 """
 _EQUALITY = """
-impl PartialEq for {name} {{
-    fn eq(&self, other: &Self) -> bool {{
+impl {trait} for {name} {{
+    fn eq(&self, other: &{other}) -> bool {{
         let is_equal: bool = {call};
         {note}
         is_equal
@@ -380,7 +381,9 @@ class _Programs:
                 if name in self._closed:
                     handles = f"{number}, self.handle, other.handle"
                     note = f"if is_equal {{ {_REMOTE}::compared({handles}); }}"
-                proxy = _EQUALITY.format(name=name, call=call, note=note)
+                proxy = _EQUALITY.format(
+                    trait="PartialEq", other="Self", name=name, call=call, note=note
+                )
             case "PartialOrd" | "Ord":
                 method, result, reverse = {
                     "Ord": ("cmp", "::std::cmp::Ordering", ".reverse()"),
@@ -416,6 +419,21 @@ class _Programs:
                 proxy = f"impl {trait} for {name} {{}}"
         self.proxies.append(proxy)
 
+    def _add_equality(self, name: str, other: str) -> None:
+        """Add `PartialEq` with another type, of which the values are sent."""
+        number = len(self.arms)
+        callee = f"<::{self._task.crate}::{name} as PartialEq<{other}>>::eq"
+        call = self._add_call(callee, ["self", "other"])
+        note = ""
+        if name in self._closed and self._closed.isdisjoint(re.findall(r"\w+", other)):
+            put = f"|to| {_WIRE}::Put::<{_MARKER}>::put(other, to)"
+            note = f"if is_equal {{ {_REMOTE}::matched({number}, self.handle, {put}); }}"
+        self.proxies.append(
+            _EQUALITY.format(
+                trait=f"PartialEq<{other}>", other=other, name=name, call=call, note=note
+            )
+        )
+
     def _add_cloning(self, path: str) -> str:
         return self._add_call(f"<{path} as Clone>::clone", ["self"], moves=True)
 
@@ -440,9 +458,12 @@ class _Programs:
         if plain in (*_DERIVABLE, "Display") and "<" not in trait:
             self._add_trait(type_, plain)
             return
+        argument = re.search(r"<(.*)>", trait)
+        if plain == "PartialEq" and argument:
+            self._add_equality(type_, argument[1])
+            return
         if plain not in _METHODS:
             raise _Unsupported
-        argument = re.search(r"<(.*)>", trait)
         method = _METHODS[plain].replace("ARGUMENT", argument[1] if argument else "Self")
         types = []
         for inner in body.named_children if body else ():

@@ -338,29 +338,24 @@ def _sort_lifetimes_first(generics: Sequence[_Tokens]) -> list[_Tokens]:
 
 
 def _build_function_pin(function: Function, path: str, name: str) -> TypePin:
-    type_parameters = []
-    for part in function.generics:
-        if part[0].kind is not Kind.LIFETIME:
-            type_parameters.append(part)
-    parameters = ", ".join(
-        _render(part) for part in (*_sort_lifetimes_first(function.outer), *type_parameters)
-    )
-    if function.where_clause:
-        bounds = f" where {_render(function.where_clause)}"
-    else:
-        bounds = ""
+    bounds = f" where {_render(function.where_clause)}" if function.where_clause else ""
     if function.is_opaque:
         # Such a function has no pointer type that can be written: it is called.
         self_lifetime = [[_make_token(_SELF_LIFETIME)]] if function.by_reference else []
-        generics = (*self_lifetime, *_sort_lifetimes_first((*function.outer, *function.generics)))
-        caller = replace(function, generics=generics).render_caller("call", path)
+        inner = (*self_lifetime, *_sort_lifetimes_first((*function.outer, *function.generics)))
+        caller = replace(function, generics=inner).render_caller("call", path)
         return TypePin(name, f"#[allow(warnings)] fn pin() {{ {caller} }}")
+    # Named lifetimes are the pin's own: an answer may relate lifetimes (`'b: 'a`), and a function
+    # that does is no `for<'a, 'b> fn`.
+    generics = _sort_lifetimes_first((*function.outer, *function.generics))
+    parameters = ", ".join(map(_render, generics))
     # Left to itself, a function with type parameters has no type: it may not have any that are not
     # declared.
     alone = "" if function.has_types else f"let _ = {path}; "
+    pointer = function.render_pointer([_SELF_LIFETIME] if function.by_reference else [])
     return TypePin(
         name,
-        f"#[allow(warnings)] fn pin<{parameters}>(){bounds} {{ {alone}let _: {function.pointer} ="
+        f"#[allow(warnings)] fn pin<{parameters}>(){bounds} {{ {alone}let _: {pointer} ="
         f" {path}; }}",
     )
 
@@ -422,12 +417,21 @@ class Function:
 
     @property
     def pointer(self) -> str:
-        """The type of a pointer to it; of one that is not opaque."""
-        lifetimes = [_render(part[:1]) for part in self.generics if part[0].kind is Kind.LIFETIME]
-        bound = ", ".join([*lifetimes, *([_SELF_LIFETIME] if self.by_reference else [])])
+        """The type of a pointer to it, for all lifetimes; of one that is not opaque."""
+        lifetimes = []
+        for part in self.generics:
+            if part[0].kind is Kind.LIFETIME:
+                lifetimes.append(_render(part[:1]))
+        if self.by_reference:
+            lifetimes.append(_SELF_LIFETIME)
+        return self.render_pointer(lifetimes)
+
+    def render_pointer(self, bound: Sequence[str]) -> str:
+        """Return the type of a pointer to it that holds for all lifetimes `bound`."""
+        quantifier = f"for<{', '.join(bound)}> " if bound else ""
         takes = ", ".join(map(_render, self.takes))
         gives = f" -> {_render(self.gives)}" if self.gives else ""
-        return f"{f'for<{bound}> ' if bound else ''}{self.abi}fn({takes}){gives}"
+        return f"{quantifier}{self.abi}fn({takes}){gives}"
 
     def render_caller(self, name: str, callee: str) -> str:
         """Return a function `name` like this one that calls `callee`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gradus.extract import Answer
 from gradus.tasks.rust import RustTask
@@ -41,9 +42,15 @@ leaves out."""
 _OPEN = frozenset({"E0282", "E0283", "E0284"})
 """Errors of types that may follow from another one."""
 _OF_BORROWS = re.compile(r"E0(?:37[23]|38[124]|49\d|50\d|52[01]|59[4-7]|621|71[26]|7\d\d)$")
+_OF_MOVES = frozenset({"E0381", "E0382", "E0384", "E0594", "E0596"})
+"""Errors that no lifetime mends, but that a type of the answer may: it can be `Copy`."""
 _OF_BOUNDS = frozenset({"E0277", "E0599", "E0369"})
+_OF_RESULTS = re.compile(r"`(?:[iu](?:8|16|32|64|128|size)|f32|f64|bool|char|&str): Termination`")
+"""A test gives what no test may give, and no answer can make it one."""
 _NAME = re.compile(r"`(?:r#)?(\w+)[^`]*`")
 _WORD = re.compile(r"\w+")
+_PUBLISHED = frozenset({"fn", "struct", "enum", "trait", "type", "const", "static"})
+"""Words of items that are made public where the signature declares them."""
 _DERIVED = ("Clone", "Debug", "Default", "PartialEq", "Eq", "PartialOrd", "Ord", "Hash")
 _VALUES = {
     "bool": "false",
@@ -87,13 +94,8 @@ def build_stub(
                 imported.append("pub " + " ".join(source.split()).removeprefix("pub "))
         scope = f"mod gradus_scope {{ {' '.join(imported)} }} use gradus_scope::*;"
         declared = list(items(code(task.signature)))
-        edits = sorted(_iter_edits(task.signature, declared, without), key=lambda edit: edit.start)
-        text = f"#![allow(warnings)] {scope}\n"
-        position = 0
-        for edit in edits:
-            text += task.signature[position : edit.start] + edit.text
-            position = max(position, edit.end)
-        text += task.signature[position:] + "\n"
+        stub = _apply_edits(task.signature, _iter_edits(task.signature, declared, without))
+        text = f"#![allow(warnings)] {scope}\n{stub}\n"
     return build_library(task, text)
 
 
@@ -131,7 +133,7 @@ def _iter_item_edits(text: str, item: Item, traits: Collection[str]) -> Iterator
     last = item.body[-1]
     closed = last.text in (";", "}")
     after_last = _compute_end(last) - (last.text == ";")
-    if item.word in ("fn", "struct", "enum", "trait", "type", "const", "static"):
+    if item.word in _PUBLISHED:
         yield from _make_public(item)
     if item.word == "fn":
         yield from _add_body(text, item)
@@ -169,6 +171,51 @@ def _iter_item_edits(text: str, item: Item, traits: Collection[str]) -> Iterator
 
 def _compute_end(token: Token) -> int:
     return token.start + len(token.text)
+
+
+def publish_declared(text: str, own: Iterable[Item], signature_text: str) -> str:
+    """Return `text` with `pub` at its private items and methods that the signature declares.
+    `own`: its items."""
+    names, methods = _collect_declared(signature_text)
+    edits: list[_Edit] = []
+    for item in own:
+        if item.word in _PUBLISHED and item.name in names:
+            edits += _make_public(item)
+        elif item.word == "impl" and not _is_of_trait(item):
+            for inner in parse_inner_items(item):
+                if inner.word in ("fn", "const") and inner.name in methods:
+                    edits += _make_public(inner)
+    return _apply_edits(text, edits)
+
+
+def _collect_declared(signature_text: str) -> tuple[set[str], set[str]]:
+    """Return names of declared items, and of functions and constants of types."""
+    names: set[str] = set()
+    methods: set[str] = set()
+    for item in items(code(signature_text)):
+        names.add(item.name)
+        if item.word == "impl" and not _is_of_trait(item):
+            methods.update(inner.name for inner in parse_inner_items(item))
+    return names, methods
+
+
+def _is_of_trait(item: Item) -> bool:
+    """Return whether an `impl` is of a trait."""
+    for token, following in pairwise(item.body):
+        if token.text == "{":
+            return False
+        if token.text == "for" and following.text != "<":
+            return True
+    return False
+
+
+def _apply_edits(text: str, edits: Iterable[_Edit]) -> str:
+    parts = []
+    position = 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        parts += [text[position : edit.start], edit.text]
+        position = max(position, edit.end)
+    return "".join([*parts, text[position:]])
 
 
 def _make_public(item: Item) -> Iterator[_Edit]:
@@ -269,9 +316,10 @@ def find_task_error(
         opaque = (
             "impl" in (returned := _collect_result_words(task.signature)) or "async" in returned
         )
+        is_closed = _has_plain_functions(items(code(task.signature)))
         mended = []
         for _, error in of_tests:
-            if _can_be_mended(error, open_names, generic=generic):
+            if _can_be_mended(error, open_names, generic=generic, is_closed=is_closed):
                 mended.append(error)
         for line, error in of_tests:
             if error not in mended and not opaque and not (mended and error.code in _OPEN):
@@ -300,10 +348,29 @@ def _collect_result_words(signature_text: str) -> set[str]:
     return result_words
 
 
-def _can_be_mended(error: CompilerMessage, open_names: Collection[str], *, generic: bool) -> bool:
+def _has_plain_functions(declared: Iterable[Item]) -> bool:
+    """Return whether all that is declared are functions of types that the answer does not make."""
+    for item in declared:
+        if item.word == "use":
+            continue
+        if item.word != "fn":
+            return False
+        function = Function.read(item.body)
+        if function.has_types or function.is_opaque:
+            return False
+    return True
+
+
+def _can_be_mended(
+    error: CompilerMessage, open_names: Collection[str], *, generic: bool, is_closed: bool
+) -> bool:
     """Return whether the error is of what the signature leaves open: names, parts of its types,
-    bounds that an answer may lack."""
-    if error.code is None or error.code in _UNRESOLVED or _OF_BORROWS.match(error.code):
+    bounds that an answer may lack. `is_closed`: no type is the answer's."""
+    if error.code is None or error.code in _UNRESOLVED:
+        return True
+    if error.code in _OF_MOVES:
+        return not is_closed
+    if _OF_BORROWS.match(error.code):
         return True
     return (generic and error.code in _OF_BOUNDS | _OPEN) or not set(
         _WORD.findall(error.text)
@@ -342,8 +409,10 @@ def _is_task_error(
     if error.code is None:
         is_name = error.text.startswith("cannot find")  # a macro or an attribute
         return not is_name or not (brings_any or "macro_use" in task.tests)
-    if error.code in _OF_FORM:
+    if error.code in _OF_FORM or _OF_RESULTS.search(error.text):
         return True
+    if signature is None and error.code == "E0308":
+        return True  # what has its type from the answer is not known, and then not compared
     if error.code == "E0463":
         return f"`{task.crate}`" not in error.text
     name_match = _NAME.search(error.text)

@@ -20,7 +20,7 @@ What an answer could change in tests, and what forbids it here:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise, takewhile
 
 from gradus.tasks.rust import RustTask
@@ -32,7 +32,6 @@ from services.graders.rust.lexer import (
     Kind,
     Token,
     code,
-    find_closing_bracket,
     items,
     tokens,
 )
@@ -137,7 +136,7 @@ def _is_closed(file_tokens: Sequence[Token]) -> bool:
     return (
         names.isdisjoint(_REACHING)
         and _collect_attributes(file_tokens) <= _HARMLESS
-        and not any(_find_open_implementations(file_tokens))
+        and not _has_open_implementation(file_tokens)
     )
 
 
@@ -149,29 +148,55 @@ def _collect_attributes(file_tokens: Sequence[Token]) -> set[str]:
     return {"".join(words[at + 2 : at + 3]) for at in places}
 
 
-def _find_open_implementations(file_tokens: Sequence[Token]) -> Iterator[int]:
-    """Positions of `impl` for a trait with a parameter, or for another type than a struct or enum
-    of the answer."""
-    words = [token.text for token in file_tokens]
+def _has_open_implementation(file_tokens: Sequence[Token]) -> bool:
+    """Return whether there is an `impl` for a trait with a parameter, or for another type than a
+    struct or enum of the answer. What is not certain counts as one.
+
+    Each token is looked at once: a second `impl` before the brace is not certain.
+    """
     own_types = set()
-    for word, name in pairwise(words):
-        if word in ("struct", "enum"):
-            own_types.add(name)
-    for at in (
-        at
-        for at, token in enumerate(file_tokens)
-        if token.kind is Kind.NAME and token.text == "impl"
-    ):
-        end = next((n for n in range(at, len(words)) if words[n] in ("{", ";")), len(words))
-        start = at + 1
-        if words[start : start + 1] == ["<"]:
-            start = find_closing_bracket(file_tokens, start) + 1
-        places = []
-        for n in range(at, end):
-            if words[n] == "for" and words[n + 1 : n + 2] != ["<"]:
-                places.append(n)
-        if places and ("<" in words[start : places[0]] or words[places[0] + 1] not in own_types):
-            yield at
+    for token, following in pairwise(file_tokens):
+        if token.text in ("struct", "enum"):
+            own_types.add(following.text)
+    head: list[str] | None = None
+    for token in file_tokens:
+        if token.kind is Kind.NAME and token.text == "impl":
+            if head is not None:
+                return True
+            head = []
+        elif head is not None and token.text in ("{", ";"):
+            if "[" in head or _is_open_head(head, own_types):
+                return True
+            head = None
+        elif head is not None:
+            head.append(token.text)
+    return head is not None
+
+
+def _is_open_head(head: Sequence[str], own_types: Collection[str]) -> bool:
+    """Return whether `head`, the words behind `impl`, is of a trait with a parameter, or for a type
+    that is not of `own_types`."""
+    start = _skip_generics(head)
+    for at in range(start, len(head)):
+        following = head[at + 1] if at + 1 < len(head) else ""
+        if head[at] == "for" and following != "<":
+            return "<" in head[start:at] or following not in own_types
+    return False
+
+
+def _skip_generics(head: Sequence[str]) -> int:
+    """Return where `<...>` at the start ends; `->` closes nothing."""
+    if not head or head[0] != "<":
+        return 0
+    depth = 0
+    for at, word in enumerate(head):
+        if word == "<":
+            depth += 1
+        elif word == ">" and head[at - 1] not in ("-", "="):
+            depth -= 1
+        if depth == 0:
+            return at + 1
+    return len(head)
 
 
 def render_pins(task: RustTask, signature: Signature) -> str:

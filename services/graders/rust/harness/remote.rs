@@ -87,7 +87,7 @@ static SIGNED: OnceLock<Report> = OnceLock::new();
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// A result of the running test had a float that is infinite or no number, which no test speaks of.
 static UNBOUNDED: AtomicBool = AtomicBool::new(false);
-static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), requests: BTreeMap::new(), comparisons: vec![] });
+static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), requests: BTreeMap::new(), comparisons: vec![], matches: vec![] });
 
 struct History {
     /// Handle -> origin.
@@ -96,6 +96,8 @@ struct History {
     requests: BTreeMap<u64, Vec<u8>>,
     /// Values that were found to be equal.
     comparisons: Vec<Comparison>,
+    /// Values that were found to be equal to data.
+    matches: Vec<Match>,
 }
 
 #[derive(Clone, Copy)]
@@ -105,6 +107,16 @@ struct Comparison {
     call: u32,
     handles: [u64; 2],
     origins: [u64; 2],
+}
+
+#[derive(Clone)]
+struct Match {
+    test: usize,
+    /// Number of the call that compares.
+    call: u32,
+    handle: u64,
+    /// As it is sent.
+    data: Vec<u8>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -149,14 +161,20 @@ pub fn run(tests: &[&TestDescAndFn], passes: impl Fn(&TestDescAndFn) -> bool) ->
     let calls: BTreeSet<u32> = lock(&HISTORY).comparisons.iter().map(|one| one.call).collect();
     for call in calls {
         if !distinguishes(call) {
-            fail_tests_that_compared(|one| one.call == call);
+            fail_tests_that_compared(|_, other| other == call);
+        }
+    }
+    let calls: BTreeSet<u32> = lock(&HISTORY).matches.iter().map(|one| one.call).collect();
+    for call in calls {
+        if !distinguishes_data(call) {
+            fail_tests_that_compared(|_, other| other == call);
         }
     }
     let comparisons: Vec<Comparison> = lock(&HISTORY).comparisons.iter().take(MAX_REPEATED).copied().collect();
     let started = Instant::now();
     for one in comparisons {
         if started.elapsed() < 3 * MAX_REPETITION && !is_equal_again(&one) {
-            fail_tests_that_compared(|other| other.test == one.test);
+            fail_tests_that_compared(|test, _| test == one.test);
         }
     }
     report.sign("done");
@@ -167,9 +185,13 @@ pub fn run(tests: &[&TestDescAndFn], passes: impl Fn(&TestDescAndFn) -> bool) ->
     std::process::exit(0)
 }
 
-fn fail_tests_that_compared(concerns: impl Fn(&Comparison) -> bool) {
+/// `concerns`: whether a test, and the number of the call that compared, are meant.
+fn fail_tests_that_compared(concerns: impl Fn(usize, u32) -> bool) {
     let history = lock(&HISTORY);
-    let tests: BTreeSet<usize> = history.comparisons.iter().filter(|one| concerns(one)).map(|one| one.test).collect();
+    let values = history.comparisons.iter().map(|one| (one.test, one.call));
+    let data = history.matches.iter().map(|one| (one.test, one.call));
+    let compared = values.chain(data).filter(|(test, call)| concerns(*test, *call));
+    let tests: BTreeSet<usize> = compared.map(|(test, _)| test).collect();
     if let Some(report) = SIGNED.get() {
         tests.iter().for_each(|number| report.sign(&format!("fail {number}")));
     }
@@ -193,10 +215,29 @@ fn distinguishes(call: u32) -> bool {
     pairs.peek().is_none() || pairs.any(|(left, right)| !is_equal(call, left, right))
 }
 
+/// Whether some value that equals data differs from other data that some value equals. True where all data are the same.
+fn distinguishes_data(call: u32) -> bool {
+    let matches: Vec<Match> = lock(&HISTORY).matches.iter().filter(|one| one.call == call).cloned().collect();
+    let pairs = matches.iter().flat_map(|one| matches.iter().map(move |other| (one, other)));
+    let mut pairs = pairs.filter(|(one, other)| one.data != other.data).take(MAX_PAIRS).peekable();
+    pairs.peek().is_none() || pairs.any(|(one, other)| !is_match(call, one.handle, &other.data))
+}
+
+fn is_match(call: u32, handle: u64, data: &[u8]) -> bool {
+    let mut request = Request::new(call);
+    request.to.put_handle(handle);
+    request.to.write(data);
+    is_told_equal(request)
+}
+
 fn is_equal(call: u32, left: u64, right: u64) -> bool {
     let mut request = Request::new(call);
     request.to.put_handle(left);
     request.to.put_handle(right);
+    is_told_equal(request)
+}
+
+fn is_told_equal(request: Request) -> bool {
     match request.exchange() {
         (RETURNED, bytes) => bytes == [1],
         _ => false,
@@ -308,7 +349,7 @@ fn tell(kind: u8) {
 
 /// The answer's process ended by itself: so does this one, as that did.
 fn end_silently(link: &mut Link) -> ! {
-    fail_tests_that_compared(|_| true);
+    fail_tests_that_compared(|_, _| true);
     let code = link.answer.wait().map_or(1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
     std::process::exit(code)
 }
@@ -351,6 +392,16 @@ pub fn compared(call: u32, left: u64, right: u64) {
     let mut history = lock(&HISTORY);
     let origins = [left, right].map(|handle| history.origins.get(&handle).copied().unwrap_or(0));
     history.comparisons.push(Comparison { test: RUNNING.load(SeqCst), call, handles: [left, right], origins });
+}
+
+/// Notes that the value of the handle was found equal to data, which `put` writes, by the call of this number.
+pub fn matched(call: u32, handle: u64, put: impl FnOnce(&mut Writer)) {
+    let mut to = Writer { bytes: vec![], handles: vec![] };
+    put(&mut to);
+    let mut history = lock(&HISTORY);
+    if history.matches.len() < MAX_REQUESTS {
+        history.matches.push(Match { test: RUNNING.load(SeqCst), call, handle, data: to.bytes });
+    }
 }
 
 /// Fails the running test: an order that says the same of `a < b` and `b < a` is none.
