@@ -4,27 +4,6 @@ is the argument."""
 import functools
 import json
 import sys
-import types
-
-
-class Empty(types.ModuleType):
-    """In place of clients of a remote sandbox, which are not used."""
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (Exception,), {})
-
-
-for name in (
-    "prime_sandboxes",
-    "prime_sandboxes.models",
-    "prime_sandboxes.exceptions",
-    "prime_tunnel",
-    "prime_runs",
-):
-    sys.modules[name] = Empty(name)
-    sys.modules[name].__path__ = []
 
 from common import FAULTY, ROW, SERVICE, TASK, TASKS, run, told
 from verifiers.v1.configs.agent import AgentConfig
