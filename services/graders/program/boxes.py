@@ -137,11 +137,11 @@ class Boxes:
         """Call a function of the answer. Returns what it reported, too: JSON, unless it lies."""
         settings = language.settings
         driver = Path(__file__).with_name(settings.call_driver or "")
-        asked = {"function": call.function, "arguments": call.arguments, "file": _PROGRAM}
+        request = {"function": call.function, "arguments": call.arguments, "file": _PROGRAM}
         command = Command(
             argv=(_SHELL, "-c", _CALL, _SHELL, *language.fill(settings.call, driver=_DRIVER)),
             limits=replace(limits, report_kb=limits.output_kb),
-            stdin=json.dumps(asked).encode(),
+            stdin=json.dumps(request).encode(),
             files={_PROGRAM: program, _DRIVER: driver.read_bytes()},
             binds=language.binds,
             environment=language.environment,

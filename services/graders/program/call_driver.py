@@ -6,15 +6,15 @@ import os
 import sys
 import types
 
-asked = json.loads(sys.stdin.buffer.read())
-with open(asked["file"], "rb") as file:
+request = json.loads(sys.stdin.buffer.read())
+with open(request["file"], "rb") as file:
     source = file.read()
 answer = sys.modules["answer"] = types.ModuleType("answer")
 exec(compile(source, "answer.py", "exec"), answer.__dict__)  # noqa: S102
-function = getattr(answer, asked["function"], None)
+function = getattr(answer, request["function"], None)
 if function is None:
-    function = getattr(answer.Solution(), asked["function"])
-value = json.dumps(function(*asked["arguments"]))
+    function = getattr(answer.Solution(), request["function"])
+value = json.dumps(function(*request["arguments"]))
 report = value.encode()
 while report:
     report = report[os.write(3, report) :]

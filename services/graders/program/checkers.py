@@ -28,11 +28,11 @@ def have_same_lines(got: str, expected: str, tolerance: float) -> bool:
 
 
 def have_close_numbers(got: str, expected: str, tolerance: float) -> bool:
-    found = got.split()
-    wanted = expected.split()
-    if len(found) != len(wanted):
+    got_tokens = got.split()
+    expected_tokens = expected.split()
+    if len(got_tokens) != len(expected_tokens):
         return False
-    return all(map(lambda a, b: _is_close_token(a, b, tolerance), found, wanted))
+    return all(map(lambda a, b: _is_close_token(a, b, tolerance), got_tokens, expected_tokens))
 
 
 CHECKERS: Mapping[str, Callable[[str, str, float], bool]] = {
@@ -56,30 +56,30 @@ def is_equal_json(got: Any, expected: Any, tolerance: float) -> bool:
     `tolerance` where one of them has a fraction."""
     pending = [(got, expected)]
     while pending:
-        left, right = pending.pop()
-        if isinstance(left, bool) or isinstance(right, bool):
-            is_same = left is right
-        elif isinstance(left, float) or isinstance(right, float):
-            is_number = isinstance(left, int | float) and isinstance(right, int | float)
-            is_same = is_number and _is_close_number(left, right, tolerance)
-        elif isinstance(left, list) and isinstance(right, list):
-            is_same = len(left) == len(right)
-            pending += zip(left, right, strict=False)
-        elif isinstance(left, dict) and isinstance(right, dict):
-            is_same = left.keys() == right.keys()
-            pending += [(left[key], right[key]) for key in left.keys() & right.keys()]
+        value, other = pending.pop()
+        if isinstance(value, bool) or isinstance(other, bool):
+            is_same = value is other
+        elif isinstance(value, float) or isinstance(other, float):
+            is_number = isinstance(value, int | float) and isinstance(other, int | float)
+            is_same = is_number and _is_close_number(value, other, tolerance)
+        elif isinstance(value, list) and isinstance(other, list):
+            is_same = len(value) == len(other)
+            pending += zip(value, other, strict=False)
+        elif isinstance(value, dict) and isinstance(other, dict):
+            is_same = value.keys() == other.keys()
+            pending += [(value[key], other[key]) for key in value.keys() & other.keys()]
         else:
-            is_same = type(left) is type(right) and left == right
+            is_same = type(value) is type(other) and value == other
         if not is_same:
             return False
     return True
 
 
-def _is_close_number(left: float, right: float, tolerance: float) -> bool:
+def _is_close_number(value: float, other: float, tolerance: float) -> bool:
     try:
-        return is_close(left, right, tolerance)
+        return is_close(value, other, tolerance)
     except OverflowError:  # an integer that no float holds
-        return left == right
+        return value == other
 
 
 def _is_close_token(got: str, expected: str, tolerance: float) -> bool:

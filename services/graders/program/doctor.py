@@ -12,15 +12,15 @@ from services.graders.program.languages import find_language
 def look() -> str:
     if sys.platform != "linux":
         raise InternalFault("the program grader needs Linux", retryable=False)
-    found = []
+    installed = []
     missing = []
     for name, settings in load_config().languages.items():
         language = find_language(name, settings)
         if language:
-            found.append(f"{name} ({language.version})")
+            installed.append(f"{name} ({language.version})")
         else:
             missing.append(f"{name} ({settings.package})")
-    if not found:
+    if not installed:
         raise InternalFault(f"no language is installed: {', '.join(missing)}", retryable=False)
-    text = f"{len(found)} languages: {', '.join(found)}"
+    text = f"{len(installed)} languages: {', '.join(installed)}"
     return f"{text}; not installed: {', '.join(missing)}" if missing else text

@@ -95,7 +95,7 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         if not self.languages:
             names = ", ".join(self.config.languages)
             raise InternalFault(f"none of these languages is installed: {names}", retryable=False)
-        versions = [f"{one.name} {one.version}" for one in self.languages.values()]
+        versions = [f"{language.name} {language.version}" for language in self.languages.values()]
         self.identify(
             self.config,
             config,
@@ -280,14 +280,14 @@ def _build_facts(attempt: _Attempt) -> ProgramFacts:
     }
     points = {case.group: attempt.task.points.get(case.group, 1.0) for case in cases}
     earned = sum(value for group, value in points.items() if group not in failed_groups)
-    told = []
+    diagnostics = []
     for number, verdict in enumerate(verdicts, 1):
         if verdict.word:
             text = f"case {number} of {len(cases)}: {verdict.message}"
-            told.append(Diagnostic(stage=Stage.TESTS, code=verdict.word, message=text))
-    if len(told) > _MAX_TOLD:
-        rest = f"{len(told) - _MAX_TOLD} more cases failed"
-        told = [*told[:_MAX_TOLD], Diagnostic(stage=Stage.TESTS, message=rest)]
+            diagnostics.append(Diagnostic(stage=Stage.TESTS, code=verdict.word, message=text))
+    if len(diagnostics) > _MAX_TOLD:
+        message = f"{len(diagnostics) - _MAX_TOLD} more cases failed"
+        diagnostics = [*diagnostics[:_MAX_TOLD], Diagnostic(stage=Stage.TESTS, message=message)]
     limit = verdicts[-1].limit
     return ProgramFacts(
         Stage.TESTS,
@@ -295,7 +295,7 @@ def _build_facts(attempt: _Attempt) -> ProgramFacts:
         tests=TestCount(passed=sum(passed), total=len(cases)),
         points_share=earned / sum(points.values()),
         flags=(f"limit:{limit}",) if limit else (),
-        diagnostics=tuple(told),
+        diagnostics=tuple(diagnostics),
     )
 
 
@@ -320,8 +320,8 @@ def _describe_exit(code: int) -> str:
 
 def _quote(case: ProgramCase, got: str) -> str:
     if case.call:
-        asked = f"{case.call.function}{case.call.arguments!r}"
-        parts = {"call": asked, "expected": repr(case.equals), "got": got}
+        call = f"{case.call.function}{case.call.arguments!r}"
+        parts = {"call": call, "expected": repr(case.equals), "got": got}
     else:
         parts = {"input": case.stdin, "expected": case.stdout or "", "got": got}
     lines = []
