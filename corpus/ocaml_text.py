@@ -72,11 +72,16 @@ def make_assertions_run(tests: str) -> str:
 
 
 def find_type_definitions(text: str, defined: str = "") -> str:
-    """Return the type definitions at the beginning of lines of `text`, without those that `defined`
-    has too; empty where there are none."""
+    """Return the type definitions at the beginning of lines of `text`, the first of each name,
+    without those that `defined` has too; empty where there are none."""
     present = {_get_type_name(match[0]) for match in _TYPE.finditer(defined)}
-    definitions = [match[0].rstrip() for match in _TYPE.finditer(text) if "=" in match[0]]
-    return "\n".join(each for each in definitions if _get_type_name(each) not in present)
+    definitions = []
+    for match in _TYPE.finditer(text):
+        name = _get_type_name(match[0])
+        if "=" in match[0] and name not in present:
+            present.add(name)
+            definitions.append(match[0].rstrip())
+    return "\n".join(definitions)
 
 
 def _get_type_name(definition: str) -> str:

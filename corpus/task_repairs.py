@@ -106,14 +106,26 @@ def add_signature(values: Values) -> Repair | None:
     if values.get("signature") or values.get("cases"):
         return None
     prompt = str(values.get("prompt") or "")
-    words = set(re.findall(r"[\w']+", str(values.get("tests") or "")))
-    declared = find_declared_types(prompt)
-    lines = [f"val {name} : {type_}" for name, type_ in declared.items() if name in words]
-    if not lines:
+    tests = str(values.get("tests") or "")
+    solution = str(values.get("solution") or "")
+    types = find_declared_types(prompt)
+    # the tests may define values that the prompt shows as well
+    names = [name for name in types if _names(name, tests) and _may_ask_for(name, solution)]
+    if not names:
         return None
+    lines = [f"val {name} : {types[name]}" for name in names]
     signature = "\n".join([find_type_definitions(prompt), *lines]).strip() + "\n"
-    names = ", ".join(name for name in declared if name in words)
-    return Repair({**values, "signature": signature}, f"add the signature of {names}")
+    return Repair({**values, "signature": signature}, f"add the signature of {', '.join(names)}")
+
+
+def _names(name: str, code: str) -> bool:
+    return re.search(rf"(?<![\w']){re.escape(name)}(?![\w'])", code) is not None
+
+
+def _may_ask_for(name: str, solution: str) -> bool:
+    """Return whether the solution defines the value; true where there is no solution."""
+    definition = rf"\b(?:let|and)\s+(?:rec\s+)?{re.escape(name)}(?![\w'])"
+    return not solution.strip() or re.search(definition, solution) is not None
 
 
 def add_stub(values: Values) -> Repair | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradus.console import Config, Quiet, Slots, log_line, show_progress
+from gradus.console import Config, Quiet, Slots, escape_hidden, log_line, show_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -448,6 +448,8 @@ def write_findings(out: Path, suffix: str, findings: Sequence[Finding]) -> None:
         rows.append(
             {"where": location, "id": name, "reasons": finding.problems, "row": finding.row.values}
         )
-        log_line(f"{location}: {name}: {'; '.join(finding.problems)[:500]}")
+        # an id that could not be used is as its source wrote it
+        problems = "; ".join(finding.problems)[:500]
+        log_line(escape_hidden(f"{location}: {name}: {problems}"))
     write_rows(path, rows)
     log_line(f"gradus: {len(findings)} were left out: {path}")

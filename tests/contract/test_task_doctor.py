@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from corpus.files import load_rows
+from corpus.ocaml_text import find_type_definitions
 from corpus.task_doctor import RowState, diagnose
+from corpus.task_repairs import add_signature
 from corpus.task_validation import validate
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
@@ -75,3 +77,20 @@ def test_a_row_that_cannot_be_read_needs_its_author() -> None:
     row = Row("mine.jsonl:1", {}, "is not JSON")
     [diagnosis] = diagnose([row], "ocaml", None)
     assert (diagnosis.state, diagnosis.cause) == (RowState.NEEDS_YOU, "is not JSON")
+
+
+def test_a_signature_asks_for_nothing_that_the_solution_lacks() -> None:
+    row = {
+        "prompt": "Write `size : int list -> int`; try it on `example : int list`.",
+        "tests": "let example = [1]\nlet () = assert (size example = 1)\n",
+        "solution": "let size l = List.length l\n",
+    }
+    repair = add_signature(row)
+    assert repair is not None
+    assert repair.values["signature"] == "val size : int list -> int\n"
+
+
+def test_a_type_that_a_prompt_shows_twice_is_declared_once() -> None:
+    shown = "type 'a node = One of 'a | Many of 'a node list"
+    text = f"{shown}\n\nStart from this:\n\n{shown}\nlet f (x : int) : int =\n"
+    assert find_type_definitions(text) == shown
