@@ -232,7 +232,7 @@ def _build_document(app: FastAPI, graders: list[GraderDescription]) -> dict[str,
     components["schemas"] = definitions["$defs"] | components.get("schemas", {})
     requests = [_add_request(components["schemas"], grader) for grader in graders]
     body = {
-        "schema": {"oneOf": [{"$ref": REF.format(model=request)} for request in requests]},
+        "schema": {"anyOf": [{"$ref": REF.format(model=request)} for request in requests]},
         "examples": {
             grader.name: {"value": {"submissions": [grader.example]}} for grader in graders
         },

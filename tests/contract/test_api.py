@@ -734,11 +734,11 @@ async def test_an_unknown_grader_is_a_404_that_lists_those_there_are(name: str) 
         problem = is_problem(await client.post(f"/v1/jobs/{name}", json=body()), 404)
     assert len(problem["detail"]) < 200
     if name.isalpha():
-        assert "ocaml, rust, story, preference" in problem["detail"]
+        assert "ocaml, rust, story, program, preference" in problem["detail"]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)]
+    ("method", "path", "status"), [("GET", "/v2", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)]
 )
 async def test_wrong_paths_and_methods_are_problems(method: str, path: str, status: int) -> None:
     async with service() as (client, _):
@@ -1311,7 +1311,7 @@ async def test_openapi_shows_an_example_for_every_grader_and_every_reference_res
     content = document["paths"]["/v1/grade/{grader}"]["post"]["requestBody"]["content"][
         "application/json"
     ]
-    assert set(content["examples"]) == {"ocaml", "rust", "story", "preference"}
+    assert set(content["examples"]) == {"ocaml", "rust", "story", "program", "preference"}
     schemas = document["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) <= set(schemas)
     assert set(re.findall(r'"#/(?!components/schemas/)', text)) == set()

@@ -101,7 +101,7 @@ def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(
     [
         (
             ["grade", "cobol", "a.jsonl"],
-            "there is no grader 'cobol'; there are: ocaml, rust, story, preference",
+            "there is no grader 'cobol'; there are: ocaml, rust, story, program, preference",
         ),
         (["grade", "ocaml", "none.jsonl"], "none.jsonl: cannot be read: No such file or directory"),
         (["grade", "ocaml", "folder"], "folder: cannot be read: Is a directory"),

@@ -70,7 +70,6 @@ def test_verdicts_are_those_of_tests_compiled_with_the_answer(
 def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
     rust_grader: RustGrader,
 ) -> None:
-    """But for the library that holds instances of generic functions, which both may share."""
     task = submission(F).task
     compiler = rust_grader.compiler
     signature = parse_signature(task.signature or "", task.crate)
@@ -78,7 +77,7 @@ def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
     made = []
     for one in (build_stub(task, signature), build_library(task, CASES["count"] + F)):
         product = compiler.compile_answer(one, task, 0).product
-        compiled = compiler.compile_object_code(tests, product, task, 0, "-Zshare-generics=no")
+        compiled = compiler.compile_object_code(tests, product, task, 0)
         made.append(compiled.product)
     assert made[0] == made[1] != b""
 

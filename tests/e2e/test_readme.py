@@ -28,6 +28,7 @@ LIMIT_S = 240
 """Seconds for anything here on a busy machine; nothing waits for them to pass."""
 ELSEWHERE = {
     "make demo": ("tests/e2e/test_demo_run.py", "trainer.demo.run"),
+    "make demo-real": ("tests/e2e/test_demo_real.py", "demo_real"),
     "gradus train configs/train/ocaml_qwen_1.5b.yaml": (
         "tests/unit/test_presets.py",
         "ocaml_qwen_1.5b.yaml",

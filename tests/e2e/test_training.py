@@ -256,7 +256,9 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path:
 
     assert train(config, "--max_steps", "1", resume="never") == 0
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1]
-    assert len(lines(run / "previous-1" / "metrics.jsonl")) == 8
+    # `previous-1` has the model that the run had ended with before it went on.
+    assert (run / "previous-1" / "final").is_dir()
+    assert len(lines(run / "previous-2" / "metrics.jsonl")) == 8
 
 
 def test_a_run_stopped_within_a_round_of_several_updates_is_the_same_run(

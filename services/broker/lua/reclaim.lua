@@ -60,8 +60,10 @@ local last, first, lost = string.match(type(looks) == 'string' and looks or '', 
 local longest = math.min(ARGV[14], lease / 2)
 if not last then first, lost = now, 0
 elseif now - last > longest then
-  -- An interruption that follows before workers had time to renew goes on with the one before.
-  if last - first < tonumber(ARGV[13]) then lost = now - first + lost else lost = now - last end
+  -- An interruption that follows before workers had time to renew goes on with the one before: a long one only, as with short
+  -- leases every look may come late.
+  local is_long = now - last > tonumber(ARGV[14])
+  if is_long and last - first < tonumber(ARGV[13]) then lost = now - first + lost else lost = now - last end
   first = now
 end
 redis.pcall('SET', ARGV[12], string.format('%.0f %.0f %.0f', now, first, lost), 'PX', ttl)
