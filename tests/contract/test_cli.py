@@ -322,7 +322,7 @@ def test_every_grader_that_can_start_is_served_by_one_process(
     told = "As a cook, I want to order flour online, so that I bake on time."
     story.write_text(jsonl({"id": "right", "completion": told, "task": {"references": [told]}}))
     with served() as (url, said):
-        assert graders_at(url) == ["ocaml", "rust", "story"]
+        assert graders_at(url) == ["ocaml", "program", "rust", "story"]
         asked = (("ocaml", ocaml), ("rust", rust), ("story", story))
         all_of_them = [gradus("grade", grader, file, "--url", url) for grader, file in asked]
         strict = gradus("grade", "ocaml", ocaml, "--url", url, "--rubric", "ocaml/strict@1")
