@@ -206,10 +206,11 @@ class Compiler:
         return self._compile_tests(text, b"", task, slot, *flags)
 
     def compile_object_code(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
+        self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
     ) -> Compiled:
-        """As `tests`, but not linked."""
-        return self._compile_tests(tests.text, library, task, slot, *tests.flags, "--emit=obj")
+        """As `tests`, but not linked. `flags`: further ones of the compiler."""
+        kinds = (*tests.flags, "--emit=obj")
+        return self._compile_tests(tests.text, library, task, slot, *kinds, *flags)
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""
