@@ -108,7 +108,7 @@ def require_writable_file(path: Path) -> None:
 
 
 def _is_read_only(path: Path) -> bool:
-    """Return whether the kernel offers files there that nobody creates: /proc and /sys."""
+    """Return whether the path is below /proc or /sys, where no file can be created."""
     return bool({"proc", "sys"} & set(path.resolve().parts[1:2]))
 
 

@@ -46,6 +46,8 @@ def test_an_answer_gets_its_verdict(program_grader: ProgramGrader, case: dict[st
     words = [entry.code for entry in result.diagnostics if entry.code]
     assert words == case.get("words", words)
     assert case.get("told", "") in "\n".join(entry.message for entry in result.diagnostics)
+    if "line" in case:
+        assert result.diagnostics[0].line == case["line"]
 
 
 def test_every_language_runs_its_example_and_the_own_cases_hold(

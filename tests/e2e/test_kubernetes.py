@@ -311,7 +311,7 @@ URL = re.compile(r"\w+://([a-z0-9.-]+):(\d+)")
 
 
 def find_addresses(objects: tuple[Object, ...], template: Object) -> set[tuple[str, int]]:
-    """Return host and port of what a pod is told to reach: by arguments, variables, and the URLs of
+    """Return host and port of each address in a pod's arguments and variables, and of the URLs of
     Redis in its secrets."""
     texts: list[str] = []
     for container in containers(template):

@@ -58,7 +58,7 @@ def test_every_tensor_arrives_as_it_was_trained(
     packer: ModuleType, model: Any, buffer_bytes: int
 ) -> None:
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    # Each is read before the iterator goes on, so that nothing can have changed it.
+    # Each tensor is read before the next is made: later steps cannot have changed it.
     wanted = {name: tensor.clone() for name, tensor in iter_merged_parameters(model)}
     tensors = iter_merged_parameters(model)
     arrived: dict[str, Any] = {}

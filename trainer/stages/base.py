@@ -322,7 +322,7 @@ def _set_earlier_aside(folder: RunFolder, done: int, log: Log) -> None:
         )
     aside = folder.set_final_aside()
     if aside is not None:
-        log(f"the run goes on: the model that it ended with lies in {aside}")
+        log(f"Resuming a finished run; its model was moved to {aside}")
 
 
 def _find_changed_records(records: Mapping[Path, str]) -> dict[str, str]:

@@ -64,13 +64,15 @@ class Boxes:
 
     def compile(self, language: Language, source: str) -> tuple[Built, float]:
         """Return what comes of `source`, and the CPU seconds used: none for a text that was
-        compiled before."""
+        compiled before. A compiler that met a limit is started anew each time."""
         key = (language.name, source)
         with self._lock:
             if key in self._built:
                 self._built.move_to_end(key)
                 return self._built[key], 0.0
         built, cpu_s = self._compile(language, source)
+        if built.limit:
+            return built, cpu_s
         with self._lock:
             if key not in self._built:
                 self._built[key] = built

@@ -12,7 +12,10 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 def is_close(got: float, expected: float, tolerance: float) -> bool:
-    return abs(got - expected) <= tolerance * max(1.0, abs(expected))
+    try:
+        return abs(got - expected) <= tolerance * max(1.0, abs(expected))
+    except OverflowError:  # an integer that no float holds
+        return got == expected
 
 
 def have_same_tokens(got: str, expected: str, tolerance: float) -> bool:
@@ -61,7 +64,7 @@ def is_equal_json(got: Any, expected: Any, tolerance: float) -> bool:
             is_same = value is other
         elif isinstance(value, float) or isinstance(other, float):
             is_number = isinstance(value, int | float) and isinstance(other, int | float)
-            is_same = is_number and _is_close_number(value, other, tolerance)
+            is_same = is_number and is_close(value, other, tolerance)
         elif isinstance(value, list) and isinstance(other, list):
             is_same = len(value) == len(other)
             pending += zip(value, other, strict=False)
@@ -73,13 +76,6 @@ def is_equal_json(got: Any, expected: Any, tolerance: float) -> bool:
         if not is_same:
             return False
     return True
-
-
-def _is_close_number(value: float, other: float, tolerance: float) -> bool:
-    try:
-        return is_close(value, other, tolerance)
-    except OverflowError:  # an integer that no float holds
-        return value == other
 
 
 def _is_close_token(got: str, expected: str, tolerance: float) -> bool:

@@ -18,7 +18,7 @@ from gradus.extract import extract
 from gradus.tasks.program import CheckerProgram, ProgramCase, ProgramTask
 from services.graders.base.code import find_exceeded_limit, with_form
 from services.graders.base.grader import MAX_SHOWN, BaseGrader
-from services.graders.program.boxes import Boxes
+from services.graders.program.boxes import Boxes, Built
 from services.graders.program.checkers import CHECKERS, is_equal_json, read_value
 from services.graders.program.config import ProgramConfig, load_config
 from services.graders.program.languages import Language, find_language
@@ -34,7 +34,8 @@ _MAX_TOLD = 10
 """Failed cases to tell of, each in a diagnostic."""
 _MAX_QUOTED = 400
 """Characters of an input or output of a public case."""
-_LINE = re.compile(r"(?:^|[\s:(\"])(?:line )?(\d{1,7})(?::(\d{1,5}))?[:,)]", re.MULTILINE)
+_PLACE = r"\"?(?::|,? line |: line )(\d{1,7})(?::(\d{1,5}))?"
+"""Line and column as compilers write them behind the name of the source file."""
 _WORDS = {
     "cpu": "time_limit",
     "wall": "time_limit",
@@ -140,7 +141,8 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         if answer.text.strip():
             facts = self._judge(attempt, answer.text)
         else:
-            facts = _build_stopped(Stage.EXTRACT, "there is no code in the completion")
+            empty = Diagnostic(stage=Stage.EXTRACT, message="there is no code in the completion")
+            facts = ProgramFacts(Stage.EXTRACT, diagnostics=(empty,))
         return with_form(facts, answer, answer.text), attempt.cpu_s
 
     def _get_language(self, name: str) -> Language:
@@ -158,8 +160,7 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         built, cpu_s = self.boxes.compile(attempt.language, source)
         attempt.cpu_s += cpu_s
         if built.program is None:
-            flags = (f"limit:{built.limit}",) if built.limit else ()
-            return _build_stopped(Stage.COMPILE, built.message, *flags)
+            return _build_uncompiled(built, attempt.language.settings.source)
         attempt.program = built.program
         task = attempt.task
         for case in task.cases:
@@ -299,15 +300,16 @@ def _build_facts(attempt: _Attempt) -> ProgramFacts:
     )
 
 
-def _build_stopped(stage: Stage, message: str, *flags: str) -> ProgramFacts:
-    line = _LINE.search(message) if stage is Stage.COMPILE else None
+def _build_uncompiled(built: Built, source: str) -> ProgramFacts:
+    place = re.search(re.escape(source) + _PLACE, built.message)
     diagnostic = Diagnostic(
-        stage=stage,
-        line=int(line[1]) or None if line else None,
-        column=int(line[2]) or None if line and line[2] else None,
-        message=message,
+        stage=Stage.COMPILE,
+        line=int(place[1]) if place else None,
+        column=int(place[2]) if place and place[2] else None,
+        message=built.message,
     )
-    return ProgramFacts(stage, flags=flags, diagnostics=(diagnostic,))
+    flags = (f"limit:{built.limit}",) if built.limit else ()
+    return ProgramFacts(Stage.COMPILE, flags=flags, diagnostics=(diagnostic,))
 
 
 def _describe_exit(code: int) -> str:
