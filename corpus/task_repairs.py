@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from corpus.drafts import Unusable
 from corpus.ocaml_text import find_declared_types, find_type_definitions, parse_last_beginning
+from corpus.task_rows import list_columns
 from corpus.task_validation import DESCRIBING
 from gradus.contract import GraderName
-from gradus.tasks import TASKS
 
 Values = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ _FLOAT_EQUALITY = re.compile(
 
 def rename_columns(values: Values, name: GraderName) -> Repair | None:
     """Rename columns of other data sets to ours."""
-    fields = {"id", "prompt", "solution", *TASKS[name].model_fields}
+    fields = list_columns(name)
     renamed = dict(values)
     changes = []
     for column in sorted(fields & ALIASES.keys()):
@@ -57,12 +57,12 @@ def rename_columns(values: Values, name: GraderName) -> Repair | None:
 
 def keep_unknown_columns(values: Values, name: GraderName) -> Repair | None:
     """Move columns that no task has into `notes`, where nothing reads them."""
-    known = {"id", "prompt", "solution", "stub", "task", *DESCRIBING, *TASKS[name].model_fields}
-    unknown = {column: values[column] for column in values if column not in known}
+    columns = list_columns(name) | DESCRIBING
+    unknown = {column: value for column, value in values.items() if column not in columns}
     if not unknown or "notes" in values:
         return None
-    kept = {column: values[column] for column in values if column in known}
-    return Repair({**kept, "notes": unknown}, f"move to `notes`: {', '.join(sorted(unknown))}")
+    usable = {column: value for column, value in values.items() if column in columns}
+    return Repair({**usable, "notes": unknown}, f"move to `notes`: {', '.join(sorted(unknown))}")
 
 
 def add_id(values: Values, where: str) -> Repair | None:

@@ -36,6 +36,11 @@ def find_task_class(name: GraderName) -> type[Task]:
     return found
 
 
+def list_columns(name: GraderName) -> set[str]:
+    """Return the columns that a row of the grader's tasks may have, beside `DESCRIBING`."""
+    return {"id", "prompt", "solution", "stub", "task", *find_task_class(name).model_fields}
+
+
 def extract_task(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
     """Return the fields of a row that judge it, flat or under `task`."""
     if isinstance(values.get("task"), Mapping):

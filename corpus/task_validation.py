@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from corpus.story_task_checks import LAZY, RewardBounds, check_references, generate_answers
-from corpus.task_rows import Finding, build_submission, extract_task, find_task_class
+from corpus.task_rows import Finding, build_submission, extract_task, find_task_class, list_columns
 from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.errors import Fault
 from gradus.row_reader import Row
@@ -122,8 +122,7 @@ def _read_row(
         return Finding(row, [row.problem]), []
     values = row.values
     finding = Finding(row)
-    columns = {"id", "prompt", "solution", "stub", "task", *find_task_class(name).model_fields}
-    unknown = set(values) - DESCRIBING - columns
+    unknown = set(values) - DESCRIBING - list_columns(name)
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
     _check_texts(finding, name, first_places, needs_solution)

@@ -13,7 +13,8 @@ import yaml
 from corpus.files import load_rows
 from corpus.ocaml_text import find_type_definitions
 from corpus.task_doctor import RowState, diagnose
-from corpus.task_repairs import add_signature
+from corpus.task_repairs import add_signature, keep_unknown_columns, rename_columns
+from corpus.task_rows import list_columns
 from corpus.task_validation import validate
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
@@ -94,3 +95,12 @@ def test_a_type_that_a_prompt_shows_twice_is_declared_once() -> None:
     shown = "type 'a node = One of 'a | Many of 'a node list"
     text = f"{shown}\n\nStart from this:\n\n{shown}\nlet f (x : int) : int =\n"
     assert find_type_definitions(text) == shown
+
+
+def test_columns_of_a_grader_without_a_task_class_are_repaired_too() -> None:
+    values = {"id": "a", "question": "Q", "solution": "S"}
+    assert list_columns("plugin") == {"id", "prompt", "solution", "stub", "task"}
+    renamed = rename_columns(values, "plugin")
+    assert renamed is not None
+    assert renamed.values == {"id": "a", "prompt": "Q", "solution": "S"}
+    assert keep_unknown_columns(renamed.values, "plugin") is None
