@@ -46,7 +46,9 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
 def _build_run_data(out: Path, folder: Path, compare: Compare | None) -> Json:
     if not folder.is_dir():
         raise Misuse(f"{folder}: there is no such folder of a run or an evaluation")
-    if not has_run(folder, os.listdir(folder)):
+    # A folder that only holds folders of evaluations is no run of the dashboard, but has a report.
+    holds_evaluations = any((folder / "eval").glob("*/*.json"))
+    if not holds_evaluations and not has_run(folder, os.listdir(folder)):
         raise Misuse(
             f"{folder}: holds no run and no evaluation (no {MARKERS[0]}); name the folder that"
             " `gradus train` or `gradus eval` wrote"
