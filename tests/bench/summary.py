@@ -33,13 +33,13 @@ FLOORS = {
     "plumbing": ("queue: all", "plain: all"),
     "ocaml": ("ocaml", "bare compiler"),
     "rust": ("rust", "bare clippy-driver"),
-    "story": ("story", "bare models"),
+    "story": ("story", "bare model"),
 }
 """Names of the figures of ours and of the floor, by part."""
 TITLES = {
     "plumbing": "plumbing beside plain Streams, all processes",
     "rest": "128 OCaml completions over REST and Redis, all processes",
-    "story": "story, both models",
+    "story": "story, beside the bare model",
 }
 WAYS = {
     "queue": "one response",

@@ -17,7 +17,6 @@ from gradus.errors import SandboxFault
 from gradus.tasks.base import RunLimits
 from gradus.tasks.program import Call
 from services.graders.base.code import find_exceeded_limit
-from services.graders.base.config_loader import BoxLimits
 from services.graders.program.config import ProgramConfig
 from services.graders.program.languages import Language
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
@@ -88,7 +87,9 @@ class Boxes:
             return Built(source.encode()), 0.0
         words = (settings.source, language.compile_line, settings.output or settings.source)
         limits = replace(
-            self._limits(self._config.compile, language), report_kb=_BUILT_KB, scratch_files=None
+            self._scale(self._config.compile.limits(), self._config.compile.cpu_s, language),
+            report_kb=_BUILT_KB,
+            scratch_files=None,
         )
         command = Command(
             argv=(_SHELL, "-c", _COMPILE, _SHELL, *words),
@@ -153,19 +154,16 @@ class Boxes:
     def build_limits(self, language: Language, task: RunLimits, stall_s: float) -> Limits:
         """Return the limits of one case."""
         config = self._config
-        limits = config.run.limits(
-            task, max_cpu_s=config.max_cpu_s, max_memory_mb=config.max_memory_mb
-        )
-        return replace(self._scale(limits, language), stall_s=stall_s)
+        cpu_s = min(task.cpu_s or config.run.cpu_s, config.max_cpu_s)
+        limits = config.run.limits(task, max_memory_mb=config.max_memory_mb)
+        return replace(self._scale(limits, cpu_s, language), stall_s=stall_s)
 
     def build_checker_limits(self, language: Language) -> Limits:
-        return self._limits(self._config.checker, language)
+        return self._scale(self._config.checker.limits(), self._config.checker.cpu_s, language)
 
-    def _limits(self, box: BoxLimits, language: Language) -> Limits:
-        return self._scale(box.limits(), language)
-
-    def _scale(self, limits: Limits, language: Language) -> Limits:
-        cpu_s = math.ceil((limits.cpu_s or 0) * language.settings.cpu_factor)
+    def _scale(self, limits: Limits, cpu_s: float, language: Language) -> Limits:
+        """Return the limits of a box for a language; of `cpu_s`, rounded up behind its factor."""
+        cpu_s = math.ceil(cpu_s * language.settings.cpu_factor)
         return replace(
             limits,
             cpu_s=cpu_s,
