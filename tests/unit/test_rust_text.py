@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 import unicodedata
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -39,6 +40,7 @@ from services.graders.rust.task_check import build_library, publish_declared
 from services.graders.rust.tests_ahead import is_linkable
 from services.graders.rust.tests_file import write_tests_file
 from tests.attack.fuzz_rust import differences, first_line_differences
+from tests.growth import check_growth
 
 PIECES = st.sampled_from(
     [
@@ -252,18 +254,25 @@ REPEATED = (
 )
 
 
+@pytest.mark.parametrize("unit", ["characters", "tokens"])
 @pytest.mark.parametrize("piece", REPEATED)
-def test_whatever_is_repeated_costs_little(piece: str) -> None:
-    """At most 0.3 s of CPU time on an idle machine; the bound leaves room for a busy one."""
+def test_whatever_is_repeated_costs_as_its_length(piece: str, unit: str) -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() {}")
-    for text in (piece * (1_000_000 // len(piece)), piece * (49_000 // max(1, len(code(piece))))):
-        started = time.thread_time()
+    length = len(piece) if unit == "characters" else max(1, len(code(piece)))
+
+    def read(text: str) -> None:
+        tokens.cache_clear()
         with suppress(TooManyTokens):
             answer = read_answer(text, task, None)
             assert answer.forbidden is not None
             assert list_names_to_import(task, answer) is not None
             assert compute_checked_share(answer, None, []) >= 0
-        assert time.thread_time() - started < 1.5
+
+    def prepare(size: int) -> Callable[[], None]:
+        text = piece * (size // length)
+        return lambda: read(text)
+
+    check_growth(prepare, 1_000_000 if unit == "characters" else 49_000)
 
 
 DOUBLED = (
@@ -311,14 +320,19 @@ def test_work_grows_as_the_text_does(piece: str) -> None:
     assert measure_reading(piece * 4 * count, task) < 10 * once + 0.1
 
 
-def test_many_files_cost_little() -> None:
+def test_many_files_cost_as_their_number() -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() {}")
-    text = "".join(f"```rust src/a{n}.rs\na\n```\n" for n in range(5000))
-    started = time.thread_time()
-    answer = read_answer(f"{text}```rust\npub fn f() {{}}\n```", task, None)
-    assert len(answer.tokens) == 1000  # extraction reads 1,000 blocks
-    assert answer.forbidden == ()
-    assert time.thread_time() - started < 1.5
+
+    def read(text: str, read_files: int) -> None:
+        answer = read_answer(f"{text}```rust\npub fn f() {{}}\n```", task, None)
+        assert len(answer.tokens) == read_files
+        assert answer.forbidden == ()
+
+    def prepare(size: int) -> Callable[[], None]:
+        text = "".join(f"```rust src/a{n}.rs\na\n```\n" for n in range(size))
+        return lambda: read(text, min(size + 1, 1000))  # extraction reads 1,000 blocks
+
+    check_growth(prepare, 5000)
 
 
 def test_a_text_of_too_many_tokens_is_not_read() -> None:
