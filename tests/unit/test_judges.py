@@ -37,7 +37,7 @@ def test_a_reward_model_is_asked_as_the_prompt_is_rendered() -> None:
         ({"models": [{"path": "a/judge"}, {"path": "b/judge/final"}]}, "are called judge"),
         ({"grader": "ocaml", "models": [{"path": "x/gradus"}]}, "are called gradus"),
         ({"grader": "ocaml", "services": [{"grader": "ocaml"}]}, "services"),
-        ({}, "give a grader, reward models, or both"),
+        ({}, "give a grader, reward models or reward functions"),
     ],
 )
 def test_judges_that_cannot_be_asked_are_refused(told: dict[str, Any], said: str) -> None:

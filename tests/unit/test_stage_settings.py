@@ -163,7 +163,7 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
             REWARDED + "rloo: {beta: 0.1}",
             "stage: grpo takes its options from grpo:, but rloo: is given",
         ),
-        (ROWS + "reward: {}", "give a grader, reward models, or both"),
+        (ROWS + "reward: {}", "give a grader, reward models or reward functions"),
         (
             ROWS + "reward: {models: [{path: a/final}, {path: b/a}]}",
             "two sources of reward are called a; give each a name",

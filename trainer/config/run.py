@@ -209,17 +209,44 @@ class RewardModelConfig(Section):
         return self.name or get_model_label(self.path)
 
 
+class RewardFunctionConfig(Section):
+    """A Python function in the trainer's process, in TRL's form, whose rewards are added."""
+
+    path: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    """`package.module:function`, importable or in the working directory. It is called with lists by
+    name, `prompts`, `completions` (texts), `completion_ids`, `prompt_id`, `kind`, `solution`,
+    `task`, and with `trainer_state`, `log_metric` and `log_extra` of TRL, and returns a list of
+    numbers; None: this completion gets no reward from any source."""
+    weight: float = 1.0
+    name: str | None = None
+    """In metrics, `rewards/<name>/mean`. None: the function's name."""
+    arguments: dict[str, Any] = {}
+    """Further arguments, by name."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.path.rpartition(":")[2]
+
+
+def wrap_function_path(value: Any) -> Any:
+    """Return the settings of a reward function that is given by its path alone."""
+    return {"path": value} if isinstance(value, str) else value
+
+
 class RewardConfig(Section):
     """Who judges the completions. The key of a service that wants one is in the variable
     GRADUS_API_KEY."""
 
     grader: GraderName | None = None
-    """Judges the tasks. None: reward models alone."""
+    """Judges the tasks. None: reward models or functions alone."""
     weight: float = 1.0
     """Weight of the grader's reward beside others."""
     models: list[RewardModelConfig] = []
     """Reward models in this process. A completion that one judge could not judge gets no reward
     from any."""
+    functions: list[Annotated[RewardFunctionConfig, BeforeValidator(wrap_function_path)]] = []
+    """Reward functions in this process, such as
+    `trainer.rewards.functions:penalize_overlong`."""
     urls: Annotated[list[str], BeforeValidator(ensure_list), Field(min_length=1)] = [
         "http://127.0.0.1:8000"
     ]
@@ -244,11 +271,13 @@ class RewardConfig(Section):
 
     @model_validator(mode="after")
     def _check_sources(self) -> RewardConfig:
-        if self.grader is None and not self.models:
-            raise ValueError("give a grader, reward models, or both")
+        if self.grader is None and not (self.models or self.functions):
+            raise ValueError("give a grader, reward models or reward functions")
         if self.grader == "preference":
             raise ValueError("a reward model judges no tasks: give models in place of grader")
-        labels = [TRLS_NAME_OF_THE_GRADER, *(model.label for model in self.models)]
+        labels = [TRLS_NAME_OF_THE_GRADER]
+        labels += [model.label for model in self.models]
+        labels += [function.label for function in self.functions]
         if twins := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"two sources of reward are called {twins[0]}; give each a name")
         return self
@@ -415,7 +444,7 @@ OWN_NAMES = {
     "model_init_kwargs": (
         "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`"
     ),
-    "reward_weights": "set `reward.weight` and those of `reward.models`",
+    "reward_weights": "set `reward.weight` and those of `reward.models` and `reward.functions`",
     "disable_tqdm": "leave it out: each logged step is a line",
     "push_to_hub": (
         "leave it out: it would upload the whole run folder, with tests and completions; upload"

@@ -291,8 +291,8 @@ class CompletionsFile:
         self._records.extend(records)
 
     def add_extra_results(self, name: str, records: Sequence[dict[str, Any]]) -> None:
-        """What a reward model said of the same completions, in the same order, before or after they
-        were taken."""
+        """Hold what another source said of the same completions, in their order, before or after
+        they were taken."""
         self._model_results.setdefault(name, []).extend(records)
 
     def write_round(self, advantages_B: Sequence[float]) -> None:

@@ -117,9 +117,11 @@ def create_client(config: RewardConfig) -> RewardClient:
 
 
 def list_weights(reward: RewardConfig) -> list[float]:
-    """Return one weight for each judge: the grader of the tasks, then reward models."""
+    """Return one weight for each source: the grader of the tasks, reward models, functions."""
     weights = [reward.weight] if reward.grader is not None else []
-    return [*weights, *(model.weight for model in reward.models)]
+    weights += [model.weight for model in reward.models]
+    weights += [function.weight for function in reward.functions]
+    return weights
 
 
 def build_preference(prompt: Prompt, completion: str, submission_id: str) -> Submission:

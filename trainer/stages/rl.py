@@ -30,7 +30,8 @@ from trainer.evaluate.report import write_comparisons
 from trainer.generation.backend import build_vllm_options, install_generation, refuse_without_vllm
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
-from trainer.rewards.judge import CompletionsFile, GradingStopped, start_hint
+from trainer.rewards.functions import FunctionReward, load_function
+from trainer.rewards.judge import CompletionsFile, GradingStopped, Judge, start_hint
 from trainer.rewards.judges import (
     Judges,
     create_client,
@@ -161,6 +162,8 @@ class Rl(Stage[TrainConfig, Tasks]):
                 "stop_when.held_out_flat needs held-out tasks (data.held_out) and"
                 " evaluation.every_steps"
             )
+        for function in self.config.reward.functions:
+            load_function(function)
         prompts = args.generation_batch_size // args.num_generations
         return f"{prompts} prompts x {args.num_generations} completions per generation"
 
@@ -296,9 +299,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         self._models = self._models or [
             open_reward_model(model, run.device) for model in config.reward.models
         ]
+        tasks = {item.id: item for item in examples}
         judges = Judges(
             config.reward,
-            {item.id: item for item in examples},
+            tasks,
             config.prompt,
             file=file,
             grading=clock.measure_grading,
@@ -316,10 +320,15 @@ class Rl(Stage[TrainConfig, Tasks]):
                 rollout_func=rollout,
             )
         else:
+            sources: list[Judge | FunctionReward] = [*judges]
+            for setting in config.reward.functions:
+                function = load_function(setting)
+                sources.append(FunctionReward(setting, function, tasks, file.add_extra_results))
             build = partial(
                 TRAINERS[config.stage],
                 reward_funcs=[
-                    make_reward_function(item.compute_rewards, item.name, errors) for item in judges
+                    make_reward_function(source.compute_rewards, source.name, errors)
+                    for source in sources
                 ],
             )
         trainer = self.build_trainer(

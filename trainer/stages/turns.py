@@ -97,8 +97,8 @@ def refuse_wrong_turns(config: TrainConfig, options: Any) -> None:
             "a score does not say what to repair",
         ),
         (
-            bool(config.reward.models),
-            "reward.models",
+            bool(config.reward.models or config.reward.functions),
+            "reward.models and reward.functions",
             "they would judge all turns as one text",
         ),
         (
