@@ -40,6 +40,9 @@ OPTIONAL = {"preference": "components/preference"}
 SHIPPED = [name for name in GRADERS if name not in OPTIONAL]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
+DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")
+"""A variable of Compose with its default."""
+
 Object = dict[str, Any]
 
 
@@ -68,8 +71,14 @@ def render_with(folder: str, *components: str) -> tuple[Object, ...]:
 
 
 def with_options(folder: str) -> tuple[Object, ...]:
-    """An overlay with every optional grader."""
-    return render_with(folder, *OPTIONAL.values())
+    """An overlay with every optional grader, and the trainer on a GPU."""
+    return render_with(folder, *OPTIONAL.values(), *list_training(folder))
+
+
+def list_training(folder: str) -> list[str]:
+    """Return the components of training that an overlay does not have by itself."""
+    in_fixed = ["components/training"] if folder == "overlays/fixed" else []
+    return [*in_fixed, "components/training-gpu"]
 
 
 def of_kind(objects: tuple[Object, ...], kind: str) -> dict[str, Object]:
@@ -353,9 +362,7 @@ def is_allowed(policies: list[Object], way: str, port: int, labels: Object, name
 
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_policies_let_every_pod_reach_what_it_is_told_to(folder: str) -> None:
-    parts = ["components/tracing", *OPTIONAL.values()]
-    if folder == "overlays/fixed":  # the other one has them
-        parts.append("components/training")
+    parts = ["components/tracing", *OPTIONAL.values(), *list_training(folder)]
     objects = render_with(folder, *parts)
     services = of_kind(objects, "Service")
     followed = set()
@@ -370,7 +377,27 @@ def test_policies_let_every_pod_reach_what_it_is_told_to(folder: str) -> None:
             if not namespace:
                 entering = policies_for(objects, target, "Ingress")
                 assert is_allowed(entering, "from", port, labels, "gradus"), (name, host)
-    assert followed == {("redis", 6379), ("api", 8000), ("collector", 4318)}
+    assert followed == {("redis", 6379), ("api", 8000), ("collector", 4318), ("generation", 8001)}
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_the_trainer_alone_reaches_vllm_and_only_the_download_leaves_the_cluster(
+    folder: str,
+) -> None:
+    objects = with_options(folder)
+    by_name = {name: pod["metadata"]["labels"] for name, pod in pods(objects)}
+    entering = policies_for(objects, by_name["generation"], "Ingress")
+    reaching = set()
+    leaving = set()
+    for name, labels in by_name.items():
+        if is_allowed(entering, "from", 8001, labels, "gradus"):
+            reaching.add(name)
+        for policy in policies_for(objects, labels, "Egress"):
+            for rule in policy.get("egress", []):
+                if any(port["port"] == 443 for port in rule["ports"]):
+                    leaving.add(name)
+    assert reaching == {"trainer-gpu"}
+    assert leaving == {"fetch-model"}
 
 
 @pytest.mark.parametrize("address", ["169.254.20.10/32", "169.254.169.254/32"])
@@ -505,13 +532,16 @@ def test_what_is_mounted_of_secrets_is_what_the_script_makes(folder: str, tmp_pa
 
 @pytest.mark.parametrize(
     "service",
-    ["redis", "migrate", "api", *(f"grader-{name}" for name in GRADERS), "dashboard", "trainer"],
+    [
+        *("redis", "migrate", "api", *(f"grader-{name}" for name in GRADERS), "dashboard"),
+        *("trainer", "trainer-gpu", "generation", "fetch-model"),
+    ],
 )
 def test_what_runs_here_runs_with_compose_and_with_the_same_words(service: str) -> None:
     template = dict(pods(with_options("overlays/autoscaled")))[service]
     [container] = template["spec"]["containers"]
     here = [str(word) for word in container.get("command", container.get("args"))]
-    there = [str(word) for word in COMPOSE[service]["command"]]
+    there = [DEFAULT.sub(r"\1", str(word)) for word in COMPOSE[service]["command"]]
     options = [word for word in here if word.startswith("--")]
     if service == "dashboard":  # with compose its port is the host's own, others reach a cluster's
         options.remove("--token-file")
