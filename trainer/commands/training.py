@@ -1,5 +1,5 @@
-"""Commands around models: `gradus train`, `merge`, `model`, `report`, `gate` and `gradus pipeline
-run`."""
+"""Commands around models: `gradus train`, `merge`, `model`, `push`, `report`, `gate` and `gradus
+pipeline run`."""
 
 from __future__ import annotations
 
@@ -219,6 +219,42 @@ def report(
     require_writable_file(target)
     write_report(run, target)
     print(target)
+
+
+def push(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Folder of a finished run, or of a merged model"),
+    ],
+    repository: Annotated[
+        str, typer.Argument(metavar="NAME", help="Repository on the hub, such as my-team/my-model")
+    ],
+    is_public: Annotated[
+        bool, typer.Option("--public", help="Make a new repository public; else it is private")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the files and the card")
+    ] = False,
+) -> None:
+    """Upload a trained model to the model hub: weights, tokenizer and a model card alone.
+
+    Tests, completions, settings and logs stay here. HF_ENDPOINT names another hub.
+
+    \b
+    gradus push runs/ocaml_qwen_1.5b my-team/ocaml-qwen --dry-run
+    gradus push runs/ocaml_qwen_1.5b my-team/ocaml-qwen
+    """
+    from trainer.models.push import prepare_upload
+    from trainer.models.push import push as upload_model
+
+    upload = prepare_upload(run)
+    if dry_run:
+        for name in upload.files:
+            print(upload.folder / name)
+        print(f"\n{upload.card}")
+        return
+    log_line(f"uploading {len(upload.files)} files of {upload.folder} and a model card")
+    print(upload_model(upload, repository, is_private=not is_public))
 
 
 pipeline_app = typer.Typer(

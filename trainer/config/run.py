@@ -447,8 +447,8 @@ OWN_NAMES = {
     "reward_weights": "set `reward.weight` and those of `reward.models` and `reward.functions`",
     "disable_tqdm": "leave it out: each logged step is a line",
     "push_to_hub": (
-        "leave it out: it would upload the whole run folder, with tests and completions; upload"
-        " `final` when the run is done: hf upload NAME RUN/final"
+        "leave it out: it would upload the whole run folder, with tests and completions; when the"
+        " run is done, upload the model alone: gradus push RUN NAME"
     ),
     "eval_strategy": (
         "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`"
