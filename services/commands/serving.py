@@ -55,7 +55,11 @@ def serve(
     ] = None,
     tasks: Annotated[
         list[str] | None,
-        typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id"),
+        typer.Option(
+            metavar="GRADER=FILE",
+            help="Tasks that clients of adapters name by id",
+            rich_help_panel="Other trainers",
+        ),
     ] = None,
     nemo_gym_port: Annotated[
         list[str] | None,
