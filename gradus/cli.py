@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from gradus import __version__, interactive
-from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
+from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, log_line
 from gradus.errors import Fault, Misuse
 from gradus.help_words import (
     FIRST_STEPS,
@@ -101,7 +101,12 @@ def _handle_options(
 ) -> None: ...
 
 
-def doctor(redis: Redis = None, url: Url = None) -> None:
+def doctor(
+    redis: Redis = None,
+    url: Annotated[
+        str | None, typer.Option(help="Check the Gradus service at this URL too")
+    ] = None,
+) -> None:
     """Check CPU, GPU, memory, disk, toolchains, sandbox and packages of this machine, and print
     what to do.
 
