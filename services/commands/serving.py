@@ -167,7 +167,7 @@ def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
     )
 
     graders = []
-    lacking = []
+    lacking: list[Fault] = []
     for name in find_installed_graders():
         try:
             grader = load(name)
