@@ -128,8 +128,8 @@ verify-gpu: $(GPU_VENV)/.done  ## What training does on a CUDA card, with random
 	@$(GPU_VENV)/bin/python -m trainer.doctor.gpu --out runs/verify-gpu-$$(date +%Y%m%d-%H%M%S)
 
 .PHONY: serve
-serve: system $(SERVING)  ## Serve grading on http://127.0.0.1:8000, everything in one process
-	@$(BIN)/gradus serve
+serve: system $(SERVING)  ## Serve grading on http://127.0.0.1:8000, everything in one process; WITH_STORY=1 installs the weights for stories
+	@$(BIN)/gradus serve $(if $(WITH_STORY),--with-story)
 
 PYTEST = $(BIN)/python -m pytest -q
 # Test processes that run at the same time; each has its own Redis, graders, browser and ports. Tests wait a lot, so one more

@@ -11,8 +11,15 @@ import typer
 from typer.core import TyperGroup
 
 from gradus import __version__, interactive
-from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
+from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, log_line
 from gradus.errors import Fault, Misuse
+from gradus.help_words import (
+    FIRST_STEPS,
+    FIRST_STEPS_OF_TASKS,
+    put_first,
+    replace_words_of_typer,
+    use_words,
+)
 from gradus.system_errors import convert_system_errors
 from gradus.wings import WINGS, load_entry_points
 
@@ -25,7 +32,17 @@ _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class _Commands(TyperGroup):
-    """The commands, with one boundary for errors of the operating system."""
+    """The commands, with help in words and one boundary for errors of the operating system."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        commands: dict[str, Any] = dict(self.commands)
+        put_first(commands, FIRST_STEPS)
+        self.commands = commands
+        if "tasks" in commands:
+            put_first(commands["tasks"].commands, FIRST_STEPS_OF_TASKS)
+        use_words(self)
+        replace_words_of_typer()
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         # --help and --version print here
@@ -84,7 +101,12 @@ def _handle_options(
 ) -> None: ...
 
 
-def doctor(redis: Redis = None, url: Url = None) -> None:
+def doctor(
+    redis: Redis = None,
+    url: Annotated[
+        str | None, typer.Option(help="Check the Gradus service at this URL too")
+    ] = None,
+) -> None:
     """Check CPU, GPU, memory, disk, toolchains, sandbox and packages of this machine, and print
     what to do.
 

@@ -112,7 +112,7 @@ def evaluation(
         mode=mode,
         temperature=float(mode == "sampled"),
         samples=samples,
-        description=OCAML,
+        description=changed.get("grader_description", OCAML),
     )
     return _write(run, name, records, (figures,), **changed)
 
@@ -338,3 +338,80 @@ def _rich_evaluation(run: Path, name: str, level: float, draw: random.Random) ->
 
 def _drawn(draw: random.Random, level: float) -> Graded:
     return RIGHT if draw.random() < level else draw.choice((WRONG, UNTYPED))
+
+
+# ------------------------------------------------------------------- runs at the edges of a page
+
+
+def failing_run(run: Path) -> Path:
+    """A run of 40 steps in which nothing passes: all answers stop at the type check."""
+    run.mkdir(parents=True)
+    (run / "config.resolved.json").write_text(json.dumps(CONFIG))
+    lines(run / "metrics.jsonl", [{"step": n, "reward": 0.0} for n in range(1, 41)])
+    lines(run / "completions.jsonl", [training_record(n, UNTYPED) for n in range(1, 41)])
+    evaluation(run, "before", {"a": [UNTYPED] * 2, "b": [UNTYPED] * 2})
+    return run
+
+
+def story_run(run: Path) -> Path:
+    """A run on stories, of which none passes while the mean reward rises from 0.2 to 0.5."""
+    run.mkdir(parents=True)
+    config = CONFIG | {"data": {"dataset": "demo:story"}, "reward": {"grader": "story"}}
+    (run / "config.resolved.json").write_text(json.dumps(config))
+    lines(run / "metrics.jsonl", [{"step": n, "reward": n / 10} for n in range(1, 6)])
+    for name, reward in (("before", 0.2), ("after", 0.5)):
+        given = {
+            f"sprint-{n}": [
+                verdict(
+                    round(reward + 0.01 * (n % 5) + 0.002 * k, 3),
+                    stage=Stage.SCORE,
+                    rubric="story/weighted@1",
+                    grader="story@7",
+                    toolchain="",
+                    components={"coverage": reward},
+                    tests=None,
+                    flags=("story:too_long",) if n == 0 else (),
+                )
+                for k in range(2)
+            ]
+            for n in range(12)
+        }
+        evaluation(
+            run,
+            name,
+            given,
+            grader="story",
+            grader_description=describe_offline("story"),
+            graders=("story@7",),
+            rubrics=("story/weighted@1",),
+            toolchains=(),
+            tasks="demo:story/held-out",
+        )
+    return run
+
+
+def empty_run(run: Path) -> Path:
+    """A run that wrote its settings and nothing else."""
+    run.mkdir(parents=True)
+    (run / "config.resolved.json").write_text(json.dumps(CONFIG))
+    return run
+
+
+def huge_run(run: Path) -> Path:
+    """A run of 20,000 steps with long names and numbers, and completions that stop everywhere."""
+    run.mkdir(parents=True)
+    config = CONFIG | {"model": {"name": "organization/" + "a-model-with-a-long-name-" * 4}}
+    (run / "config.resolved.json").write_text(json.dumps(config))
+    draw = random.Random(7)
+    metrics = [
+        {"step": n, "reward": draw.random(), "loss": 1e9 * draw.random(), "step_time": 4e4}
+        for n in range(1, 20_001)
+    ]
+    lines(run / "metrics.jsonl", metrics)
+    results = [RIGHT, WRONG, UNTYPED, STUCK, verdict(0.0, stage=Stage.EXTRACT)]
+    records = [training_record(n, results[n % 5]) for n in range(1, 2001)]
+    lines(run / "completions.jsonl", records)
+    tasks = {f"{'task-with-a-long-name-' * 3}{n}": [results[n % 5]] * 2 for n in range(300)}
+    evaluation(run, "before", tasks)
+    evaluation(run, "after", tasks)
+    return run

@@ -18,7 +18,10 @@ class Format(StrEnum):
 
 def export_tasks(
     file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="New folder, with a folder per task")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="New folder, with a folder per task"),
+    ],
     verifier_image: Annotated[
         str,
         typer.Option(

@@ -85,6 +85,9 @@ class Task(Wire):
     """Stages of grading (`gradus.contract.Stage`) in the order in which an answer passes them."""
     RATES: ClassVar[Mapping[str, str]] = {"tests": "passed"}
     """Rates of an evaluation: name -> rule, see `gradus.descriptions.GraderDescription.rates`."""
+    HEADLINE: ClassVar[str] = "pass_rate"
+    """What pages state first of an evaluation: `pass_rate`, or `mean_reward` where passing is rare
+    and rewards are what training raises."""
     FENCES: ClassVar[tuple[str, ...]] = ()
     """Info strings of code fences around answers, the usual one first; empty where answers are
     prose."""

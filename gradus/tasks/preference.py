@@ -22,6 +22,7 @@ class PreferenceTask(Task):
     """Judged by a reward model, which needs nothing but the prompt."""
 
     STAGES = ("extract", "score")
+    HEADLINE = "mean_reward"
     EXAMPLE: ClassVar[Mapping[str, Any]] = {
         "id": "a1",
         "completion": "Blue.",

@@ -22,6 +22,7 @@ class StoryTask(Task):
     """Judged by comparing the written user stories with `references`."""
 
     STAGES = ("extract", "score")
+    HEADLINE = "mean_reward"
     RATES: ClassVar[Mapping[str, str]] = {"stories": "past:extract", "complete": "passed"}
     EXAMPLE: ClassVar[Mapping[str, Any]] = {
         "id": "a1",

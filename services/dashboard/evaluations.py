@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.contract import Stage
+from gradus.tasks import get_task_class
 from services.dashboard.files import ConfinedDirectory, Identity, Json, parse_object, read_identity
 from services.dashboard.groups import read_texts
 from services.dashboard.series import to_finite, to_list, to_mapping
@@ -118,6 +119,7 @@ def read_evaluation(confined: ConfinedDirectory, path: Path) -> Evaluation | Non
         "toolchains": read_texts(raw.get("toolchains")),
         "machine": bound_value(to_mapping(raw.get("machine"))),
         "name": name,
+        "headline": get_task_class(str(raw.get("grader"))).HEADLINE,
         "grader_stages": own_stages,
         "stages": list(dict.fromkeys((*own_stages, *map(str, Stage)))),
         "components": read_texts(description.get("components")),
@@ -169,12 +171,15 @@ def parse_step(name: str) -> int | None:
 
 def _extract_figures(measurement: Json) -> Json:
     rate = to_mapping(to_mapping(measurement["pass_at"]).get("1"))
+    reward = to_mapping(measurement["mean_reward"])
     return {
         "mode": measurement["mode"],
         "pass_rate": to_finite(rate.get("value")),
         "low": to_finite(rate.get("low")),
         "high": to_finite(rate.get("high")),
-        "reward": to_finite(to_mapping(measurement["mean_reward"]).get("value")),
+        "reward": to_finite(reward.get("value")),
+        "reward_low": to_finite(reward.get("low")),
+        "reward_high": to_finite(reward.get("high")),
         "graded": int(measurement["graded"]),
         "faulted": int(measurement["faulted"]),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradus.contract import Stage
 from gradus.descriptions import describe_offline
+from gradus.tasks import get_task_class
 from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.groups import Group, read_records
 from services.dashboard.run import FollowedRun
@@ -33,6 +34,7 @@ def build_summary(run: FollowedRun, now: float) -> Json:
         "stage": run.stage,
         "model": run.model,
         "grader": run.grader,
+        "headline": get_task_class(run.grader).HEADLINE,
         "step_time": log.latest.get("step_time"),
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),

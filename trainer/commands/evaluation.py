@@ -37,7 +37,8 @@ Samples = Annotated[
     int, typer.Option(min=1, max=1000, help="Completions per task", rich_help_panel=SAMPLING)
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder to write to", show_default="runs/eval/MODEL-FILE"),
 ]
 Judged = Annotated[str, typer.Option(help="Grader of the completions", rich_help_panel=GRADING)]
 Rubric = Annotated[
@@ -56,7 +57,11 @@ GradedAt = Annotated[
         rich_help_panel=GRADING,
     ),
 ]
-What = Annotated[list[str] | None, typer.Argument(metavar="[MODEL] FILE", show_default=False)]
+MODEL_AND_FILE = "Folder or name of the model, unless an option names it, and a file"
+What = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODEL] FILE", help=MODEL_AND_FILE, show_default=False),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,8 @@ def add_sampling_options(command: Callable[..., None]) -> Callable[..., None]:
 @add_sampling_options
 def evaluate(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] TASKS", help=MODEL_AND_FILE, show_default=False),
     ] = None,
     out: Out = None,
     grader: Judged = "ocaml",
@@ -261,7 +267,8 @@ def eval_refusals(
 @add_sampling_options
 def sample(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL] PROMPTS", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] PROMPTS", help=MODEL_AND_FILE, show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option(help="File to write to")] = Path("completions.jsonl"),
     like: Like = None,

@@ -110,7 +110,10 @@ def merge(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder to write", show_default="merged, beside the adapter"
+        ),
     ] = None,
     gguf: Annotated[
         str | None,
@@ -142,7 +145,7 @@ def model(
         Path,
         typer.Argument(metavar="CONFIG", help="YAML file, such as configs/models/llama_7b.yaml"),
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the number of parameters")
     ] = False,

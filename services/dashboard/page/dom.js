@@ -78,11 +78,23 @@ function facts(items, kind = "") {
   return el("dl", { class: "facts " + kind }, known.map(item));
 }
 
+// Mark a table that is wider than its place, and whether its end is in view.
+function markOverflow(node) {
+  const mark = () => {
+    node.classList.toggle("overflows", node.scrollWidth > node.clientWidth + 1);
+    node.classList.toggle("at-end", node.scrollLeft + node.clientWidth >= node.scrollWidth - 1);
+  };
+  const observer = new ResizeObserver(mark);
+  for (const one of [node, ...node.children]) observer.observe(one);
+  node.addEventListener("scroll", mark, { passive: true });
+  return node;
+}
+
 function framed(caption, head, rows, kind) {
   const cells = head.map((name) => el("th", { scope: "col" }, name));
   const lines = rows.map(([name, ...values]) => el("tr", el("th", { scope: "row" }, name), values));
   const made = el("table", { class: kind }, el("caption", caption), el("thead", el("tr", cells)), el("tbody", lines));
-  return el("div.scroll", { role: "region", tabindex: "0", "aria-label": caption }, made);
+  return markOverflow(el("div.scroll", { role: "region", tabindex: "0", "aria-label": caption }, made));
 }
 
 function table(caption, head, rows) {

@@ -1,8 +1,35 @@
 // What evaluations found: headline, rates with their intervals, changes, tables. For one evaluation, or two of the same tasks.
 
+// What pages state first, by what the grader's tasks name (`Task.HEADLINE`); `key` is its name in comparisons.
+const FIRST_FIGURES = {
+  pass_rate: {
+    ...{ name: "pass rate", key: "pass_rate", value: "pass_rate", low: "low", high: "high" },
+    ...{ how: share, note: "pass@1, with its 95% interval", unit: " percentage points" },
+    of: (m) => m.pass_at?.["1"],
+    text: percent,
+    interval,
+    change: points,
+    marks: (left) => left + "%",
+    says: (model, rate, tasks) => `${model} passes ${percent(rate.value)} of ${tasks}.`,
+  },
+  mean_reward: {
+    ...{ name: "mean reward", key: "reward", value: "reward", low: "reward_low", high: "reward_high" },
+    ...{ how: { range: FULL }, note: "with its 95% interval", unit: " of mean reward" },
+    of: (m) => m.mean_reward,
+    text: (value) => (finite(value) ? value.toFixed(3) : NOTHING),
+    interval: (rate) => `${rate.low.toFixed(3)} to ${rate.high.toFixed(3)}`,
+    change: (value) => signed(value, 3),
+    marks: (left) => number(left / 100),
+    says: (model, rate, tasks) => `${model} earns a mean reward of ${rate.value.toFixed(3)} on ${tasks}.`,
+  },
+};
+const firstFigure = (measured) => FIRST_FIGURES[measured.at(-1)?.headline ?? "pass_rate"];
 const MODES = ["sampled", "greedy"];
 const STAGE_WORDS = { extract: "an answer was found", types: "it type-checks", compile: "it compiles" };
-const RATE_WORDS = { types: "type-checks", compile: "compiles" };
+const RATE_WORDS = {
+  ...{ types: "type-checks", compile: "compiles", tests: "passes every test", check: "compiles" },
+  ...{ clippy: "no lint", stories: "has stories", complete: "passes: every reference is answered" },
+};
 const MOST_ROWS = 200;
 const MOST_LEVELS = 40;
 const CUT_OFF_WARNING = 0.05;
@@ -33,28 +60,30 @@ const pValue = ({ p_value: p }) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3
 // `tasks`: how they are called; `unmeasured`: what to say where nothing was.
 function headline(measured, comparisons, tasks) {
   const [found] = comparisons;
+  const first = firstFigure(measured);
   if (found) {
-    const { before, after, change } = found.pass_rate;
+    const { before, after, change } = found[first.key];
     const on = `on ${count(found.tasks)} ${tasks}${found.tasks === 1 ? "" : "s"}`;
     const names = measured.map((one) => one.name);
     const how = found.mode === "greedy" ? "Greedy" : `${counted(found.after.samples, "completion")} per task`;
     const text = {
-      up: `The pass rate ${on} rose from ${percent(before)} to ${percent(after)}.`,
-      down: `The pass rate ${on} fell from ${percent(before)} to ${percent(after)}.`,
-      flat: `The pass rate ${on} did not change measurably: ${percent(before)} for ${names[0]}, ${percent(after)} for ${names[1]}.`,
+      up: `The ${first.name} ${on} rose from ${first.text(before)} to ${first.text(after)}.`,
+      down: `The ${first.name} ${on} fell from ${first.text(before)} to ${first.text(after)}.`,
+      flat: `The ${first.name} ${on} did not change measurably: ${first.text(before)} for ${names[0]}, ${first.text(after)} for ${names[1]}.`,
     }[tone(change)];
-    const ends = `95% interval ${points(change.low)} to ${points(change.high)}`;
-    const lead = `${points(change.value)} percentage points, ${ends}. ${how}; ${found.test.method}, ${pValue(found.test)}.`;
+    const ends = `95% interval ${first.change(change.low)} to ${first.change(change.high)}`;
+    const test = first.key === "pass_rate" ? `; ${found.test.method}, ${pValue(found.test)}` : "";
+    const lead = `${first.change(change.value)}${first.unit}, ${ends}. ${how}${test}.`;
     return [text, lead, tone(change)];
   }
   for (const mode of MODES)
     for (const evaluation of [...measured].reverse()) {
       const m = measuredIn(evaluation, mode);
-      const rate = m?.pass_at?.["1"];
+      const rate = m && first.of(m);
       if (!rate) continue;
-      const text = `${evaluation.model || "The model"} passes ${percent(rate.value)} of ${count(m.tasks)} ${tasks}${m.tasks === 1 ? "" : "s"}.`;
+      const text = first.says(evaluation.model || "The model", rate, counted(m.tasks, tasks));
       const sure = measured.length > 1 ? " gradus report and gradus compare say how sure a difference is." : "";
-      const lead = `95% interval ${interval(rate)}. ${described(m)}.${sure}`;
+      const lead = `95% interval ${first.interval(rate)}. ${described(m)}.${sure}`;
       return [text, lead, "none", measured.length > 1 ? null : mode];
     }
   return [`What the model can do on ${tasks}s was not measured.`, "", "none"];
@@ -78,27 +107,31 @@ function panel(measured, comparisons, mode, isTold) {
   const shown = measured.map((one) => [one, measuredIn(one, mode)]).filter(([, m]) => m);
   if (shown.length === 0) return null;
   const found = comparisons.find((one) => one.mode === mode);
-  const change = found?.pass_rate.change;
+  const first = firstFigure(measured);
+  const change = found?.[first.key].change;
   const { gained, lost } = found?.test ?? {};
   const title = described(shown.at(-1)[1]);
-  const marks = [0, 25, 50, 75, 100].map((left) => el("span", { style: { left: left + "%" } }, left + "%"));
+  const marks = [0, 25, 50, 75, 100].map((left) => el("span", { style: { left: left + "%" } }, first.marks(left)));
   return el(
     "article.panel",
     el("h3", title),
-    shown.map(([one, m], n) => rateBar(one.name, m, shown.length === 2 && n === 0 ? "before" : "after", isTold)),
+    shown.map(([one, m], n) => rateBar(first, one.name, m, shown.length === 2 && n === 0 ? "before" : "after", isTold)),
     el("div.scale", { "aria-hidden": "true" }, marks),
     change &&
       el(
         "p",
         { class: "change " + tone(change) },
-        el("strong", points(change.value)),
-        " percentage points",
-        el("span.note", `95% interval ${points(change.low)} to ${points(change.high)}, on tasks judged both times`),
+        el("strong", first.change(change.value)),
+        first.unit,
+        el(
+          "span.note",
+          `95% interval ${first.change(change.low)} to ${first.change(change.high)}, on tasks judged both times`,
+        ),
       ),
-    furtherRates(shown, title),
+    furtherRates(first, shown, title),
     fallbacks([
       ...shown.flatMap(([one, m]) => ratesOf(m).map(([label, rate]) => [shown.length > 1 ? `${label} of ${one.name}` : label, rate])),
-      ["change of pass@1", change],
+      ["change of pass@1", found?.pass_rate.change],
       ["change of the reward", found?.reward.change],
     ]),
     finite(gained) &&
@@ -110,21 +143,21 @@ function panel(measured, comparisons, mode, isTold) {
   );
 }
 
-function rateBar(name, m, style, isTold) {
-  const rate = m.pass_at?.["1"];
-  const at = (share) => 100 * share + "%";
+function rateBar(first, name, m, style, isTold) {
+  const rate = first.of(m);
+  const at = (share) => 100 * Math.min(1, Math.max(0, share)) + "%";
   const basis = `${count(m.passed)} of ${counted(m.graded, "verdict")} passed`;
   return el(
     "div",
     { class: "rate " + style },
-    el("p.figure", el("span.name", name), !isTold && el("strong", percent(rate?.value))),
+    el("p.figure", el("span.name", name), !isTold && el("strong", first.text(rate?.value))),
     el(
       "div.track",
       { "aria-hidden": "true" },
       rate && el("span.interval", { style: { left: at(rate.low), width: at(rate.high - rate.low) } }),
       rate && el("span.point", { style: { left: at(rate.value) } }),
     ),
-    el("p.note", (rate ? (isTold ? "" : `95% interval ${interval(rate)} · `) : "nothing was graded · ") + basis),
+    el("p.note", (rate ? (isTold ? "" : `95% interval ${first.interval(rate)} · `) : "nothing was graded · ") + basis),
   );
 }
 
@@ -151,11 +184,12 @@ function rewardText(rate) {
   return rate.low === rate.high ? `${value} (all alike)` : `${value} (${low} to ${high})`;
 }
 
-function furtherRates(shown, title) {
+function furtherRates(first, shown, title) {
   const cells = (of) => shown.map(([, m]) => of(m));
-  const ks = [...new Set(cells((m) => Object.keys(m.pass_at ?? {})).flat())].map(Number).filter((k) => k > 1);
-  const rows = ks.sort((a, b) => a - b).map((k) => [`pass@${k}`, ...cells((m) => rateText(m.pass_at?.[k]))]);
-  rows.push(["mean reward", ...cells((m) => rewardText(m.mean_reward))]);
+  const ks = [...new Set(cells((m) => Object.keys(m.pass_at ?? {})).flat())].map(Number);
+  const further = ks.filter((k) => k > 1 || first.key !== "pass_rate").sort((a, b) => a - b);
+  const rows = further.map((k) => [`pass@${k}`, ...cells((m) => rateText(m.pass_at?.[k]))]);
+  if (first.key === "pass_rate") rows.push(["mean reward", ...cells((m) => rewardText(m.mean_reward))]);
   for (const [name, key] of Object.entries({ "faults, in no rate": "faulted", "tasks without a verdict": "unjudged" }))
     if (cells((m) => m[key]).some((value) => value > 0)) rows.push([name, ...cells((m) => count(m[key]))]);
   const made = table("Further figures, " + title, ["", ...shown.map(([one]) => one.name)], rows);
@@ -198,7 +232,7 @@ function funnel(columns) {
   const rows = [
     ["verdicts", ({ m }) => part(m.graded, m.graded)],
     ...order.slice(0, -1).map((stage, n) => [text(stage), ({ m }) => part(beyond(m, n), m.graded)]),
-    ["every test passes", ({ m }) => part(m.passed, m.graded)],
+    [order.at(-1) === "tests" ? "every test passes" : "passes", ({ m }) => part(m.passed, m.graded)],
   ];
   return levels("Completions that came so far", "level", columns, rows);
 }
@@ -212,7 +246,8 @@ const at =
 function rates(columns) {
   const rules = columns.at(-1).evaluation.rules ?? {};
   // What passes stands in the headline.
-  const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
+  const isFirst = (name) => rules[name] === "passed" && columns.at(-1).evaluation.headline === "pass_rate";
+  const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => !isFirst(name));
   return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
     ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => m.details?.rates?.[name] ?? null]),
     ["tests that pass, on average", at("details.partial_tests")],
@@ -227,10 +262,10 @@ function rates(columns) {
 const unwritten = (m) => entries(m.details?.generation_errors).reduce((sum, [, value]) => sum + value, 0);
 
 // Counts by name, the most frequent first, as shares of `all`.
-function tally(caption, first, columns, counts, all) {
+function tally(caption, first, columns, counts, all, words = inWords) {
   const total = (name) => columns.reduce((sum, one) => sum + (counts(one)?.[name] ?? 0), 0);
   const names = keys(columns, counts).sort((a, b) => total(b) - total(a));
-  const rows = names.map((name) => [name, (one) => part(counts(one)?.[name] ?? 0, all(one))]);
+  const rows = names.map((name) => [words(name), (one) => part(counts(one)?.[name] ?? 0, all(one))]);
   return levels(caption, first, columns, rows);
 }
 
@@ -286,7 +321,7 @@ function flags(columns, training = null) {
   const sources = columns.map(({ name, m }) => ({ name, flags: m.flags, graded: m.graded }));
   if (training?.graded) sources.push({ name: "in training", ...training });
   const names = keys(sources, (one) => one.flags).sort();
-  const rows = names.map((name) => [name, (one) => shareText(one.flags?.[name] ?? 0, one.graded)]);
+  const rows = names.map((name) => [inWords(name), (one) => shareText(one.flags?.[name] ?? 0, one.graded)]);
   return matrix("Completions that were flagged", sources, rows);
 }
 
@@ -387,6 +422,7 @@ function evaluationSections(evaluation) {
     columns,
     ({ m }) => m.details?.invented?.names,
     ({ m }) => m.graded,
+    (name) => name,
   );
   const order = evaluation.components ?? [];
   const parts = keys(columns, ({ m }) => m.components).sort((a, b) => order.indexOf(a) - order.indexOf(b));
@@ -427,9 +463,9 @@ function comparisonSections(measured, comparisons) {
     ["Judged on one side only", found.only_before + found.only_after > 0 && onOneSide],
   ];
   const doubts = found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`);
-  const afters = Object.keys(found.migration).map((stage) => "after: " + stage);
+  const afters = Object.keys(found.migration).map((stage) => "after: " + stageWords(stage));
   const cells = (row) => Object.keys(found.migration).map((stage) => (row[stage] ? count(row[stage]) : "·"));
-  const moved = entries(found.migration).map(([stage, row]) => ["before: " + stage, ...cells(row)]);
+  const moved = entries(found.migration).map(([stage, row]) => ["before: " + stageWords(stage), ...cells(row)]);
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
   const card = CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]);
   const taskRow = ({ before, after, ...one }) => [
@@ -438,7 +474,7 @@ function comparisonSections(measured, comparisons) {
     one.turn,
     `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
     `${number(before.mean_reward)} → ${number(after.mean_reward)} (${signed(one.reward_change, 3)})`,
-    `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
+    `${inWords(before.cause ?? before.stage)} → ${inWords(after.cause ?? after.stage)}`,
   ];
   const shown = changed.slice(0, MOST_ROWS).map(taskRow);
   const frozen = "Frozen: failed both times at the same stage, and the reward moved by less than 0.05";

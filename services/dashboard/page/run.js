@@ -1,7 +1,20 @@
 // One run: what it does now, what it did, how it was set up; or one evaluation.
 
 const RECENT_POINTS = 10;
-const OUTCOME_COLOURS = ["part-2", "part-1", "part-4", "part-3", "part-0", "part-5"];
+// One colour for each outcome on all pages: green is what passed, and nothing else.
+const OUTCOME_COLOURS = {
+  passed: "part-2",
+  extract: "part-3",
+  types: "part-1",
+  check: "part-1",
+  compile: "part-4",
+  clippy: "part-6",
+  tests: "part-0",
+  score: "part-0",
+  faulted: "part-5",
+};
+const OTHER_COLOURS = ["part-6", "part-3", "part-1", "part-4", "part-0"];
+const STOPPED = "stopped at ";
 
 // Passed first, then the stages from the last to the first, then faults.
 function ordered(names, stages) {
@@ -9,7 +22,14 @@ function ordered(names, stages) {
   const rank = (name) => (name === "faulted" ? 99 : order.indexOf(name) < 0 ? 98 : order.indexOf(name));
   return [...names].sort((a, b) => rank(a) - rank(b));
 }
-const outcomeColour = (n) => OUTCOME_COLOURS[n % OUTCOME_COLOURS.length];
+const stageOf = (outcome) => (outcome.startsWith(STOPPED) ? outcome.slice(STOPPED.length) : outcome);
+// Stages of graders that are not known here take colours by their place.
+function outcomeColour(outcome, stages) {
+  const stage = stageOf(outcome);
+  const place = Math.max(0, stages.indexOf(stage));
+  return OUTCOME_COLOURS[stage] ?? OTHER_COLOURS[place % OTHER_COLOURS.length];
+}
+const outcomeWords = (outcome) => (outcome.startsWith(STOPPED) ? stoppedAt(stageOf(outcome)) : outcome);
 
 function heading(run, page) {
   const tabs = Object.entries({ run: "Overview", completions: "Completions" });
@@ -195,20 +215,25 @@ class RunView extends View {
   drawOutcomes({ outcomes: { steps: x, counts }, stages }, draw) {
     const names = ordered(Object.keys(counts), stages);
     const totals = x.map((_, n) => names.reduce((sum, name) => sum + counts[name][n], 0));
-    const lines = names.map((name, k) => ({ name, colour: outcomeColour(k), y: counts[name].map((one, n) => one / totals[n]) }));
+    const lines = names.map((name) => ({
+      name: outcomeWords(name),
+      colour: outcomeColour(name, stages),
+      y: counts[name].map((one, n) => one / totals[n]),
+    }));
     draw("Where answers stop", "small", { x, ...share, isStacked: true, lines });
   }
 
   drawHeldOut(run, draw) {
     const at = (one) => one.step ?? (one.name === "after" ? run.step : null);
     const marks = run.evaluations.filter((one) => at(one) !== null);
+    const shown = FIRST_FIGURES[run.headline];
     const lines = ["sampled", "greedy"].map((mode, n) => {
       const found = marks.map((one) => one.figures.find((figures) => figures.mode === mode) ?? {});
       const pick = (name) => found.map((figures) => figures[name] ?? null);
-      return { name: mode, colour: PARTS[n], measured: true, y: pick("pass_rate"), low: pick("low"), high: pick("high") };
+      return { name: mode, colour: PARTS[n], measured: true, y: pick(shown.value), low: pick(shown.low), high: pick(shown.high) };
     });
     const rated = lines.filter((line) => some(line.y));
-    draw("Held-out pass rate", "small", { x: marks.map(at), ...share, note: "pass@1, with its 95% interval", lines: rated });
+    draw("Held-out " + shown.name, "small", { x: marks.map(at), ...shown.how, note: shown.note, lines: rated });
   }
 }
 
@@ -292,8 +317,8 @@ function endsSection({ outcomes: { counts, steps }, stages }) {
   const total = (from) => names.reduce((all, name) => all + sum(name, from), 0);
   const recent = { name: `from step ${count(steps.at(-RECENT_POINTS))} on`, from: -RECENT_POINTS };
   const columns = [{ name: "all steps", from: 0 }, ...(steps.length > RECENT_POINTS ? [recent] : [])];
-  const cell = (name, n, { from }) => ({ ...part(sum(name, from), total(from)), style: outcomeColour(n) });
-  const rows = names.map((name, n) => [name, (column) => cell(name, n, column)]);
+  const cell = (name, { from }) => ({ ...part(sum(name, from), total(from)), style: outcomeColour(name, stages) });
+  const rows = names.map((name) => [outcomeWords(name), (column) => cell(name, column)]);
   return section("ends", "How far answers come in training", levels("How completions ended", "outcome", columns, rows));
 }
 

@@ -13,8 +13,25 @@ function rewardCell(run) {
   if (run.reward === null && run.loss !== null) return "loss " + number(run.loss);
   return number(run.reward) + (run.reward_std === null ? "" : " ± " + number(run.reward_std));
 }
-const heldOut = ({ held_out: found }) => found && [percent(found.pass_rate), note(`${found.name}, ${found.mode}`)];
-const rateShown = ({ held_out: found }) => found && [percent(found.pass_rate), note(interval(found))];
+// The figure that the grader's tasks put first, of the newest measurement.
+function firstOf({ headline, held_out: found }) {
+  if (!found) return null;
+  const first = FIRST_FIGURES[headline];
+  const [value, low, high] = [first.value, first.low, first.high].map((name) => found[name]);
+  return { first, value, low, high, found };
+}
+function heldOut(run) {
+  const shown = firstOf(run);
+  if (!shown) return null;
+  const { first, value, found } = shown;
+  return [first.text(value), note(`${first.name}, ${found.name}, ${found.mode}`)];
+}
+function rateShown(run) {
+  const shown = firstOf(run);
+  if (!shown) return null;
+  const { first, value, low, high } = shown;
+  return [first.text(value), note(finite(low) ? `${first.name}, ${first.interval({ low, high })}` : first.name)];
+}
 const stateCell = (run) => [badge(run), run.why && run.state !== "finished" && note(run.why.slice(0, 120))];
 
 // Head, what is sorted by, what is shown.
@@ -27,7 +44,7 @@ const RUN_COLUMNS = [
   STATE,
   ["step", (run) => run.step, (run) => [steps(run), run.phase && note(run.phase)]],
   ["reward", (run) => run.reward, rewardCell],
-  ["held-out pass rate", (run) => run.held_out?.pass_rate, heldOut],
+  ["held out", (run) => firstOf(run)?.value, heldOut],
   ["time per step", (run) => run.step_time, (run) => duration(run.step_time)],
   MODEL,
   ["grader", (run) => run.grader, (run) => [run.grader || NOTHING, note(run.stage)]],
@@ -36,7 +53,7 @@ const RUN_COLUMNS = [
 const EVALUATION_COLUMNS = [
   ["evaluation", ...NAME.slice(1)],
   STATE,
-  ["pass@1", (run) => run.held_out?.pass_rate, rateShown],
+  ["result", (run) => firstOf(run)?.value, rateShown],
   ["reward", (run) => run.held_out?.reward, (run) => number(run.held_out?.reward)],
   MODEL,
   ["grader", (run) => run.grader, (run) => run.grader || NOTHING],
@@ -55,7 +72,7 @@ class List {
     this.heads = columns.map(([name], n) => el("th", { scope: "col" }, button(name, n)));
     const chosen = el("th", { scope: "col" }, "compare");
     const made = el("table.plain.runs", el("caption", title), el("thead", el("tr", chosen, this.heads)), this.body);
-    this.node = el("div.scroll", { role: "region", tabindex: "0", "aria-label": title }, made);
+    this.node = markOverflow(el("div.scroll", { role: "region", tabindex: "0", "aria-label": title }, made));
   }
 
   // First upwards, then downwards.

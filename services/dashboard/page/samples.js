@@ -15,13 +15,13 @@ function completion(sample, name, { kind = "", source = "completions.jsonl" } = 
     codeBlock({}, sample.completion || el("em", "an empty completion")),
     sample.left_out > 0 && el("p.note", `${count(sample.left_out)} more characters are in ${source}`),
     rewardParts(Object.entries(components)),
-    flags.length > 0 && list("ul.flags", flags, { "aria-label": "Flags" }),
+    flags.length > 0 && list("ul.flags", flags.map(inWords), { "aria-label": "Flags" }),
     furtherDiagnostics(sample),
   );
 }
 
 function verdict(sample, name) {
-  const text = sample.fault ? "faulted" : sample.passed ? "passed" : "stopped at " + sample.stage;
+  const text = sample.fault ? "faulted" : sample.passed ? "passed" : stoppedAt(sample.stage);
   const facts = [
     sample.fault ? "" : "reward " + number(sample.reward),
     sample.advantage === null ? "" : "advantage " + signed(sample.advantage),
@@ -33,7 +33,7 @@ function verdict(sample, name) {
   return el("h4.verdict", el("span.name", name), badge, el("span.note", facts.filter(Boolean).join(" · ")));
 }
 
-const diagnosticLine = (one) => `${one.stage}${one.line === null ? "" : ", line " + one.line}: ${one.message}`;
+const diagnosticLine = (one) => `${stageWords(one.stage)}${one.line === null ? "" : ", line " + one.line}: ${one.message}`;
 
 function reason(sample) {
   if (sample.fault) return el("p.reason", `Not graded, ${sample.fault.kind}: ${sample.fault.message}`);

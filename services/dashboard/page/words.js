@@ -64,3 +64,54 @@ const rateText = (rate) => (rate ? `${percent(rate.value)} (${interval(rate)})` 
 const shareText = (some, all) => (all ? `${count(some)} (${percent(some / all)})` : NOTHING);
 const spread = (found) =>
   found ? `${number(found.mean)} (${number(found.p50)} · ${number(found.p90)} · ${number(found.p99)})` : NOTHING;
+
+// ------------------------------------------------------------------------------------ codes of graders, in words
+
+const STAGE_NAMES = {
+  extract: "search for an answer",
+  types: "type check",
+  check: "compiler",
+  compile: "compiler",
+  clippy: "lints",
+  score: "score",
+};
+const stageWords = (stage) => STAGE_NAMES[stage] ?? stage;
+// All stories are scored: the last stage stops none.
+function stoppedAt(stage) {
+  if (stage === "score") return "scored, did not pass";
+  return `stopped at ${Object.hasOwn(STAGE_NAMES, stage) || stage === "tests" ? "the " : ""}${stageWords(stage)}`;
+}
+
+// Causes and flags, as docs/reference/results.md lists them.
+const CODE_WORDS = {
+  ...{ extract: "no answer found", types: "type error", check: "does not compile", compile: "does not compile" },
+  ...{ clippy: "lints", tests: "tests failed", score: "below the mark", unknown: "for an unknown reason" },
+  ...{ "types:mismatch": "type error", "types:syntax": "syntax error", "types:unbound": "unknown name" },
+  ...{ "types:unbound module": "unknown module", "check:syntax": "syntax error" },
+  ...{ "tests:assertion": "wrong result", "tests:exception": "exception in a test", "tests:stack": "stack overflow" },
+  ...{ "tests:ended early": "ended before its tests did", "tests:limit": "limit reached in the tests" },
+  ...{ "degenerate:empty": "nothing but comments", "degenerate:repetition": "repeats itself" },
+  ...{ "degenerate:prose": "more prose than code", "degenerate:code_spam": "too many code blocks" },
+  ...{ "degenerate:stub": "only a stub", "forged:report": "forged a test report", "compiler:crash": "crashed the compiler" },
+  ...{ "extract:unclosed_think": "thinking does not end", "extract:unclosed_fence": "code fence does not end" },
+  ...{ "extract:ignored_file": "file that the task does not allow", visibility: "private, made public" },
+  ...{ "story:hidden_characters": "hidden characters", "story:mixed_scripts": "mixed scripts" },
+  ...{ "story:message_to_judge": "addresses the judge", "story:too_long": "story too long" },
+  ...{ "story:empty_benefit": "empty benefit", "think:unclosed": "thinking does not end" },
+  ...{ "think:twice": "thinks twice", "think:nested": "nested thinking", "meaning:contradicts": "contradicts its reference" },
+  ...{ "preference:cut": "text cut at its start", "preference:control_tokens": "control tokens" },
+};
+const FAMILY_WORDS = {
+  ...{ forbidden: "forbidden: ", limit: "limit reached: ", fault: "not judged: ", generation: "not written: " },
+  ...{ check: "compiler error ", clippy: "lint ", types: "type error ", compile: "compiler error ", meaning: "weak " },
+};
+
+// Words for a code such as `types:mismatch`. One that is not known keeps its own, without colons and underscores.
+function inWords(code) {
+  if (Object.hasOwn(CODE_WORDS, code)) return CODE_WORDS[code];
+  const [family, ...rest] = String(code).split(":");
+  const detail = rest.join(": ").replaceAll("_", " ");
+  if (detail === "limit") return "limit reached in " + stageWords(family);
+  if (detail && Object.hasOwn(FAMILY_WORDS, family)) return FAMILY_WORDS[family] + detail;
+  return detail ? `${family}: ${detail}` : family.replaceAll("_", " ");
+}

