@@ -666,11 +666,12 @@ let needed ~answer ~library items =
 (* Libraries that people write tests with and that an answer does not define. *)
 let libraries = [ "Base"; "Core"; "Stdio"; "Batteries"; "Containers" ]
 
-(* The tests with nothing in place of the values that they need of the answer; None where they need more of it than values. *)
-let without_answer ~answer names items =
+let never = Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.construct ~loc (lid (Longident.Lident "false")) None)
+
+(* The tests with [nothing] in place of the values that they need of the answer; None where they need more of it than values. *)
+let without_answer ?(nothing = never) ~answer names items =
   let aliases = names_of_answer answer items in
   let default = Ast_mapper.default_mapper in
-  let nothing = Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.construct ~loc (lid (Longident.Lident "false")) None) in
   let expr self e =
     match e.pexp_desc with
     | Pexp_ident { txt = Lident n; _ } when List.mem n names -> { nothing with pexp_loc = e.pexp_loc }
@@ -752,6 +753,10 @@ let hiding structure =
 type framework = Assert | Ounit2
 
 let harness_name secret = "Gradus_" ^ secret
+
+(* Rewritten tests of a task without a signature that end the process as soon as they use a value of the answer. *)
+let ending ~secret ~answer names items =
+  without_answer ~nothing:(apply (harness_name secret) "end_process" [ number Control.called ]) ~answer names items
 
 (* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
 let rewrite ~framework ~answer ~secret ~declared ~library items =

@@ -219,7 +219,7 @@ module Of_tests = struct
     let own = ref (get_state ())
 
     let set_state s =
-      Stdlib.Random.set_state s;
+      Gradus_shared.seed s;
       own := State.copy s
 
     let get_state () = State.copy !own
