@@ -85,8 +85,9 @@ let parsed_tests r =
 
 (* the tests, rewritten, how many they are, what the referee is told of them, and for how many that is a value; [env] is what they see without the answer *)
 let rewritten_tests r env structure =
+  let signature = Option.map (Typing.parse_interface (r.answer ^ ".mli")) (Wire.find r.sections "signature") in
   Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
-    ~declared:r.declared ~library:(library_of env) structure
+    ~signature ~library:(library_of env) structure
 
 (* An answer takes no part: what tests do before they use it is looked at (front/control.ml). *)
 let is_control r = Wire.find r.sections "control" <> None

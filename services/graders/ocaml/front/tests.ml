@@ -713,6 +713,36 @@ let lent ~unit ~framework ~known structure =
   iterator.structure iterator structure;
   !found
 
+(* ------------------------------------------------------------------------------------------------------- exceptions *)
+
+(* The paths of the exceptions that a signature declares. *)
+let rec exceptions path items =
+  let under name = match path with None -> Longident.Lident name | Some path -> Ldot (path, name) in
+  let of_item it =
+    match it.psig_desc with
+    | Psig_exception { ptyexn_constructor = { pext_name; _ }; _ } -> [ under pext_name.txt ]
+    | Psig_module { pmd_name = { txt = Some name; _ }; pmd_type = { pmty_desc = Pmty_signature items; _ }; _ } ->
+      exceptions (Some (under name)) items
+    | _ -> [] in
+  List.concat_map of_item items
+
+(* Tests that name several exceptions pass only if these are several: an answer could have made them one by an alias. *)
+let distinct harness ~answer paths items =
+  let rec within = function Longident.Lident name -> Longident.Ldot (Lident answer, name) | Ldot (path, name) -> Ldot (within path, name) | path -> path in
+  let named = ref [] in
+  let add (l : Longident.t Location.loc) = named := l.txt :: !named in
+  let default = Ast_iterator.default_iterator in
+  let expr self e = (match e.pexp_desc with Pexp_construct (l, _) -> add l | _ -> ()); default.expr self e in
+  let pat self p = (match p.ppat_desc with Ppat_construct (l, _) -> add l | _ -> ()); default.pat self p in
+  let iterator = { default with expr; pat } in
+  iterator.structure iterator items;
+  let constructor path =
+    let name = Ast_helper.Str.eval ~loc (Ast_helper.Exp.construct ~loc (lid (within path)) None) in
+    Ast_helper.Exp.extension ~loc (Location.mkloc "extension_constructor" loc, PStr [ name ]) in
+  match List.filter (fun path -> List.mem path !named || List.mem (within path) !named) paths with
+  | [] | [ _ ] -> []
+  | paths -> [ Ast_helper.Str.eval ~loc (apply harness "distinct" [ Ast_helper.Exp.array ~loc (List.map constructor paths) ]) ]
+
 (* ------------------------------------------------------------------------------------------------------------ whole *)
 
 (* Tests have a generator and printers of their own, however they name them. *)
@@ -758,8 +788,9 @@ let harness_name secret = "Gradus_" ^ secret
 let ending ~secret ~answer names items =
   without_answer ~nothing:(apply (harness_name secret) "end_process" [ number Control.called ]) ~answer names items
 
-(* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
-let rewrite ~framework ~answer ~secret ~declared ~library items =
+(* [signature]: what the task declares, so that the answer's interface holds nothing but what was asked for. *)
+let rewrite ~framework ~answer ~secret ~signature ~library items =
+  let declared = signature <> None in
   let opened = framework = Assert || opens (names_of_answer answer items) items in
   let others = List.filter (fun path -> path <> Longident.Lident answer) (mentions items).opened in
   let defined n = library.defined (Lident n) || List.exists (fun path -> library.defined (Ldot (path, n))) others in
@@ -768,6 +799,7 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
   let lacks = not opened && Names.exists unknown (mentions items).names in
   if opened && not declared then refuse_what_judges_the_library ~answer ~library items;
   let harness = harness_name secret in
+  let distinct = distinct harness ~answer (exceptions None (Option.value signature ~default:[])) items in
   let random, items = own_random harness (mentions items).own items in
   let m = mentions items in
   let theirs n = Names.mem n m.own in
@@ -805,4 +837,4 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     let pair (id, changed) = Printf.sprintf "%04x%c" id (if changed then '!' else '=') in
     Printf.sprintf "%b %d %d %d\n%s%s%s" (framework = Ounit2) total (List.length values) (List.length pairs)
       (String.concat "" values) (String.concat "" (List.map pair pairs)) numbers, Split.groups marks known in
-  (module_alias harness "Gradus_harness" :: pool :: visible) @ [ finish harness steps ], total, sheet
+  (module_alias harness "Gradus_harness" :: pool :: (distinct @ visible)) @ [ finish harness steps ], total, sheet
