@@ -336,6 +336,19 @@ let mentioned_by items =
   iterator.structure iterator items;
   !found
 
+(* names that are mentioned where a condition decides *)
+let mentioned_under_conditions items =
+  let found = ref Names.empty and conditions = ref 0 in
+  let expr self e =
+    let decides = match e.pexp_desc with Pexp_ifthenelse _ | Pexp_match _ | Pexp_try _ -> 1 | _ -> 0 in
+    (match e.pexp_desc with Pexp_ident { txt = Lident n; _ } when !conditions > 0 -> found := Names.add n !found | _ -> ());
+    conditions := !conditions + decides;
+    Ast_iterator.default_iterator.expr self e;
+    conditions := !conditions - decides in
+  let iterator = { Ast_iterator.default_iterator with expr } in
+  iterator.structure iterator items;
+  !found
+
 (* Calls of the functions [let f () = assert ...] that the tests do not use: they are tests as well, beside others. *)
 let forgotten needing items =
   let used = mentioned_by items in
@@ -372,6 +385,8 @@ let count_asserts harness marks items =
 let delay_cases harness (marks : Split.marks) ~of_answer items =
   let cases = ref 0 and reached = ref 0 in
   let needing = needing ~suite:true items and used = mentioned_by items in
+  let doubtful = mentioned_under_conditions items in
+  let is_doubtful name = Names.mem name doubtful || not (Names.mem name used) in
   (* inside of what may leave a case out of the suite, of what an answer decides *)
   let uncertain = ref 0 and asked = ref false in
   let context = "gradus_context" in
@@ -422,7 +437,7 @@ let delay_cases harness (marks : Split.marks) ~of_answer items =
   in
   let structure_item self it =
     match it.pstr_desc with
-    | Pstr_value (_, [ { pvb_pat; _ } ]) when (match bound_name pvb_pat with Some n -> not (Names.mem n used) | None -> false) ->
+    | Pstr_value (_, [ { pvb_pat; _ } ]) when Option.fold ~none:false ~some:is_doubtful (bound_name pvb_pat) ->
       incr uncertain;
       let it = default.structure_item self it in
       decr uncertain;
