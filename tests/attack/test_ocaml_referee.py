@@ -331,6 +331,60 @@ let play how =
 """
 
 
+# Puts a function in the place of one of the library's, in every module that has it.
+PATCHES = """
+external globals : unit -> Obj.t = "caml_get_global_data"
+let patch f by =
+  let replace m =
+    if Obj.is_block m && Obj.tag m = 0 then
+      for i = 0 to Obj.size m - 1 do if Obj.field m i == Obj.repr f then Obj.set_field m i (Obj.repr by) done in
+  for i = 0 to Obj.size (globals ()) - 1 do replace (Obj.field (globals ()) i) done
+"""  # noqa: E501
+PATCHED = {
+    # with it, the harness runs a body that does nothing for each test that is not a decoy
+    "table of decoys": (
+        "find_opt = Hashtbl.find_opt",
+        "Hashtbl.find_opt (fun t k -> Some (Option.value (find_opt t k) ~default:ignore))",
+        NOT_SPLIT,
+    ),
+    "what tests call": (
+        "for_all = List.for_all",
+        "List.for_all (fun _ _ -> true)",
+        "let () = assert (List.for_all (fun x -> double x = 2 * x) [1; 2; 3])",
+    ),
+    "what tests compare with": (
+        "equal = String.equal",
+        "String.equal (fun _ _ -> true)",
+        "let () = assert (String.equal (string_of_int (double 2)) (String.make 1 (Char.chr 52)))",
+    ),
+    "what a suite calls": (
+        "for_all = List.for_all",
+        "List.for_all (fun _ _ -> true)",
+        """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ ->
+  assert_bool "" (List.for_all (fun x -> Solution.double x = 2 * x) [1; 2]))""",
+    ),
+}
+
+
+@WAYS
+@pytest.mark.parametrize("name", list(PATCHED))
+def test_an_answer_that_patches_the_library_when_it_starts_passes_no_test(
+    graders: dict[str, Any], way: str, name: str
+) -> None:
+    kept, patch, tests = PATCHED[name]
+    right = (
+        "let double x = if x = 2 then 4441 else 2 * x"
+        if tests == NOT_SPLIT
+        else "let double x = 2 * x"
+    )
+    assert patient(graders[way], right, tests, SIGNATURE).passed
+    code = f"{PATCHES}\nlet {kept}\nlet () = patch {patch}\nlet double _ = 0"
+    result = patient(graders[way], code, tests, SIGNATURE)
+    assert not result.passed
+    assert result.reward <= 0.35
+
+
 @WAYS
 def test_an_answer_that_knows_the_sources_passes_no_test_whose_value_is_taken_out(
     graders: dict[str, Any], way: str

@@ -11,7 +11,7 @@ import pytest
 
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.grader import OcamlGrader
-from services.graders.ocaml.toolchain import SEAL
+from services.graders.ocaml.toolchain import LIBRARY, SEAL
 
 SHEET = "false 1 0 0\n" + "".join(f"{number:012x}" for number in range(32))
 DECOYS = """
@@ -36,7 +36,8 @@ def run(grader: OcamlGrader, folder: Path, program: str, expected: int) -> tuple
     toolchain = grader.toolchain
     (folder / "program.ml").write_text(DECOYS + program)
     build = str(toolchain.build)
-    units = [f"gradus_{unit}.cmo" for unit in ("value", "referee", "harness", "start")]
+    names = ("shared", "value", "referee", "harness", "start")
+    units = [LIBRARY, *(f"gradus_{name}.cmo" for name in names)]
     compile_ = [
         toolchain.ocamlc,
         "-w",

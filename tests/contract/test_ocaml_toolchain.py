@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from gradus.errors import InternalFault
 from services.graders.ocaml.grader import OcamlGrader
-from services.graders.ocaml.toolchain import OcamlToolchain
+from services.graders.ocaml.toolchain import HARNESS_UNITS, SHARED_UNIT, OcamlToolchain
 
 
 def put_first_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -60,3 +61,12 @@ def test_the_version_is_in_the_name_of_the_build_and_in_every_result(
     assert toolchain.version.startswith(f"{major}.{minor:02}.") or toolchain.version.startswith(
         f"{major}.{minor}."
     )
+
+
+@pytest.mark.parametrize("unit", [*HARNESS_UNITS, "confine", "runner"])
+def test_a_unit_of_the_harness_names_no_module_of_the_library_that_answers_see(
+    ocaml_grader: OcamlGrader, unit: str
+) -> None:
+    compiled = (ocaml_grader.toolchain.build / f"{unit}.cmo").read_bytes()
+    seen = re.search(rb"(?<!Gradus_)(Stdlib__|Camlinternal)\w", compiled)
+    assert (seen is None) == (unit != SHARED_UNIT)

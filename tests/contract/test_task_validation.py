@@ -52,6 +52,38 @@ def test_a_good_task_has_no_problem(ocaml_grader: OcamlGrader) -> None:
     assert finding(ocaml_grader) == Finding(Row("tasks.jsonl:1", changed()))
 
 
+SUM = {"signature": "val inc : int array -> int", "solution": "let inc = Array.fold_left (+) 0"}
+AFTER = [
+    "let () = let a = [|5; 3|] in let r = inc a in assert (r = Array.fold_left (+) 0 a)",
+    "let a = [|5; 3|]\nlet r = inc a\nlet () = assert (Array.fold_left (+) 0 a = r)",
+    "let () = let a = [|5; 3|] in let r = inc a + 0 in\n  let s = r = a.(0) + a.(1) in assert s",
+    'open OUnit2\nlet () = run_test_tt_main ("a" >:: fun _ -> let a = [|5; 3|] in\n'
+    "let r = Solution.inc a in assert_equal (Array.fold_left (+) 0 a) r)",
+]
+BEFORE = [
+    "let a = [|5; 3|]\nlet sum = a.(0) + a.(1)\nlet () = let r = inc a in assert (r = sum)",
+    "let () = let a = [|5; 3|] in let r = inc a in assert (r = 8 && a = [|5; 3|])",
+    "let () = let a = [|5; 3|] in let n = inc a in assert (Array.sub a 0 (n - 7) = [|5|])",
+    "let () = let a = [|1; 1|] in let n = inc a in assert (n = Array.length a)",
+    "let () = let l = [5; 3] in let r = inc (Array.of_list l) in assert (r = List.hd l + 3)",
+]
+
+
+@pytest.mark.parametrize("tests", AFTER)
+def test_what_tests_expect_of_a_changed_argument_is_told(
+    ocaml_grader: OcamlGrader, tests: str
+) -> None:
+    [warning] = finding(ocaml_grader, **SUM, stub="let inc _ = 1", tests=tests).warnings
+    assert "expect is computed from a after the answer had it" in warning
+
+
+@pytest.mark.parametrize("tests", BEFORE)
+def test_what_tests_expect_of_their_own_is_no_warning(
+    ocaml_grader: OcamlGrader, tests: str
+) -> None:
+    assert not finding(ocaml_grader, **SUM, stub="let inc _ = 1", tests=tests).warnings
+
+
 UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "a wrong reference answer": (
         {"solution": "let inc x = x"},

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -17,6 +17,7 @@ from gradus.contract import Diagnostic, Stage
 from gradus.errors import InternalFault
 from gradus.tasks.ocaml import Framework, OcamlTask
 from services.graders.base.code import CodeFacts
+from services.graders.base.harness_report import HarnessReport
 from services.graders.ocaml.syntax import SYNTAX
 from services.sandbox.cancellation import is_brief
 
@@ -39,6 +40,11 @@ def _names_ounit(tests: str) -> bool:
 
 
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
+
+CONTROL = b"control"
+"""In place of an answer: the front makes a control, which ends its process when it is called."""
+_CALLED = "exit 113"
+"""How a process ends in which a control was called (front/control.ml)."""
 
 Sections = dict[str, bytes]
 
@@ -64,6 +70,8 @@ class GradingAttempt:
     outside: tuple[int, int] = (0, 0)
     """Tests, as written, with expected values that stay outside the answer's process; all tests. Of
     compiled tests."""
+    warnings: tuple[str, ...] = ()
+    """What the author of the tests should know (front/lint.ml)."""
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
     """Secret that only the harness of this one run receives."""
 
@@ -118,13 +126,29 @@ def parse_section(reply: Mapping[str, bytes], section: str) -> dict[str, Any]:
     """Return the JSON section of that name. Raises InternalFault when the front found the *task*
     unusable."""
     if "broken" in reply:
-        reason = reply["broken"].decode(errors="replace").strip()
-        message = (
-            f"this task cannot be judged: {reason[:2000]}. Check it with `gradus tasks validate`"
-        )
-        raise InternalFault(message, retryable=False)
+        refuse_task(reply["broken"].decode(errors="replace").strip()[:2000])
     document: dict[str, Any] = json.loads(reply[section].decode(errors="replace"))
     return document
+
+
+def find_task_problem(ended: str, proof: HarnessReport) -> str | None:
+    """Return why tests that were run with a control judge no answer; None if nothing is wrong."""
+    if ended.startswith("signal "):
+        return None
+    if ended.startswith("cpu "):
+        return "the tests use up their CPU time before they call the answer"
+    if proof.failures:
+        return "a test fails before the tests call the answer"
+    if ended == _CALLED:
+        return None
+    if proof.tests.passed < proof.tests.total:
+        return "the tests end before they call the answer"
+    return "the tests never call the answer"
+
+
+def refuse_task(problem: str) -> NoReturn:
+    message = f"this task cannot be judged: {problem}. Check it with `gradus tasks validate`"
+    raise InternalFault(message, retryable=False)
 
 
 def parse_facts(report: Mapping[str, Any]) -> CodeFacts:

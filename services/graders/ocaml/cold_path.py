@@ -8,13 +8,15 @@ third has neither compiler nor sources.
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
 from gradus.errors import InternalFault, SandboxFault
 from services.graders.base.code import CodeFacts, add_test_run, find_exceeded_limit
-from services.graders.base.harness_report import parse_test_report
+from services.graders.base.harness_report import HarnessReport, parse_test_report
 from services.graders.ocaml.attempt import (
+    CONTROL,
     TOY,
     GradingAttempt,
     Sections,
@@ -22,16 +24,19 @@ from services.graders.ocaml.attempt import (
     build_mismatch_facts,
     decode_sections,
     encode_sections,
+    find_task_problem,
     is_warm_eligible,
     parse_facts,
     parse_section,
+    refuse_task,
 )
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlToolchain
+from services.graders.ocaml.toolchain import HARNESS_UNITS, LIBRARY, MOUNT, SEAL, OcamlToolchain
 from services.sandbox import Command, ExitReason, Outcome, Sandbox
 from services.sandbox.cancellation import NeedsTime
 
 _VIEW = f"{MOUNT}/view".encode()
+_CACHED_TASKS = 512
 _STALL_S = 3.0
 """Seconds in all that a run may be asleep, `unix` or not."""
 _TIMER = 128 + signal.SIGPROF
@@ -43,9 +48,15 @@ class ColdPath:
         self._sandbox = sandbox
         self._toolchain = toolchain
         self._config = config
+        self._problems: dict[str, str | None] = {}
+        """Task -> why its tests judge no answer, the oldest first."""
+        self._lock = threading.Lock()
+        """Guards `_problems`."""
 
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
         """Return what the boxes show of this answer. Raises Fault for what is not its doing."""
+        if problem := self._find_problem(attempt):
+            refuse_task(problem)
         request = {**self._build_request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
         if (
             attempt.task.signature is None
@@ -78,13 +89,7 @@ class ColdPath:
     def _compile_tests(
         self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]
     ) -> CodeFacts:
-        inputs = {}
-        for name, data in compiled.items():
-            if name != "facts":
-                inputs[f"in/{name.removeprefix('out/')}"] = data
-        request = {**self._build_request(attempt), **inputs, "tests": attempt.task.tests.encode()}
-        request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
-        outcome = self._run_front(attempt, "tests", request)
+        outcome = self._run_front(attempt, "tests", self._build_tests_request(attempt, compiled))
         reply = decode_sections(outcome.report)
         if reply is None:
             _refuse_starved(outcome, "the compiler")
@@ -95,11 +100,65 @@ class ColdPath:
         if plan["mismatch"]:
             return build_mismatch_facts(facts, plan)
         attempt.outside = plan["outside"], plan["total"]
+        attempt.warnings = tuple(plan["warnings"])
         return self._run_tests(attempt, facts, reply, plan["total"])
+
+    def _find_problem(self, attempt: GradingAttempt) -> str | None:
+        """Return why the task's tests judge no answer; None if nothing is wrong. Each task is run
+        with a control once."""
+        task = attempt.task
+        key = task.model_dump_json()
+        with self._lock:
+            if key in self._problems:
+                return self._problems[key]
+        problem = self._run_control(attempt)
+        with self._lock:
+            self._problems[key] = problem
+            if len(self._problems) > _CACHED_TASKS:
+                del self._problems[next(iter(self._problems))]
+        return problem
+
+    def _run_control(self, attempt: GradingAttempt) -> str | None:
+        control = {"answer": b"", "view": _VIEW, "control": CONTROL}
+        request = {**self._build_request(attempt), **control}
+        reply = decode_sections(self._run_front(attempt, "answer", request).report)
+        if reply is None or not parse_section(reply, "facts")["compiled"]:
+            return None
+        request = {**self._build_tests_request(attempt, reply), "control": CONTROL}
+        reply = decode_sections(self._run_front(attempt, "tests", request).report)
+        if reply is None or (plan := parse_section(reply, "plan"))["mismatch"]:
+            return None
+        outcome, proof, _ = self._run_program(attempt, reply, plan["total"])
+        if outcome.exit_reason is ExitReason.CPU_LIMIT:
+            ended = "cpu limit"
+        elif outcome.exit_reason is ExitReason.EXITED:
+            ended = f"exit {outcome.exit_code}"
+        else:
+            ended = f"signal {outcome.exit_reason}"
+        return find_task_problem(ended, proof)
+
+    def _build_tests_request(
+        self, attempt: GradingAttempt, compiled: Mapping[str, bytes]
+    ) -> Sections:
+        inputs = {}
+        for name, data in compiled.items():
+            if name != "facts":
+                inputs[f"in/{name.removeprefix('out/')}"] = data
+        request = {**self._build_request(attempt), **inputs, "tests": attempt.task.tests.encode()}
+        request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
+        return request
 
     def _run_tests(
         self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int
     ) -> CodeFacts:
+        outcome, proof, cpu_ms = self._run_program(attempt, reply, expected)
+        output_kb = self._config.compute_run_limits(attempt.task.limits).output_kb
+        return add_test_run(facts, proof, *find_exceeded_limit(outcome, cpu_ms / 1e3, output_kb))
+
+    def _run_program(
+        self, attempt: GradingAttempt, reply: Sections, expected: int
+    ) -> tuple[Outcome, HarnessReport, int]:
+        """Return how the program ended, its report, and its CPU limit in milliseconds."""
         limits = replace(self._config.compute_run_limits(attempt.task.limits), stall_s=_STALL_S)
         cpu_ms = self._config.compute_run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
@@ -121,25 +180,21 @@ class ColdPath:
             outcome = replace(outcome, exit_reason=ExitReason.CPU_LIMIT)
         if outcome.exit_reason is ExitReason.CPU_LIMIT and attempt.is_brief:
             raise NeedsTime
-        return add_test_run(
-            facts, proof, *find_exceeded_limit(outcome, cpu_ms / 1e3, limits.output_kb)
-        )
+        return outcome, proof, cpu_ms
 
     def _build_request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = []
+        harness = [LIBRARY]
         for unit in HARNESS_UNITS[:-1]:
             if unit != "oUnit2" or attempt.framework == "ounit2":
-                harness.append(unit)
+                harness.append(f"{unit}.cmo")
         request = {
             "ocamlc": toolchain.ocamlc,
             "includes": "\n".join(packages.includes),
             "archives": "\n".join(packages.archives),
             "ppx": "\n".join(packages.ppx),
-            "harness": "\n".join(
-                [*_LOADING_THE_SEAL, *(f"{MOUNT}/{unit}.cmo" for unit in harness)]
-            ),
+            "harness": "\n".join([*_LOADING_THE_SEAL, *(f"{MOUNT}/{name}" for name in harness)]),
             **{f"file/{name}": text for name, text in attempt.task.files.items()},
         }
         return {

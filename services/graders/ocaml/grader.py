@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from gradus.contract import Diagnostic, Stage, TaskSubmission
-from gradus.errors import InternalFault
+from gradus.errors import Fault, InternalFault
 from gradus.extract import extract
 from gradus.tasks.ocaml import OcamlTask
 from services.graders.base.code import CodeFacts, with_form
@@ -41,6 +41,9 @@ that was called so could not be told apart."""
 _STANDING_MB = 80
 """Compile server 19 MB, runner 10 MB, and the compiler's child that stays for the next answer: its
 minor heap of 8 MB and 32 MB at most beyond its parent's (front/confine.ml)."""
+
+_VALIDATION_SLOT = -1
+"""Slot whose boxes no worker uses."""
 
 _NO_CODE = CodeFacts(
     Stage.EXTRACT,
@@ -96,6 +99,15 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         attempt = GradingAttempt(task, answer.text, slot)
         facts = self.collect_facts(attempt) if uncommented.strip() else _NO_CODE
         return with_form(facts, answer, uncommented), attempt.cpu_s
+
+    def find_task_warnings(self, task: OcamlTask, solution: str) -> tuple[str, ...]:
+        """Return what the author should know of the tests, which the solution has to type with."""
+        attempt = GradingAttempt(task, solution, _VALIDATION_SLOT)
+        try:
+            self.collect_facts(attempt)
+        except Fault:  # the verdict on the solution told it
+            return ()
+        return attempt.warnings
 
     def collect_facts(self, attempt: GradingAttempt) -> CodeFacts:
         if is_warm_eligible(attempt.task):

@@ -31,6 +31,7 @@ FRONT_UNITS = (
     *(
         "gradus_value",
         "gradus_referee",
+        "private",
         "wire",
         "diagnostic",
         "forbidden",
@@ -39,10 +40,12 @@ FRONT_UNITS = (
         "data",
         "split",
         "tests",
+        "lint",
     ),
     *("request", "confine", "emit", "cold", "warm", "main"),
 )
 HARNESS_UNITS = (
+    "gradus_shared",
     "gradus_value",
     "gradus_referee",
     "gradus_harness",
@@ -50,6 +53,10 @@ HARNESS_UNITS = (
     "gradus_start",
     "gradus_load",
 )
+SHARED_UNIT = "gradus_shared"
+"""The one unit of the harness that sees the library of answer and tests."""
+LIBRARY = "gradus_stdlib.cma"
+"""The standard library of the harness (front/private.ml)."""
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""
@@ -246,15 +253,14 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
     # the runner's bytecode comes from the answer, so it brings the whole standard library and a
     # runtime of its own
-    runner = [
-        toolchain.ocamlc,
-        *flags,
-        "-custom",
-        "-linkall",
-        "unix.cma",
-        "ocamlcommon.cma",
-        "ocamlbytecomp.cma",
-    ]
+    private = [LIBRARY]
+    shutil.copy(Path(toolchain.library) / "stdlib.cma", folder / LIBRARY)
+    for name in ("unix", "ocamlcommon", "ocamlbytecomp"):
+        [archive] = Path(toolchain.library).rglob(f"{name}.cma")
+        private.append(f"gradus_{name}.cma")
+        shutil.copy(archive, folder / private[-1])
+    own = [f"{unit}.cmo" for unit in (*HARNESS_UNITS, "confine", "runner") if unit != SHARED_UNIT]
+    runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", *private]
     commands = [
         [native, *flags, *preprocessed, "-c", COMPILER],
         [
@@ -271,7 +277,9 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
         ],
         [_find_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
-        [*runner, *servers, *linked, "confine.ml", "runner.ml", "-o", "runner"],
+        [toolchain.ocamlc, *flags, "-c", "confine.ml", "runner.ml"],
+        ["./front", "private", *private, *own],
+        [*runner, *servers, *linked, "confine.cmo", "runner.cmo", "-o", "runner"],
     ]
     for command in commands:
         done = subprocess.run(

@@ -12,18 +12,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gradus.errors import InternalFault, SandboxFault
+from gradus.errors import SandboxFault
 from services.graders.base.code import CodeFacts, add_test_run
 from services.graders.base.harness_report import HarnessReport, parse_test_report
 from services.graders.ocaml.attempt import (
+    CONTROL,
     TOY,
     GradingAttempt,
     build_failure_facts,
     build_mismatch_facts,
     decode_sections,
     encode_sections,
+    find_task_problem,
     parse_facts,
     parse_section,
+    refuse_task,
 )
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
@@ -35,8 +38,6 @@ from services.sandbox.persistent_box import RestartingBox
 _COMPILER, _RUNNER = "the compile server", "the runner"
 _PROGRAMS = {_COMPILER: (f"{MOUNT}/front", "serve", f"{MOUNT}/view"), _RUNNER: (f"{MOUNT}/runner",)}
 _CACHED_TASKS = 512
-_CALLED = "exit 113"
-"""How a process ends in which a control was called (front/control.ml)."""
 _KILLED = "signal -7"
 """How OCaml numbers SIGKILL."""
 _OWN_HEAP_MB = 64
@@ -49,6 +50,7 @@ class CompiledTests(NamedTuple):
     total: int
     outside: int
     code: bytes
+    warnings: tuple[str, ...] = ()
     problem: str | None = None
     """Why the tests judge no answer, as a control showed."""
 
@@ -58,8 +60,9 @@ class NeedsColdPath(Exception):
 
 
 class WarmPath:
-    """Persistent boxes, one pair per slot, which share the compiled tests of tasks with a
-    signature: such tests are typed against the signature alone, so they fit every answer."""
+    """Persistent boxes, one pair per slot, which share what is known of tasks: whether their tests
+    judge answers and, of tasks with a signature, the compiled tests. These are typed against the
+    signature alone, so they fit every answer."""
 
     def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, config: OcamlConfig) -> None:
         self._sandbox = sandbox
@@ -96,25 +99,23 @@ class WarmPath:
         task = attempt.task
         key = (task.module, task.signature, attempt.framework, task.tests)
         with self._lock:
-            if tests := self._tests.pop(key, None):
-                self._tests[key] = tests
+            if judged := self._tests.pop(key, None):
+                self._tests[key] = judged
         sections = {
             **attempt.build_sections(),
             "answer": attempt.code.encode(),
             "harness": MOUNT.encode(),
         }
+        with_tests = {**sections, "tests": task.tests.encode()}
+        if judged is None:
+            judged = self._judge_task(attempt, with_tests)
+            if judged is not None:
+                self._store(key, judged)
+        if judged is not None and judged.problem is not None:
+            refuse_task(judged.problem)
+        tests = judged if task.signature is not None else None
         if tests is None:
-            sections["tests"] = task.tests.encode()
-            tests = self._judge_task(attempt, sections) if task.signature is not None else None
-            if tests is not None:
-                self._store(key, tests)
-                del sections["tests"]
-        if tests is not None and tests.problem is not None:
-            message = (
-                f"this task cannot be judged: {tests.problem}. Check it with `gradus tasks"
-                " validate`"
-            )
-            raise InternalFault(message, retryable=False)
+            sections = with_tests
         ended, report = self._compile(attempt, sections)
         reply = decode_sections(report) if ended == "exit 0" else None
         if reply is None:
@@ -134,10 +135,11 @@ class WarmPath:
             plan = parse_section(reply, "plan")
             if plan["mismatch"]:
                 return build_mismatch_facts(facts, plan)
-            tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
+            tests = _read_tests(reply)
             if task.signature is not None:
                 self._store(key, tests)
         attempt.outside = tests.outside, tests.total
+        attempt.warnings = tests.warnings
         return self._run(attempt, facts, reply["code/answer"], tests)
 
     def _store(self, key: tuple[str | None, ...], tests: CompiledTests) -> None:
@@ -150,15 +152,15 @@ class WarmPath:
         self, attempt: GradingAttempt, sections: Mapping[str, bytes]
     ) -> CompiledTests | None:
         """Compile the tests and run them with a control, an answer that only shows that it is
-        called; None where the signature allows no control."""
-        ended, report = self._compile(attempt, {**sections, "control": b"raise"})
+        called; None where the signature allows no control and the tests are not compiled."""
+        ended, report = self._compile(attempt, {**sections, "control": CONTROL})
         reply = decode_sections(report) if ended == "exit 0" else None
         if reply is None or "code/tests" not in reply:
-            return None
-        plan = parse_section(reply, "plan")
-        tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
+            # Tests without a signature are compiled again for each answer.
+            return None if attempt.task.signature is not None else CompiledTests(0, 0, b"")
+        tests = _read_tests(reply)
         ended, proof, _ = self._run_program(attempt, reply["code/answer"], tests)
-        return tests._replace(problem=_find_problem(ended, proof))
+        return tests._replace(problem=find_task_problem(ended, proof))
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> tuple[str, bytes]:
         cpu_ms = self._config.compute_compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
@@ -245,16 +247,7 @@ class WarmPath:
             box.close()
 
 
-def _find_problem(ended: str, proof: HarnessReport) -> str | None:
-    """Return why tests that were run with a control judge no answer; None if nothing is wrong."""
-    if ended.startswith("signal "):
-        return None
-    if ended.startswith("cpu "):
-        return "the tests use up their CPU time before they call the answer"
-    if proof.failures:
-        return "a test fails before the tests call the answer"
-    if ended == _CALLED:
-        return None
-    if proof.tests.passed < proof.tests.total:
-        return "the tests end before they call the answer"
-    return "the tests never call the answer"
+def _read_tests(reply: Mapping[str, bytes]) -> CompiledTests:
+    plan = parse_section(reply, "plan")
+    code = reply["code/tests"]
+    return CompiledTests(plan["total"], plan["outside"], code, tuple(plan["warnings"]))

@@ -64,10 +64,10 @@ let typed_interface env r =
 let first_diagnostic ~stage log =
   { Diagnostic.stage; code = None; line = None; column = None; message = Diagnostic.clip (String.trim log) }
 
-let compile_answer r source (verdict : Typing.verdict) =
+let compile_answer r write (verdict : Typing.verdict) =
   if not (Typing.all_typed verdict) then [ "facts", facts_of verdict ~compiled:false verdict.diagnostics ]
   else begin
-    write_file (r.answer ^ ".ml") source;
+    write (r.answer ^ ".ml");
     match ocamlc r [ "-c"; r.answer ^ ".ml" ] with
     | Failed log -> [ "facts", facts_of verdict ~compiled:false [ first_diagnostic ~stage:"compile" log ] ]
     | Fine ->
@@ -79,6 +79,12 @@ let answer r =
   ignore (compile_support r);
   let env = start_compiler r in
   let interface = typed_interface env r in
+  let write_tree structure name = Pparse.write_ast Structure (Filename.concat work name) structure in
+  if is_control r then
+    match control interface with
+    | None -> [ "facts", facts ~compiled:false [] ]
+    | Some structure -> compile_answer r (write_tree structure) { Typing.total = 1; typed = 1; diagnostics = []; forbidden = [] }
+  else
   let source = Wire.get r.sections "answer" in
   match Typing.parse_implementation (r.answer ^ ".ml") source with
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
@@ -91,7 +97,7 @@ let answer r =
         Compiler.look_in (Filename.dirname Sys.executable_name);
         needed_names r env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" (parsed_tests r))
       end in
-    compile_answer r source (Typing.judge env ~unit:(module_name r) ~interface ~needed structure)
+    compile_answer r (fun name -> write_file name source) (Typing.judge env ~unit:(module_name r) ~interface ~needed structure)
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
@@ -158,6 +164,9 @@ let tests r =
   Compiler.set_unit "Gradus_tests"; (* to which the answer is another unit *)
   let parsed = parsed_tests r in
   let structure, total, sheet = rewritten_tests r env parsed in
+  match if is_control r then controlled r (needed_names r env parsed) structure else Some structure with
+  | None -> [ plan total ~mismatch:"the tests need more of the answer than values" ]
+  | Some structure ->
   Location.input_name := "tests.ml";
   let tree = typed env structure in
   let known = Option.fold ~none:[] ~some:Split.known tree in
@@ -166,6 +175,10 @@ let tests r =
   match ocamlc r [ "-c"; "gradus_tests.ml" ] with
   | Failed log when r.declared ->
     raise (Broken ("the tests do not type against the task's signature" ^ line_of log ^ ": " ^ needed log))
+  | Failed log when is_control r ->
+    let needs what = mentions ("Unbound " ^ what) log in
+    if List.exists needs of_answer then [ plan total ~mismatch:"the tests need more of the answer than values" ]
+    else raise (Broken ("the tests do not type" ^ line_of log))
   | Failed log ->
     let names = needed_names r env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" parsed) in
     [ plan total ~mismatch:(needed log) ~types:(share_of_needed r env names) ]
@@ -173,6 +186,7 @@ let tests r =
     match if r.declared then None else Option.bind tree (lent_name r env) with
     | Some name -> [ plan total ~mismatch:(lending name) ]
     | None ->
+    Private.rename Private.own_of_tests (Filename.concat work "gradus_tests.cmo");
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let load = Filename.concat (Filename.dirname Sys.executable_name) "gradus_load.cmo" in
@@ -181,7 +195,8 @@ let tests r =
     | Fine ->
       let program, tests = cut (read_file "program") in
       let sheet, outside = sheet known in
-      [ plan total ~outside; "out/program", program; "sheet", sheet ^ tests ]
+      let warnings = Option.fold ~none:[] ~some:(Lint.warnings ~unit:(module_name r)) tree in
+      [ plan total ~outside ~warnings; "out/program", program; "sheet", sheet ^ tests ]
     | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
       [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
     | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))

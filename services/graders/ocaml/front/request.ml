@@ -43,9 +43,11 @@ let facts_of (verdict : Typing.verdict) =
   facts ~typed:verdict.typed ~total:verdict.total ~forbidden:verdict.forbidden
 
 (* [outside]: how many tests compare outside the answer's process; [types]: the share of the names that the tests need that the answer has, where the tests do not fit it *)
-let plan ?mismatch ?(types = 1.) ?(outside = 0) total =
+let plan ?mismatch ?(types = 1.) ?(outside = 0) ?(warnings = []) total =
   let text = match mismatch with Some m -> Wire.json_string m | None -> "null" in
-  "plan", Wire.json_object [ "total", string_of_int total; "outside", string_of_int outside; "mismatch", text; "types", Printf.sprintf "%.6f" types ]
+  "plan", Wire.json_object
+    [ "total", string_of_int total; "outside", string_of_int outside; "mismatch", text; "types", Printf.sprintf "%.6f" types;
+      "warnings", Wire.json_list (List.map Wire.json_string warnings) ]
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
@@ -57,10 +59,12 @@ let needed log =
     Printf.sprintf "the tests need the %s %s, which the answer does not define" (Str.matched_group 1 log)
       (Str.matched_group 2 log)
 
-(* Types and fields may be the answer's. *)
+(* What may be the answer's, where tests do not type without one. *)
+let of_answer = [ "type"; "record field"; "class" ]
+
 let mentions_of_answer exn =
   let message = (Diagnostic.of_exn ~stage:"tests" exn).message in
-  List.exists (fun what -> Forbidden.starts ("Unbound " ^ what) message) [ "type"; "record field"; "class" ]
+  List.exists (fun what -> Forbidden.starts ("Unbound " ^ what) message) of_answer
 
 let framework r = if Wire.get r.sections "framework" = "ounit2" then Tests.Ounit2 else Tests.Assert
 
@@ -81,8 +85,22 @@ let parsed_tests r =
 
 (* the tests, rewritten, how many they are, what the referee is told of them, and for how many that is a value; [env] is what they see without the answer *)
 let rewritten_tests r env structure =
+  let signature = Option.map (Typing.parse_interface (r.answer ^ ".mli")) (Wire.find r.sections "signature") in
   Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
-    ~declared:r.declared ~library:(library_of env) structure
+    ~signature ~library:(library_of env) structure
+
+(* An answer takes no part: what tests do before they use it is looked at (front/control.ml). *)
+let is_control r = Wire.find r.sections "control" <> None
+
+(* The source of the control's answer; None where the signature has more than a control can be made of. *)
+let control = function
+  | None -> Some (Typing.parse_implementation "control.ml" "let gradus_control = ()")
+  | Some (declared, _) -> (match Control.structure declared with structure -> Some structure | exception Control.Impossible -> None)
+
+(* Tests for a control. *)
+let controlled r names structure =
+  if r.declared then Some structure
+  else Tests.ending ~secret:(Wire.get r.sections "alias") ~answer:(module_name r) names structure
 
 (* Names of the answer that the tests need; none where a signature says what was asked for. *)
 let needed_names r env structure =

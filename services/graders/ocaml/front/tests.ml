@@ -336,6 +336,19 @@ let mentioned_by items =
   iterator.structure iterator items;
   !found
 
+(* names that are mentioned where a condition decides *)
+let mentioned_under_conditions items =
+  let found = ref Names.empty and conditions = ref 0 in
+  let expr self e =
+    let decides = match e.pexp_desc with Pexp_ifthenelse _ | Pexp_match _ | Pexp_try _ -> 1 | _ -> 0 in
+    (match e.pexp_desc with Pexp_ident { txt = Lident n; _ } when !conditions > 0 -> found := Names.add n !found | _ -> ());
+    conditions := !conditions + decides;
+    Ast_iterator.default_iterator.expr self e;
+    conditions := !conditions - decides in
+  let iterator = { Ast_iterator.default_iterator with expr } in
+  iterator.structure iterator items;
+  !found
+
 (* Calls of the functions [let f () = assert ...] that the tests do not use: they are tests as well, beside others. *)
 let forgotten needing items =
   let used = mentioned_by items in
@@ -372,6 +385,8 @@ let count_asserts harness marks items =
 let delay_cases harness (marks : Split.marks) ~of_answer items =
   let cases = ref 0 and reached = ref 0 in
   let needing = needing ~suite:true items and used = mentioned_by items in
+  let doubtful = mentioned_under_conditions items in
+  let is_doubtful name = Names.mem name doubtful || not (Names.mem name used) in
   (* inside of what may leave a case out of the suite, of what an answer decides *)
   let uncertain = ref 0 and asked = ref false in
   let context = "gradus_context" in
@@ -422,7 +437,7 @@ let delay_cases harness (marks : Split.marks) ~of_answer items =
   in
   let structure_item self it =
     match it.pstr_desc with
-    | Pstr_value (_, [ { pvb_pat; _ } ]) when (match bound_name pvb_pat with Some n -> not (Names.mem n used) | None -> false) ->
+    | Pstr_value (_, [ { pvb_pat; _ } ]) when Option.fold ~none:false ~some:is_doubtful (bound_name pvb_pat) ->
       incr uncertain;
       let it = default.structure_item self it in
       decr uncertain;
@@ -666,11 +681,12 @@ let needed ~answer ~library items =
 (* Libraries that people write tests with and that an answer does not define. *)
 let libraries = [ "Base"; "Core"; "Stdio"; "Batteries"; "Containers" ]
 
-(* The tests with nothing in place of the values that they need of the answer; None where they need more of it than values. *)
-let without_answer ~answer names items =
+let never = Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.construct ~loc (lid (Longident.Lident "false")) None)
+
+(* The tests with [nothing] in place of the values that they need of the answer; None where they need more of it than values. *)
+let without_answer ?(nothing = never) ~answer names items =
   let aliases = names_of_answer answer items in
   let default = Ast_mapper.default_mapper in
-  let nothing = Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.construct ~loc (lid (Longident.Lident "false")) None) in
   let expr self e =
     match e.pexp_desc with
     | Pexp_ident { txt = Lident n; _ } when List.mem n names -> { nothing with pexp_loc = e.pexp_loc }
@@ -711,6 +727,36 @@ let lent ~unit ~framework ~known structure =
   let iterator = { Tast_iterator.default_iterator with expr; module_expr } in
   iterator.structure iterator structure;
   !found
+
+(* ------------------------------------------------------------------------------------------------------- exceptions *)
+
+(* The paths of the exceptions that a signature declares. *)
+let rec exceptions path items =
+  let under name = match path with None -> Longident.Lident name | Some path -> Ldot (path, name) in
+  let of_item it =
+    match it.psig_desc with
+    | Psig_exception { ptyexn_constructor = { pext_name; _ }; _ } -> [ under pext_name.txt ]
+    | Psig_module { pmd_name = { txt = Some name; _ }; pmd_type = { pmty_desc = Pmty_signature items; _ }; _ } ->
+      exceptions (Some (under name)) items
+    | _ -> [] in
+  List.concat_map of_item items
+
+(* Tests that name several exceptions pass only if these are several: an answer could have made them one by an alias. *)
+let distinct harness ~answer paths items =
+  let rec within = function Longident.Lident name -> Longident.Ldot (Lident answer, name) | Ldot (path, name) -> Ldot (within path, name) | path -> path in
+  let named = ref [] in
+  let add (l : Longident.t Location.loc) = named := l.txt :: !named in
+  let default = Ast_iterator.default_iterator in
+  let expr self e = (match e.pexp_desc with Pexp_construct (l, _) -> add l | _ -> ()); default.expr self e in
+  let pat self p = (match p.ppat_desc with Ppat_construct (l, _) -> add l | _ -> ()); default.pat self p in
+  let iterator = { default with expr; pat } in
+  iterator.structure iterator items;
+  let constructor path =
+    let name = Ast_helper.Str.eval ~loc (Ast_helper.Exp.construct ~loc (lid (within path)) None) in
+    Ast_helper.Exp.extension ~loc (Location.mkloc "extension_constructor" loc, PStr [ name ]) in
+  match List.filter (fun path -> List.mem path !named || List.mem (within path) !named) paths with
+  | [] | [ _ ] -> []
+  | paths -> [ Ast_helper.Str.eval ~loc (apply harness "distinct" [ Ast_helper.Exp.array ~loc (List.map constructor paths) ]) ]
 
 (* ------------------------------------------------------------------------------------------------------------ whole *)
 
@@ -753,8 +799,13 @@ type framework = Assert | Ounit2
 
 let harness_name secret = "Gradus_" ^ secret
 
-(* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
-let rewrite ~framework ~answer ~secret ~declared ~library items =
+(* Rewritten tests of a task without a signature that end the process as soon as they use a value of the answer. *)
+let ending ~secret ~answer names items =
+  without_answer ~nothing:(apply (harness_name secret) "end_process" [ number Control.called ]) ~answer names items
+
+(* [signature]: what the task declares, so that the answer's interface holds nothing but what was asked for. *)
+let rewrite ~framework ~answer ~secret ~signature ~library items =
+  let declared = signature <> None in
   let opened = framework = Assert || opens (names_of_answer answer items) items in
   let others = List.filter (fun path -> path <> Longident.Lident answer) (mentions items).opened in
   let defined n = library.defined (Lident n) || List.exists (fun path -> library.defined (Ldot (path, n))) others in
@@ -763,6 +814,7 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
   let lacks = not opened && Names.exists unknown (mentions items).names in
   if opened && not declared then refuse_what_judges_the_library ~answer ~library items;
   let harness = harness_name secret in
+  let distinct = distinct harness ~answer (exceptions None (Option.value signature ~default:[])) items in
   let random, items = own_random harness (mentions items).own items in
   let m = mentions items in
   let theirs n = Names.mem n m.own in
@@ -800,4 +852,4 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     let pair (id, changed) = Printf.sprintf "%04x%c" id (if changed then '!' else '=') in
     Printf.sprintf "%b %d %d %d\n%s%s%s" (framework = Ounit2) total (List.length values) (List.length pairs)
       (String.concat "" values) (String.concat "" (List.map pair pairs)) numbers, Split.groups marks known in
-  (module_alias harness "Gradus_harness" :: pool :: visible) @ [ finish harness steps ], total, sheet
+  (module_alias harness "Gradus_harness" :: pool :: (distinct @ visible)) @ [ finish harness steps ], total, sheet

@@ -58,6 +58,7 @@ let compile_tests r env seen =
   let tests = parsed_tests r in
   let names = needed_names r env tests in
   let structure, total, sheet = rewritten_tests r env tests in
+  let structure = match if is_control r then controlled r names structure else Some structure with Some s -> s | None -> raise Cold in
   let library = env in
   let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
   Compiler.set_unit "Gradus_tests";
@@ -66,10 +67,11 @@ let compile_tests r env seen =
     (match if r.declared then None else lent_name r env tree with
      | Some name -> [ plan total ~mismatch:(lending name) ]
      | None ->
-       let known = Split.known tree in
+       let known = Split.known tree and warnings = Lint.warnings ~unit:(module_name r) tree in
        let tree = if known = [] then tree else Split.taken_out env known tree in
        let sheet, outside = sheet known in
-       [ plan total ~outside; "code/tests", sheet ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
+       [ plan total ~outside ~warnings; "code/tests", sheet ^ Emit.code_of ~library:Private.own_of_tests "gradus_tests" tree Tcoerce_none ])
+  | exception _ when is_control r && not r.declared -> raise Cold
   | exception exn when not r.declared ->
     (* whether they would type with any answer *)
     (match Option.map (typed library) (Tests.without_answer ~answer:(module_name r) names tests) with
@@ -103,9 +105,8 @@ let judged r env interface structure exn =
 let answer r env =
   let interface = interface r env in
   let parsed () =
-    match Wire.find r.sections "control", interface with
-    | Some _, Some (declared, _) -> (try Control.structure declared with Control.Impossible -> raise Cold)
-    | _ -> Typing.parse_implementation (r.answer ^ ".ml") (Wire.get r.sections "answer") in
+    if is_control r then match control interface with Some structure -> structure | None -> raise Cold
+    else Typing.parse_implementation (r.answer ^ ".ml") (Wire.get r.sections "answer") in
   match parsed () with
   | exception Cold -> raise Cold
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]

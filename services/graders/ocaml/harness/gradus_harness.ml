@@ -58,7 +58,12 @@ let watch f =
   | value -> value
   | exception e -> if own.evaluated = before then own.failed <- true; raise e
 
-let hold s = not (s.failed || s.unfinished > 0 || (s.needed && s.evaluated = 0))
+(* Exceptions that the tests tell apart are different ones; else no test holds. *)
+let are_distinct = ref true
+let distinct (constructors : extension_constructor array) =
+  Array.iteri (fun i one -> Array.iteri (fun j other -> if i < j && one == other then are_distinct := false) constructors) constructors
+
+let hold s = !are_distinct && not (s.failed || s.unfinished > 0 || (s.needed && s.evaluated = 0))
 
 (* [exit] of the tests: ends them in order. *)
 exception Ended
@@ -219,7 +224,7 @@ module Of_tests = struct
     let own = ref (get_state ())
 
     let set_state s =
-      Stdlib.Random.set_state s;
+      Gradus_shared.seed s;
       own := State.copy s
 
     let get_state () = State.copy !own
