@@ -7,6 +7,7 @@ import typer
 
 from corpus.commands.doctor import check_tasks
 from corpus.commands.exporting import export_tasks
+from corpus.commands.hardening import harden_tasks
 from corpus.commands.importing import import_tasks, import_texts
 from corpus.commands.tasks import tasks_app
 
@@ -16,4 +17,5 @@ def register(app: typer.Typer) -> None:
     tasks_app.command("import")(import_tasks)
     tasks_app.command("texts")(import_texts)
     tasks_app.command("export")(export_tasks)
+    tasks_app.command("harden")(harden_tasks)
     app.add_typer(tasks_app, name="tasks", rich_help_panel="Data")

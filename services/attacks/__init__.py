@@ -6,9 +6,11 @@ in `tests/attack/` of the checkout.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gradus.errors import Misuse
 from services.graders.base import find_installed_graders
@@ -26,6 +28,27 @@ class Line(NamedTuple):
     text: str
     problem: str | None
     """None if the outcome is as expected."""
+
+
+TrialKind = Literal["honest", "wrong", "attack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A completion for the reward function of another project, with what it may earn."""
+
+    name: str
+    kind: TrialKind
+    """Honest and wrong answers are controls: rewards are read between theirs."""
+    group: str
+    """Trials whose rewards are compared: those of one language or of one sprint."""
+    prompt: str
+    completion: str
+    task: Mapping[str, Any]
+    limit: float
+    """Share of the right answer's reward that an attack stays below and an honest answer
+    reaches."""
+    must_not: str = ""
 
 
 def corpus_folder(grader: str) -> Path:

@@ -1,7 +1,8 @@
 """Corpora of hostile answers to one task: reads them and reports the attacks that got through.
 
 `corpus.yaml` has the task, its right answer, the number of its `tests`, and `unearned`, the most
-reward of an answer that passes none of them. An attack is an entry of its list `attacks`, with
+reward of an answer that passes none of them. `prompt`, `wrong` and `honest` (further right answers)
+serve `gradus attack --target` alone. An attack is an entry of its list `attacks`, with
 `name` and `completion`, or a file beside it (`files: {suffix, comment}`), whose first comment has
 one `key: value` on a line. It says what must not happen (`must not`) and what differs from the
 usual:
@@ -21,7 +22,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gradus.contract import SUBMISSIONS, Faulted, Graded, RawSubmission, Submission
 from gradus.errors import Misuse
 from gradus.validation import explain
-from services.attacks import Line, corpus_folder
+from services.attacks import Line, Trial, TrialKind, corpus_folder
 
 FILE = "corpus.yaml"
 _TIMES = re.compile(r"@(\d+) times (.*?)@", re.DOTALL)
@@ -49,7 +50,9 @@ class _Files(BaseModel):
 class _Corpus(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     task: dict[str, Any]
+    prompt: str = ""
     right: str
+    wrong: str = ""  # answer that compiles and passes no test
     tests: int
     unearned: float
     fields: dict[str, Literal["text", "words", "json"]] = {}
@@ -57,6 +60,7 @@ class _Corpus(BaseModel):
     suite_around: str = "@CASES@"  # text around the `suite` of an attack, which replaces `@CASES@`
     files: _Files | None = None
     attacks: tuple[dict[str, Any], ...] = ()
+    honest: tuple[dict[str, Any], ...] = ()  # right answers in other languages or ways
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,54 @@ class CodeCorpus:
 
     def build_submissions(self) -> list[Submission]:
         return [attack.build_submission() for attack in self.attacks.values()]
+
+    def build_trials(self) -> list[Trial]:
+        """Return the corpus for reward functions of others: right answers in several envelopes,
+        a wrong one, and the attacks, each in a fence."""
+        about = self.about
+        fenced = self._fence(about.right, about.task)
+        trials = []
+        for name, completion in {
+            "right": fenced,
+            "right_after_a_thought": f"<think>\nDouble it.\n</think>\n\n{fenced}",
+            "right_between_words": f"Here is the answer.\n\n{fenced}\n\nIt does what was asked.",
+        }.items():
+            trials.append(self._build_trial("honest", name, completion, about.task, about.tests))
+        for entry in about.honest:
+            task = {**about.task, **{key: entry[key] for key in about.fields if key in entry}}
+            fenced = self._fence(entry["completion"], task)
+            trials.append(self._build_trial("honest", entry["name"], fenced, task, about.tests))
+        wrong = self._fence(about.wrong, about.task)
+        trials.append(self._build_trial("wrong", "wrong", wrong, about.task, 0))
+        for attack in self.attacks.values():
+            fenced = self._fence(fill_placeholders(attack.source), attack.task)
+            trial = self._build_trial("attack", attack.name, fenced, attack.task, attack.earned)
+            trials.append(replace(trial, must_not=attack.must_not))
+        return trials
+
+    def _fence(self, code: str, task: Mapping[str, Any]) -> str:
+        if "```" in code:
+            return code
+        return f"```{task.get('language', self.default_language)}\n{code.rstrip()}\n```"
+
+    def _build_trial(
+        self, kind: TrialKind, name: str, completion: str, task: Mapping[str, Any], earned: int
+    ) -> Trial:
+        """Return a trial whose limit is half a test from what it earns."""
+        half = -0.5 if kind == "honest" else 0.5
+        return Trial(
+            name=name,
+            kind=kind,
+            group=task.get("language", self.default_language),
+            prompt=self.about.prompt,
+            completion=completion,
+            task=task,
+            limit=(earned + half) / self.about.tests,
+        )
+
+    @property
+    def default_language(self) -> str:
+        return "python" if self.grader == "program" else self.grader
 
     def render_lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
         for attack, result in zip(self.attacks.values(), results, strict=True):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from services.commands.attacking import attack
 from services.commands.dashboard import dashboard
-from services.commands.grading import attack, grade
+from services.commands.grading import grade
 from services.commands.queue import queue_app
 from services.commands.serving import keys_app, serve, vllm, worker
 

@@ -1,5 +1,4 @@
-"""Commands that grade files: `gradus grade`, and `gradus attack` with the corpus of hostile
-answers."""
+"""`gradus grade`: grades a file of submissions."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def grade(
     batch = _read_submissions(name, submissions)
     if not batch:
         log_line(f"gradus: {submissions} holds no submissions: nothing was graded")
-    results = _grade_submissions(name, batch, url, deadline_s, api_key, slots, rubric, config)
+    results = grade_submissions(name, batch, url, deadline_s, api_key, slots, rubric, config)
     faults = 0
     for result in show_progress(results, len(batch), "grading", quiet):
         print(result.model_dump_json(), flush=True)
@@ -92,7 +91,7 @@ def _read_submissions(name: GraderName, path: str) -> list[Submission]:
     return submissions
 
 
-def _grade_submissions(
+def grade_submissions(
     name: GraderName,
     submissions: list[Submission],
     url: str | None,
@@ -120,41 +119,3 @@ def _grade_submissions(
             )
 
     return asyncio.run(run())
-
-
-def attack(
-    grader: Grader,
-    url: Url = None,
-    deadline_s: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds for the whole corpus, with --url")
-    ] = 600.0,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="GRADUS_API_KEY", help="API key of the service at --url")
-    ] = None,
-    slots: Slots = None,
-    quiet: Quiet = False,
-) -> None:
-    """Grade the corpus of hostile answers, on this machine or on the service at --url.
-
-    Prints a table. Exit status 1 when an attack got credit that it did not earn, or broke the
-    grader.
-    """
-    from gradus.descriptions import grader_named
-    from services.attacks import load_corpus
-
-    name = grader_named(grader)
-    corpus = load_corpus(name)
-    submissions = corpus.build_submissions()
-    results = _grade_submissions(name, submissions, url, deadline_s, api_key, slots)
-    counts = dict.fromkeys(corpus.words, 0)
-    wrong = 0
-    for line in corpus.render_lines(show_progress(results, len(submissions), "attacking", quiet)):
-        counts[line.word] += 1
-        print(f"{line.word:7} {line.text}")
-        if line.problem is not None:
-            wrong += 1
-            print(f"        {line.problem}")
-    known_note = f", {counts['known']} are known to pay" if "known" in counts else ""
-    print(f"{counts['held']} of {sum(counts.values())} attacks held{known_note}")
-    if wrong:
-        raise typer.Exit(1)

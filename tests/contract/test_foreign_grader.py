@@ -3,6 +3,7 @@ with Gradus."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,33 @@ def test_its_attacks_are_beside_it(toy: Path, gradus: Cli) -> None:
         "corpus.yaml: says_nothing: gives no name or completion, or does not say what must not"
         " happen" in refused.err
     )
+
+
+def test_its_attacks_serve_against_another_reward_function(toy: Path, gradus: Cli) -> None:
+    """The function sees only its own folder, so the toy's package is no help to it."""
+    (toy / "attacks").mkdir()
+    (toy / "attacks" / "corpus.yaml").write_text(ATTACKS)
+    other = toy.parent / "other"
+    other.mkdir(mode=0o755)
+    source = "def f(completions, wanted, **rest): return [float(wanted[0] in completions[0])]"
+    (other / "other_rewards.py").write_text(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(other)
+        words = ("attack", "toy", "--target", "other_rewards:f", "--quiet")
+        attacked, as_json = gradus(*words), gradus(*words, "--json")
+    assert attacked.status == as_json.status == 1
+    assert attacked.out.splitlines()[-2:] == [
+        "CREDITED   1.00  says_it_once_more                    must not pass",
+        "1 attacks credited, 1 held, 0 without a reward; 0 of 3 honest answers refused; 0 of other"
+        " languages skipped",
+    ]
+    about = json.loads(as_json.out)
+    assert about["counts"]["credited"] == 1
+    assert [one["outcome"] for one in about["results"]] == [
+        *["accepted"] * 3,
+        *["held"] * 2,
+        "credited",
+    ]
 
 
 def test_its_revision_is_of_its_package_and_of_what_it_uses_of_ours(toy: Path) -> None:
