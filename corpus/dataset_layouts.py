@@ -24,7 +24,12 @@ from corpus import rust_text
 from corpus.drafts import Unusable, build_drafts, build_id, get_text, require_text
 from corpus.humaneval import build_ocaml_task, render_completion_prompt
 from corpus.problems import compute_digest
-from corpus.program_problems import convert_apps, convert_code_contests, convert_livecodebench
+from corpus.program_problems import (
+    convert_apps,
+    convert_code_contests,
+    convert_common_oj,
+    convert_livecodebench,
+)
 from corpus.python_functions import convert_mbpp
 from corpus.rust_signature import derive_signature
 from gradus.contract import GraderName
@@ -162,5 +167,6 @@ PROBLEMS: Mapping[str, tuple[Callable[[_Values, str], dict[str, Any]], tuple[str
     "taco": (convert_apps, ("id",)),
     "code-contests": (convert_code_contests, ("name",)),
     "livecodebench": (convert_livecodebench, ("question_id",)),
+    "common-oj": (convert_common_oj, ("id",)),
 }
 """Conversion and id columns of each layout of problems."""

@@ -1,5 +1,5 @@
-"""Rows of APPS, TACO, CodeContests and LiveCodeBench as they are published, made into tasks of the
-program grader. Runs nothing.
+"""Rows of APPS, TACO, CodeContests, LiveCodeBench and SandboxFusion's CommonOJ as they are
+published, made into tasks of the program grader. Runs nothing.
 
 | layout | columns that are read |
 |---|---|
@@ -7,6 +7,7 @@ program grader. Runs nothing.
 | taco | the same without an id; time_limit, memory_limit |
 | code-contests | name, description, `*_tests`, solutions, time_limit, memory_limit_bytes |
 | livecodebench | question_id, question_content, starter_code, `*_test_cases`, metadata |
+| common-oj | id, content, test, labels, canonical_solution |
 
 Cells may hold JSON texts, as the data sets have them, or the values themselves.
 """
@@ -16,8 +17,7 @@ from __future__ import annotations
 import ast
 import base64
 import binascii
-import io
-import pickle
+import pickletools
 import re
 import warnings
 import zlib
@@ -32,11 +32,33 @@ MAX_CASES = 1000
 MAX_PUBLIC_CASES = 16
 MAX_TESTS_BYTES = 256 * 2**20
 """Most bytes of one record's tests after decompression."""
-STUBS = {"python": "pass\n", "cpp": "int main() {}\n"}
+STUBS = {
+    "python": "pass\n",
+    "cpp": "int main() {}\n",
+    "c": "int main(void) { return 0; }\n",
+    "rust": "fn main() {}\n",
+    "ocaml": "let () = ()\n",
+    "go": "package main\n\nfunc main() {}\n",
+    "javascript": "void 0;\n",
+    "haskell": "main :: IO ()\nmain = return ()\n",
+    "ruby": "nil\n",
+    "perl": "1;\n",
+    "lua": "do end\n",
+    "bash": ":\n",
+}
 """Programs that do nothing, by language. A task that one of them passes proves nothing."""
-DISPLAYED = {"python": "Python 3", "cpp": "C++"}
+_DISPLAYED = {
+    "python": "Python 3",
+    "cpp": "C++",
+    "ocaml": "OCaml",
+    "javascript": "JavaScript (Node.js)",
+}
+"""Names of languages in prompts, where they are not the capitalized name."""
 CODE_CONTESTS_LANGUAGES = {"python": 3, "cpp": 2}
 """Numbers of languages in `solutions` of CodeContests; 1 is Python 2 and 4 is Java."""
+_FOREIGN_NAMES = {"javascript": "nodejs"}
+"""SandboxFusion's names of languages, where they are not ours."""
+_FRACTION = re.compile(r"(?:^|\s)[+-]?\d+\.\d+(?=\s|$)")
 CODE_CONTESTS_SOURCES = (
     "unknown",
     "CodeChef",
@@ -46,6 +68,8 @@ CODE_CONTESTS_SOURCES = (
     "AtCoder",
     "Aizu",
 )
+_TEXT_OPCODES = frozenset({"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"})
+_FRAMING_OPCODES = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"})
 _Values = Mapping[str, Any]
 _Cases = list[dict[str, Any]]
 
@@ -84,7 +108,7 @@ def convert_code_contests(values: _Values, language: str) -> dict[str, Any]:
     solution = None
     solutions = _decode_object(values, "solutions")
     if solutions:
-        number = CODE_CONTESTS_LANGUAGES[language]
+        number = CODE_CONTESTS_LANGUAGES.get(language)
         pairs = _pair(solutions.get("language"), solutions.get("solution"))
         texts = [text for written_in, text in pairs if written_in == number]
         solution = _choose_python(texts) if language == "python" else next(iter(texts), None)
@@ -122,6 +146,45 @@ def convert_livecodebench(values: _Values, language: str) -> dict[str, Any]:
     return task
 
 
+def convert_common_oj(values: _Values, language: str) -> dict[str, Any]:
+    """Return the fields of the task of a row of SandboxFusion's CommonOJ. Raises Unusable."""
+    labels = _decode_object(values, "labels")
+    kind = labels.get("problem_format") or "Standard"
+    if kind != "Standard":
+        raise Unusable(f"labels.problem_format: is {kind!r}, not 'Standard'")
+    tests = _decode_json(values, "test")
+    if not isinstance(tests, list):
+        raise Unusable("test: is no list")
+    cases = list(map(_convert_common_test, tests))
+    solutions = _decode_object(values, "canonical_solution")
+    texts = solutions.get(_FOREIGN_NAMES.get(language, language)) or []
+    if isinstance(texts, str):
+        texts = [texts]
+    solution = _choose_python(texts) if language == "python" else next(iter(texts), None)
+    task = _build_task(require_text(values, "content"), None, None, language, cases, solution)
+    for name, column in (("title", "name"), ("source", "source"), ("difficulty", "difficulty")):
+        if labels.get(column):
+            task[name] = labels[column]
+    return task
+
+
+def _convert_common_test(test: Any) -> dict[str, Any]:
+    """Return the case of a test, whose input is standard input and files by name."""
+    try:
+        files = dict(test["input"])
+        outputs = dict(test["output"])
+        stdin = _join_lines(files.pop("stdin", ""))
+        stdout = _join_lines(outputs.pop("stdout"))
+    except (KeyError, TypeError, ValueError):
+        raise Unusable("test: has a case without `input` or `output.stdout`") from None
+    if outputs:
+        raise Unusable(f"test: the program writes files: {', '.join(sorted(outputs))}")
+    case: dict[str, Any] = {"stdin": stdin, "stdout": stdout}
+    if files:
+        case["files"] = files
+    return case
+
+
 def _build_task(
     description: str,
     starter: str | None,
@@ -132,12 +195,13 @@ def _build_task(
 ) -> dict[str, Any]:
     if not cases:
         raise Unusable("has no tests")
+    displayed = _DISPLAYED.get(language, language.capitalize())
     if function:
-        instruction = f"Write {DISPLAYED[language]} that defines `{function}`."
+        instruction = f"Write {displayed} that defines `{function}`."
     else:
         instruction = (
-            f"Write a {DISPLAYED[language]} program that reads standard input and writes to"
-            " standard output."
+            f"Write a program in {displayed} that reads standard input and writes to standard"
+            " output."
         )
     prompt = f"{description.strip()}\n\n{instruction}"
     if starter:
@@ -150,6 +214,8 @@ def _build_task(
     }
     if solution:
         task["solution"] = solution
+    if any(_FRACTION.search(case.get("stdout", "")) for case in cases):
+        task["checker"] = "floats"
     return task
 
 
@@ -219,14 +285,6 @@ def _read_live_tests(tests: Any, function: str | None) -> _Cases:
     return cases
 
 
-class _TextUnpickler(pickle.Unpickler):
-    """Reads pickles of texts. A pickle that names a class or function is refused: loading it would
-    run what its author chose."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"names {module}.{name}")
-
-
 def _decode_packed(values: _Values, column: str) -> Any:
     """Return tests that are JSON, or JSON that is pickled, compressed by zlib, and in base64."""
     cell = values.get(column)
@@ -237,22 +295,25 @@ def _decode_packed(values: _Values, column: str) -> Any:
         data = unpacker.decompress(base64.b64decode(cell, validate=True), MAX_TESTS_BYTES)
         if not unpacker.eof:
             raise Unusable(f"{column}: is cut off, or longer than {MAX_TESTS_BYTES} bytes")
-        # no class can be loaded, see _TextUnpickler
-        text = _TextUnpickler(io.BytesIO(data)).load()
-        return parse_strict_json(text) if isinstance(text, str) else text
-    except (
-        binascii.Error,
-        zlib.error,
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        IndexError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+        return parse_strict_json(_read_pickled_text(data))
+    except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
         raise Unusable(f"{column}: cannot be decoded: {error}") from None
+
+
+def _read_pickled_text(data: bytes) -> str:
+    """Return the text that was pickled. Raises ValueError for a pickle of anything else.
+
+    The pickle is read and never loaded: loading can run code, and fill the memory.
+    """
+    texts = []
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in _TEXT_OPCODES:
+            texts.append(argument)
+        elif opcode.name not in _FRAMING_OPCODES:
+            raise ValueError(f"the pickle holds more than a text: {opcode.name}")
+    if len(texts) != 1:
+        raise ValueError(f"the pickle holds {len(texts)} texts")
+    return str(texts[0])
 
 
 def _decode_json(values: _Values, column: str) -> Any:

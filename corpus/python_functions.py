@@ -9,9 +9,10 @@ assertion or statement is left out: its remaining cases would accept answers tha
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from corpus.drafts import Unusable, get_text, require_text
@@ -176,9 +177,38 @@ def _evaluate(expression: ast.AST) -> Any:
     if isinstance(expression, ast.Expr):
         expression = expression.value
     try:
-        return ast.literal_eval(expression)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ast.literal_eval(_Arithmetic().visit(expression))
+    except (ValueError, TypeError, SyntaxError, ArithmeticError, MemoryError, RecursionError):
         raise Unusable(f"its tests hold more than literals: {_quote(expression)}") from None
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_MAX_OPERAND = 10_000
+"""Largest number in arithmetic, so that no result is large."""
+
+
+class _Arithmetic(ast.NodeTransformer):
+    """Puts the value of `3 * 19` or `2.0 / 3.0` in its place, as HumanEval's tests have them."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        operands: list[float] = []
+        for side in (node.left, node.right):
+            value = side.value if isinstance(side, ast.Constant) else None
+            if not isinstance(value, int | float):
+                return node
+            operands.append(value)
+        compute = _OPERATORS.get(type(node.op))
+        limit = 100 if isinstance(node.op, ast.Pow) else _MAX_OPERAND
+        if compute is None or max(map(abs, operands)) > limit:
+            return node
+        return ast.copy_location(ast.Constant(compute(*operands)), node)
 
 
 def _require_json(value: Any, *, is_argument: bool) -> Any:

@@ -46,7 +46,8 @@ def extract_task(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:
     if isinstance(values.get("task"), Mapping):
         return dict(values["task"])
     fields = find_task_class(name).model_fields
-    return {field: values[field] for field in fields if values.get(field)}
+    given = {field: values[field] for field in fields if field in values}
+    return {field: value for field, value in given.items() if value not in (None, "", [], {})}
 
 
 def replace_task(row: Row, changes: Mapping[str, Any]) -> Row:

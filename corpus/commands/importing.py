@@ -33,7 +33,7 @@ def import_tasks(
     language: Annotated[
         str | None,
         typer.Option(
-            help="Language: ocaml, rust, python or cpp",
+            help="Language of the tasks",
             show_default="the records'; python for problems with input and output",
         ),
     ] = None,
@@ -72,6 +72,7 @@ def import_tasks(
     code-contests  name, description, public_tests, private_tests, generated_tests, solutions ...
     livecodebench  question_id, question_content, starter_code, public_test_cases,
                    private_test_cases, metadata; no answers
+    common-oj      of SandboxFusion: id, content, test, labels, canonical_solution
     ocamler        id, prompt (doc comment and `let f (x : int) : int =`), tests
     ocamler-eval   id, problem, solution, tests, difficulty; --drop-failing drops stubs
     ocamler-sft    prompt, solution: becomes worked examples, for `warm_start.dataset`
@@ -167,7 +168,7 @@ def _read_drafts(
     if format_ in PROBLEMS:
         chosen = language or "python"
         if chosen not in STUBS:
-            raise Misuse(f"--language {chosen}: --format {format_} has {' and '.join(STUBS)}")
+            raise Misuse(f"--language {chosen}: choose one of {', '.join(STUBS)}")
         return build_column_drafts(rows, build_problem_layout(format_, chosen)), "program"
     if language is not None:
         raise Misuse(f"--language: --format {format_} has one language only")

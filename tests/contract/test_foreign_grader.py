@@ -3,12 +3,15 @@ with Gradus."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_openai_server import OpenAiLike
 
 from gradus.contract import RawSubmission, Stage, get_submission_class
 from gradus.errors import InternalFault, UnknownGrader
@@ -182,3 +185,48 @@ def test_without_it_nothing_is_known_of_it() -> None:
         match="there is no grader 'toy'; there are: ocaml, rust, story, program, preference",
     ):
         load("toy")
+
+
+@pytest.fixture
+def toy_tasks(tmp_path: Path) -> Path:
+    """Rows with the fields of the toy's task as columns."""
+    path = tmp_path / "tasks.jsonl"
+    rows = []
+    for word in ("apple", "pear", "plum"):
+        about = {"id": word, "prompt": f"Name the fruit {word}."}
+        rows.append({**about, "wanted": word, "solution": f"A {word}.", "stub": "Nothing."})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_model_is_evaluated_on_its_tasks(
+    toy: Path, toy_tasks: Path, gradus: Cli, tmp_path: Path
+) -> None:
+    """One of four completions names the apple, three the pear and none the plum: pass@k by Chen et
+    al. 2021."""
+    out = tmp_path / "evaluation"
+    argv = ("--grader", "toy", "--samples", "4", "--no-greedy", "--out", out)
+    asked: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    with OpenAiLike(lambda text, *_: "pear" if next(asked[text]) else "apple").serving() as like:
+        said = gradus("eval", toy_tasks, *argv, "--endpoint", like.url)
+    assert said.status == 0, said.err
+    [measured] = json.loads((out / "results.json").read_text())["measurements"]
+    assert {k: rate["value"] for k, rate in measured["pass_at"].items()} == {
+        "1": pytest.approx((1 / 4 + 3 / 4 + 0) / 3),
+        "2": pytest.approx((1 / 2 + 1 + 0) / 3),
+        "4": pytest.approx((1 + 1 + 0) / 3),
+    }
+    assert "pass_at" in (out / "report.html").read_text()
+
+
+def test_commands_on_tasks_work_or_say_in_one_line_that_they_cannot(
+    toy: Path, toy_tasks: Path, gradus: Cli, tmp_path: Path
+) -> None:
+    said = gradus("tasks", "validate", toy_tasks, "--grader", "toy", "--quiet")
+    assert said.out.splitlines() == ["3 of 3 tasks are usable"], said
+    said = gradus("tasks", "doctor", toy_tasks, "--grader", "toy", "--quiet")
+    assert said.out.splitlines()[-1] == "3 usable, 0 repaired, 0 needs you of 3 rows"
+    for command in ("sign", "publish", "mutate", "trajectories"):
+        said = gradus("tasks", command, toy_tasks, "--grader", "toy", "-o", tmp_path / "out.jsonl")
+        assert said.status == 2
+        assert said.err == "gradus: --grader toy: this is for tasks of ocaml and rust\n"

@@ -1,5 +1,5 @@
 """`gradus tasks import` of problems for the program grader: rows as APPS, TACO, CodeContests,
-LiveCodeBench, HumanEval and MBPP publish them, made up."""
+LiveCodeBench, SandboxFusion, HumanEval and MBPP publish them, made up."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from corpus.dataset_layouts import LAYOUTS, build_column_drafts, build_problem_layout
 from corpus.files import load_rows
 from corpus.humaneval import build_humaneval_drafts, resolve_language
+from corpus.import_validation import check_rows
+from corpus.program_problems import STUBS
+from corpus.task_rows import build_submission, extract_task
+from gradus.contract import Graded
 from gradus.row_reader import Row
+from services.graders.program.grader import ProgramGrader
+from services.local_grading import grade_in_order
 from tests.conftest import Cli
 
 PROGRAMS = Path(__file__).parents[1] / "cases" / "corpus" / "programs"
+ANSWERS = yaml.safe_load((PROGRAMS / "answers.yaml").read_text())
+WRONG_REFERENCES = {("apps", "5")}
 
 
 def convert(layout: str, language: str = "python") -> dict[str, Row]:
@@ -59,7 +68,7 @@ def test_apps_has_programs_and_functions() -> None:
 def test_functions_are_not_asked_in_other_languages() -> None:
     rows = convert("apps", "cpp")
     assert "call a Python function" in str(rows["1"].problem)
-    assert "a C++ program" in rows["0"].values["prompt"]
+    assert "a program in C++" in rows["0"].values["prompt"]
     assert "solution" not in rows["0"].values, "the solutions of APPS are in Python"
 
 
@@ -95,9 +104,25 @@ def test_livecodebench(capsys: pytest.CaptureFixture[str]) -> None:
     pairs = rows["9001"].values
     assert pairs["cases"] == [make_call("pairSums", [], [], equals=[])]
     assert pairs["public_cases"] == [make_call("pairSums", [1, 2], [3, 4], equals=[4, 6])]
-    assert "names builtins.print" in str(rows["abc900_b"].problem), "a pickle runs no function"
-    assert capsys.readouterr().out == ""
+    assert "more than a text: STACK_GLOBAL" in str(rows["abc900_b"].problem)
+    assert capsys.readouterr().out == "", "a pickle runs no function"
     assert "is cut off" in str(rows["abc900_c"].problem)
+    assert rows["abc900_d"].problem is None, "a place in the memo takes no memory"
+    assert "more than a text: EMPTY_LIST" in str(rows["abc900_e"].problem)
+
+
+def test_common_oj_has_files_and_numbers() -> None:
+    rows = convert("common-oj")
+    mean = rows["0"].values
+    assert mean["cases"][0] == {"stdin": "1 2\n", "stdout": "1.5\n"}
+    assert mean["checker"] == "floats", "outputs hold fractions"
+    assert (mean["title"], mean["source"], mean["difficulty"]) == ("mean", "CODECHEF", "MEDIUM")
+    assert convert("common-oj", "cpp")["0"].values["solution"].startswith("#include")
+    assert rows["1"].values["cases"][0]["files"] == {"words.txt": "b\na\n"}
+    assert "checker" not in rows["1"].values
+    assert "writes files: out.txt" in str(rows["2"].problem)
+    assert "'Testlib'" in str(rows["3"].problem)
+    assert "without `input` or `output.stdout`" in str(rows["4"].problem)
 
 
 def test_humaneval_in_python() -> None:
@@ -115,6 +140,9 @@ def test_humaneval_in_python() -> None:
     assert "more than assertions: `for i" in str(rows["HumanEval-904"].problem)
     assert "JSON has no set" in str(rows["HumanEval-905"].problem)
     assert "JSON has no tuple" in str(rows["HumanEval-906"].problem), "a list is another argument"
+    third = rows["HumanEval-907"].values["cases"]
+    assert third == [make_call("third", 2, equals=2 / 3), make_call("third", 24, equals=8)]
+    assert "more than literals" in str(rows["HumanEval-908"].problem), "a power that never ends"
 
 
 def test_mbpp_shows_one_assertion_and_hides_the_others() -> None:
@@ -133,4 +161,36 @@ def test_a_language_without_importers_is_refused(gradus: Cli, tmp_path: Path) ->
     argv = ("--format", "apps", "--language", "cobol", "-o", tmp_path / "out.jsonl")
     said = gradus("tasks", "import", PROGRAMS / "apps.jsonl", *argv)
     assert said.status == 2
-    assert "python and cpp" in said.err
+    assert "choose one of python, cpp" in said.err
+
+
+@pytest.mark.parametrize("layout", ANSWERS)
+def test_imported_tasks_take_right_answers_and_no_wrong_ones(
+    program_grader: ProgramGrader, layout: str
+) -> None:
+    rows = [row for row in convert(layout).values() if row.problem is None]
+    findings = check_rows(rows, "program", program_grader)
+    bad = {(layout, finding.row.values["id"]) for finding in findings if finding.problems}
+    assert bad == {place for place in WRONG_REFERENCES if place[0] == layout}
+    tasks = {row.values["id"]: extract_task(row.values, "program") for row in rows}
+    submissions = []
+    for name, answers in ANSWERS[layout].items():
+        submissions.append(build_submission("program", answers["right"], tasks[name]))
+        submissions.append(build_submission("program", answers["wrong"], tasks[name]))
+    for number, result in enumerate(
+        grade_in_order(program_grader, submissions, "program/graduated@1", None)
+    ):
+        assert isinstance(result, Graded), result
+        assert result.stage == "tests"
+        assert result.passed is (number % 2 == 0), (submissions[number].completion, result)
+
+
+def test_a_program_that_does_nothing_compiles_in_every_language(
+    program_grader: ProgramGrader,
+) -> None:
+    assert STUBS.keys() <= program_grader.config.languages.keys()
+    task = {"cases": [{"stdin": "1", "stdout": "1"}]}
+    for language in STUBS.keys() & program_grader.languages.keys():
+        sent = build_submission("program", STUBS[language], {**task, "language": language})
+        result = program_grader.grade(sent, "program/graduated@1", 0)
+        assert (result.stage, result.passed) == ("tests", False), (language, result)

@@ -2,8 +2,9 @@
 nothing.
 
 A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as
-in `gradus.contract`), flat or under `task`. Rows that cannot be used are refused with
-file and line, and skipped only where that is asked for.
+in `gradus.contract`), flat or under `task`. Of a grader that this SDK has no task class for, all
+other columns are fields of the task, which the grader checks. Rows that cannot be used are refused
+with file and line, and skipped only where that is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row
 from gradus.row_reader import read_rows as read_file
 from gradus.tasks import get_task_class
-from gradus.tasks.base import Task
+from gradus.tasks.base import AnyTask, Task
 from gradus.validation import explain
 from trainer.config.run import DataConfig, RowSource, describe_nearest
 
@@ -62,6 +63,9 @@ _STRUCTURED = (
     "team_context",
     "references",
     "public_tests",
+    "public_cases",
+    "checker",
+    "points",
 )
 
 
@@ -133,12 +137,15 @@ def read_examples(
     and line.
     """
     column_names = ["id", "prompt", *DESCRIBING]
+    is_foreign = False
     if grader is not None:
         column_names += ["task", "solution", *get_task_class(grader).model_fields]
+        is_foreign = get_task_class(grader) is AnyTask
     examples: list[Example] = []
     skipped: list[str] = []
     first: dict[str, str] = {}
-    for number, row in enumerate(read_named_rows(dataset, config, column_names), start=1):
+    rows = read_named_rows(dataset, config, column_names, keeps_others=is_foreign)
+    for number, row in enumerate(rows, start=1):
         try:
             if grader is None:
                 example = Example(
@@ -185,7 +192,11 @@ def _parse_difficulty(example: Example) -> float:
 
 def _parse_example(row: Row, grader: GraderName) -> Example:
     values = row.values
-    fields = (*get_task_class(grader).model_fields, *ALIASES.get(grader, ()))
+    task_class = get_task_class(grader)
+    fields = (*task_class.model_fields, *ALIASES.get(grader, ()))
+    if task_class is AnyTask:
+        others = ("id", "prompt", "task", "solution", *DESCRIBING)
+        fields = tuple(name for name in values if name not in others)
     if isinstance(values.get("task"), Mapping):
         task_values = dict(values["task"])
     else:
@@ -194,7 +205,7 @@ def _parse_example(row: Row, grader: GraderName) -> Example:
         name: _parse_cell(name, values[name]) for name in fields if not _is_empty(values.get(name))
     }
     try:
-        task = get_task_class(grader).model_validate(task_values)
+        task = task_class.model_validate(task_values)
     except ValidationError as error:
         raise Misuse(f"{row.where}: {explain(error)}") from None
     label = values.get("kind") or values.get("difficulty")
@@ -280,8 +291,11 @@ def _find_overlap(
 # -------------------------------------------------------------------------------------------- rows
 
 
-def read_named_rows(dataset: str, config: RowSource, column_names: Iterable[str]) -> Iterator[Row]:
-    """Yield rows with the column names of Gradus. Raises Misuse for unknown columns."""
+def read_named_rows(
+    dataset: str, config: RowSource, column_names: Iterable[str], *, keeps_others: bool = False
+) -> Iterator[Row]:
+    """Yield rows with the column names of Gradus. Raises Misuse for unknown columns, unless
+    `keeps_others`."""
     ours_of = {theirs: ours for ours, theirs in config.columns.items()}
     column_names = list(column_names)
     if unknown_targets := sorted(set(config.columns) - set(column_names)):
@@ -292,17 +306,15 @@ def read_named_rows(dataset: str, config: RowSource, column_names: Iterable[str]
     for row in read_rows(dataset, config.split):
         values = {ours_of.get(name, name): value for name, value in row.values.items()}
         ignored = set(values) if "*" in config.ignore_columns else {*config.ignore_columns}
-        if strangers := [
-            name for name in values if name not in column_names and name not in ignored
-        ]:
+        strangers = [name for name in values if name not in column_names and name not in ignored]
+        if strangers and not keeps_others:
             hints = ", ".join(name + describe_nearest(name, column_names) for name in strangers)
             raise Misuse(
                 f"{row.where}: unknown columns: {hints}; known: {', '.join(column_names)}. "
                 "Rename with data.columns, drop with data.ignore_columns"
             )
-        yield Row(
-            row.where, {name: value for name, value in values.items() if name in column_names}
-        )
+        kept = {*column_names, *strangers}
+        yield Row(row.where, {name: value for name, value in values.items() if name in kept})
 
 
 def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:

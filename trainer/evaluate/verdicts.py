@@ -152,12 +152,12 @@ def find_cause(record: Record) -> str:
 def _find_detail(record: Record, stage: str) -> str:
     errors = _list_errors(record, stage)
     messages = [str(error.get("message") or "") for error in errors]
+    code = str(errors[0].get("code") or "") if errors else ""
     if stage == "tests":
         report = "\n".join(messages)
-        return next((word for text, word in _ENDS if text in report), "")
+        return next((word for text, word in _ENDS if text in report), code)
     if not errors:
         return ""
-    code = str(errors[0].get("code") or "")
     if stage == "types":
         return next(
             (word for text, word in _TYPES if messages[0].startswith(text)), code or "mismatch"
