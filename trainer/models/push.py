@@ -44,7 +44,7 @@ class Upload:
     folder: Path
     files: list[str]
     card: str
-    left: list[str]
+    skipped: list[str]
     """Files of the folder that stay here."""
 
 
@@ -55,12 +55,12 @@ def prepare_upload(path: Path) -> Upload:
     folder = run.final if run.final.is_dir() else path
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     files = []
-    left = []
+    skipped = []
     for name in names:
         if any(fnmatch.fnmatch(name, pattern) for pattern in UPLOADED):
             files.append(name)
         else:
-            left.append(name)
+            skipped.append(name)
     if not any(name.endswith(".safetensors") for name in files):
         raise Misuse(
             f"{path}: has no trained model, neither final/*.safetensors nor *.safetensors; name the"
@@ -72,7 +72,7 @@ def prepare_upload(path: Path) -> Upload:
             f"{folder / 'adapter_config.json'}: the base model is a folder of this machine, {base},"
             f" which nobody else has; upload a whole model: gradus merge {path}"
         )
-    return Upload(folder, files, render_card(run, base), left)
+    return Upload(folder, files, render_card(run, base), skipped)
 
 
 def _find_base_model(folder: Path) -> str | None:
