@@ -70,6 +70,8 @@ class Command:
     """Path of the host -> path in the box, read-only."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Beside PATH, which is all that a box has otherwise."""
+    socket_pairs: bool = False
+    """It may make pairs of Unix sockets, which reach nothing but each other."""
 
 
 class ExitReason(StrEnum):

@@ -17,11 +17,12 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from gradus.errors import SandboxFault
 from services.sandbox import Command, ExitReason, Limits, Outcome
@@ -54,6 +55,14 @@ _JOIN = (
 """First of all a box joins its control groups: whom it forked before would be outside of them. And
 it sees to it that boxes die before the worker does when memory runs out."""
 _EXEC = ' exec "$@"'
+_SERVER_CAPABILITIES = (
+    "CAP_SYS_ADMIN",
+    "CAP_SETUID",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_KILL",
+)
+"""What a server keeps that makes boxes within its own (nested_box.c)."""
 _WITH_SCRATCH = (
     f' LIBMOUNT_FORCE_MOUNT2=always "$0" -t tmpfs -o "$1" gradus {_SCRATCH} && shift &&{_EXEC}'
 )
@@ -102,7 +111,7 @@ class Bubblewrap:
         # --die-with-parent means the parent *thread*: persistent boxes are children of one that
         # lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
-        self._filter = build_filter_program() if filtered else build_permissive_filter()
+        self._is_filtered = filtered
         # What Python opens is closed in children, but what this process itself inherited is not,
         # until now.
         for name in os.listdir("/proc/self/fd"):
@@ -114,28 +123,29 @@ class Bubblewrap:
     def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
             stack.enter_context(get_memory_budget().reserve(command.limits.memory_mb))
-            stdin = stack.enter_context(_open_sealed_file(command.stdin))
+            stdin = stack.enter_context(open_sealed_file(command.stdin))
             files = []
             for data in _collect_contents(command).values():
-                files.append(stack.enter_context(_open_sealed_file(data)))
+                files.append(stack.enter_context(open_sealed_file(data)))
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
-            seccomp = stack.enter_context(_open_sealed_file(self._filter))
+            seccomp = stack.enter_context(open_sealed_file(self.build_filter(command)))
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]
-            group = stack.enter_context(self._open_group(command.limits))
+            group = stack.enter_context(self.open_group(command.limits))
             started = time.monotonic()
             pid = _spawn(self._build_start_argv(command, group), targets)
             for pipe in pipes:
                 pipe.close(pipe.write)
-            watch = _Watch(command.limits, pid, status.read, started)
+            process = stack.enter_context(closing(_FreshProcess(pid, status.read)))
+            watch = Watch(command.limits, process, started)
             outcome = watch.wait_for_end(out.read, err.read, report.read)
             return tell_memory_apart(outcome, group, stopped_by_us=watch.has_killed)
 
     def open(self, command: Command) -> PersistentBox:
         with ExitStack() as stack:
-            group = stack.enter_context(self._open_group(command.limits))
+            group = stack.enter_context(self.open_group(command.limits))
 
             def spawn(targets: Sequence[int]) -> int:
-                with _open_sealed_file(self._filter) as seccomp:
+                with open_sealed_file(self.build_filter(command)) as seccomp:
                     argv = self._build_start_argv(command, group)
                     return self._parent.submit(_spawn, argv, [*targets, seccomp]).result()
 
@@ -144,16 +154,40 @@ class Bubblewrap:
     def create_unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)
 
-    def _open_group(self, limits: Limits) -> AbstractContextManager[Cgroup]:
+    def start_server(self, command: Command, group: Cgroup, targets: Sequence[int]) -> int:
+        """Start a box whose command makes boxes within it: it keeps what rights that takes, and is
+        bound by no rlimit and no filter. Its descriptors are `targets`, the fifth for bubblewrap's
+        status. Return the number of bubblewrap's process."""
+        files = []
+        with ExitStack() as stack:
+            for data in (build_permissive_filter(), *_collect_contents(command).values()):
+                files.append(stack.enter_context(open_sealed_file(data)))
+            argv = self._wrap_in_group(group, self._build_box_argv(command, _SERVER_CAPABILITIES))
+            argv += command.argv
+            return self._parent.submit(_spawn, argv, [*targets, *files]).result()
+
+    def build_filter(self, command: Command) -> bytes:
+        """Return the filter of system calls for a command."""
+        if not self._is_filtered:
+            return build_permissive_filter()
+        return build_filter_program(socket_pairs=command.socket_pairs)
+
+    def draw_uid(self) -> int:
+        """Return the user of the next box; 0 where boxes have the worker's, in a user namespace."""
+        if not self.privileged:
+            return 0
+        return _FIRST_UID + (os.getpid() % (1 << 16)) * 1024 + next(_BOXES) % 1024
+
+    def open_group(self, limits: Limits) -> AbstractContextManager[Cgroup]:
         return self._groups.open_group(limits.memory_mb, limits.processes, limits.scratch_mb)
 
     def _build_start_argv(self, command: Command, group: Cgroup) -> list[str]:
         argv = self._build_bwrap_argv(command)
         limits = command.limits
+        if not limits.scratch_mb or limits.scratch_files is None:
+            return self._wrap_in_group(group, argv)
         shell = self._tools["sh"]
         joined = [*group.list_join_files(), "--"]
-        if not limits.scratch_mb or limits.scratch_files is None:
-            return [shell, "-c", _JOIN + _EXEC, shell, *joined, *argv]
         around = [
             self._tools["unshare"],
             "--mount",
@@ -167,7 +201,30 @@ class Bubblewrap:
         script = _JOIN + _WITH_SCRATCH
         return [*around, shell, "-c", script, self._tools["mount"], *joined, mount_options, *argv]
 
+    def _wrap_in_group(self, group: Cgroup, argv: Sequence[str]) -> list[str]:
+        shell = self._tools["sh"]
+        return [shell, "-c", _JOIN + _EXEC, shell, *group.list_join_files(), "--", *argv]
+
     def _build_bwrap_argv(self, command: Command) -> list[str]:
+        argv = self._build_box_argv(
+            command, ("CAP_SETUID", "CAP_SETGID") if self.privileged else ()
+        )
+        if self.privileged:
+            uid = str(self.draw_uid())
+            argv += [
+                self._tools["setpriv"],
+                "--reuid",
+                uid,
+                "--regid",
+                uid,
+                "--clear-groups",
+                "--no-new-privs",
+            ]
+            argv += ["--bounding-set=-all", "--inh-caps=-all"]
+        rlimits = [f"--{name}={value}" for name, value in build_rlimits(command.limits).items()]
+        return [*argv, self._tools["prlimit"], *rlimits, "--", *command.argv]
+
+    def _build_box_argv(self, command: Command, capabilities: Sequence[str]) -> list[str]:
         argv = [
             self._tools["bwrap"],
             "--die-with-parent",
@@ -190,22 +247,9 @@ class Bubblewrap:
         else:  # containers refuse sethostname to those without CAP_SYS_ADMIN outside the box
             argv += ["--hostname", "box"]
         argv += _build_root_options(command)
-        if self.privileged:
-            argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        argv += ["--chdir", "/tmp", "--"]
-        if self.privileged:
-            uid = str(_FIRST_UID + (os.getpid() % (1 << 16)) * 1024 + next(_BOXES) % 1024)
-            argv += [
-                self._tools["setpriv"],
-                "--reuid",
-                uid,
-                "--regid",
-                uid,
-                "--clear-groups",
-                "--no-new-privs",
-            ]
-            argv += ["--bounding-set=-all", "--inh-caps=-all"]
-        return argv + [self._tools["prlimit"], *_build_rlimits(command.limits), "--", *command.argv]
+        for capability in capabilities:
+            argv += ["--cap-add", capability]
+        return [*argv, "--chdir", "/tmp", "--"]
 
 
 def _build_root_options(command: Command) -> list[str]:
@@ -276,27 +320,27 @@ def tell_memory_apart(outcome: Outcome, group: Cgroup, *, stopped_by_us: bool) -
     return outcome
 
 
-def _build_rlimits(limits: Limits) -> list[str]:
+def build_rlimits(limits: Limits) -> dict[str, int | str]:
+    """Return the limits of each process, by the names that prlimit(1) has for them."""
     mega = 1 << 20
-    # The watch stops a box at its exact limit. The kernel counts in whole ticks, on a busy machine
-    # up to twice what was used: so its own limit, which also holds if the worker is frozen, is
-    # wider, and who meets it has used up the box's.
-    cpu = "unlimited" if limits.cpu_s is None else 2 * limits.cpu_s + 1
-    return [
-        f"--cpu={cpu}",
-        f"--as={limits.memory_mb * mega}",
-        f"--nproc={limits.processes}",
-        f"--fsize={limits.file_mb * mega}",
-        "--nofile=256",
-        "--core=0",
-        "--memlock=0",
-        "--msgqueue=0",
-        "--rtprio=0",
-    ]
+    return {
+        # The watch stops a box at its exact limit. The kernel counts in whole ticks, on a busy
+        # machine up to twice what was used: so its own limit, which also holds if the worker is
+        # frozen, is wider, and who meets it has used up the box's.
+        "cpu": "unlimited" if limits.cpu_s is None else 2 * limits.cpu_s + 1,
+        "as": limits.memory_mb * mega,
+        "nproc": limits.processes,
+        "fsize": limits.file_mb * mega,
+        "nofile": 256,
+        "core": 0,
+        "memlock": 0,
+        "msgqueue": 0,
+        "rtprio": 0,
+    }
 
 
 @contextmanager
-def _open_sealed_file(data: bytes) -> Iterator[int]:
+def open_sealed_file(data: bytes) -> Iterator[int]:
     """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs
     is on disk."""
     fd = os.memfd_create("gradus", os.MFD_CLOEXEC)
@@ -368,7 +412,7 @@ class _Activity:
                     ran += int(words[0])
                     waited += int(words[1])
                     states.add(_read_stat(place)[0])
-                    processes += _iter_children(place)
+                    processes += iter_children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
         cpu_s = ticks * _TICK_S
@@ -392,7 +436,7 @@ def _read_stat(place: str | Path) -> list[str]:
     return Path(place, "stat").read_text().rpartition(")")[2].split()
 
 
-def _iter_children(thread: Path) -> Iterator[int]:
+def iter_children(thread: Path) -> Iterator[int]:
     """Yield processes that a thread has started; `thread` is its folder in /proc. Raises OSError
     when it has ended."""
     if _KERNEL_LISTS_CHILDREN:
@@ -404,17 +448,68 @@ def _iter_children(thread: Path) -> Iterator[int]:
                     yield int(process)
 
 
-class _Watch:
+class BoxProcess(Protocol):
+    """A box that runs."""
+
+    gone_fd: int
+    """Readable once it has ended."""
+
+    def find_init(self) -> int | None:
+        """Return its PID 1, by the number outside; None while it is not known."""
+        ...
+
+    def kill(self) -> None: ...
+
+    def collect(self) -> tuple[int, float]:
+        """Wait for its end. Return its status, as wait(2) has it, and its CPU seconds."""
+        ...
+
+
+class _FreshProcess:
+    """A box of its own, by the process of its bubblewrap."""
+
+    def __init__(self, pid: int, status_fd: int) -> None:
+        self._pid = pid
+        self._status_fd = status_fd
+        self._init: int | None = None
+        try:
+            self.gone_fd = os.pidfd_open(pid)
+        except OSError:  # there are too many open files
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def find_init(self) -> int | None:
+        if self._init is None:
+            self._init = read_init_pid(self._status_fd)
+        return self._init
+
+    def kill(self) -> None:
+        # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU
+        # time that was used. Without its number, bubblewrap itself is killed, and PID 1 dies with
+        # it (--die-with-parent).
+        try:
+            os.kill(self.find_init() or self._pid, signal.SIGKILL)
+        except ProcessLookupError:
+            os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the number is still ours
+
+    def collect(self) -> tuple[int, float]:
+        _, status, usage = os.wait4(self._pid, 0)
+        return status, usage.ru_utime + usage.ru_stime
+
+    def close(self) -> None:
+        os.close(self.gone_fd)
+
+
+class Watch:
     """Reads a box until it is done or over a limit; kills it then. Its life is one run."""
 
-    def __init__(self, limits: Limits, pid: int, status_fd: int, started: float) -> None:
+    def __init__(self, limits: Limits, process: BoxProcess, started: float) -> None:
         self.limits = limits
-        self.pid = pid
-        self.status_fd = status_fd
+        self.process = process
         self.started = started
         self.has_killed = False
         """The box was over a limit and we ended it."""
-        self._init: int | None = None
         self._last: _Activity | None = None
         """The last look at which all threads were asleep, or one waited for the machine."""
         self._looks = 0
@@ -434,10 +529,9 @@ class _Watch:
             exit_reason = self._read(dict(captures))
         except BaseException:  # also an interrupt: no box may outlive the call that waits for it
             self._kill(ExitReason.EXITED)
-            os.waitpid(self.pid, 0)
+            self.process.collect()
             raise
-        _, status, usage = os.wait4(self.pid, 0)
-        cpu_s = usage.ru_utime + usage.ru_stime
+        status, cpu_s = self.process.collect()
         code = os.waitstatus_to_exitcode(status)
         may_be_cpu = exit_reason in (ExitReason.EXITED, ExitReason.WALL_IDLE)
         if may_be_cpu and code == _KILLED and self._has_used_up(cpu_s):
@@ -459,50 +553,41 @@ class _Watch:
         Raises SandboxFault when the attempt was stopped: what is left of the box is no outcome.
         """
         poll = select.poll()
-        gone = os.pidfd_open(self.pid)
+        gone = self.process.gone_fd
         token = current_token()
-        try:
-            for fd in (*open_fds, gone, *([token.fd] if token else [])):
-                poll.register(fd, select.POLLIN)
-            waiting = {gone, *open_fds}
-            look_at = self.started + self._sample_s
-            while waiting:
-                left_s = self.started + self.limits.wall_s - time.monotonic()
-                look_s = look_at - time.monotonic()
-                events = poll.poll(max(0, math.ceil(min(left_s, look_s) * 1000)))
-                if left_s <= 0 and not events:
-                    # none that slept for half of the time is short of CPU
-                    slept = 2 * self._stalled_s >= self.limits.wall_s
-                    return self._kill(ExitReason.WALL_IDLE if slept else ExitReason.WALL_STARVED)
-                if time.monotonic() >= look_at:
-                    reason = self._look()
-                    if reason:
-                        return self._kill(reason)
-                    look_at = time.monotonic() + self._sample_s
-                if token and token.is_cancelled:
-                    raise SandboxFault(CANCELLED)
-                for fd, _ in events:
-                    chunk = b"" if fd == gone else os.read(fd, 65536)
-                    if chunk:
-                        open_fds[fd].add(chunk)
-                    else:
-                        poll.unregister(fd)
-                        waiting.discard(fd)
-                    if chunk and open_fds[fd].total_bytes > open_fds[fd].kill_at:
-                        return self._kill(ExitReason.OUTPUT_LIMIT)
-            return ExitReason.EXITED
-        finally:
-            os.close(gone)
+        for fd in (*open_fds, gone, *([token.fd] if token else [])):
+            poll.register(fd, select.POLLIN)
+        waiting = {gone, *open_fds}
+        look_at = self.started + self._sample_s
+        while waiting:
+            left_s = self.started + self.limits.wall_s - time.monotonic()
+            look_s = look_at - time.monotonic()
+            events = poll.poll(max(0, math.ceil(min(left_s, look_s) * 1000)))
+            if left_s <= 0 and not events:
+                # none that slept for half of the time is short of CPU
+                slept = 2 * self._stalled_s >= self.limits.wall_s
+                return self._kill(ExitReason.WALL_IDLE if slept else ExitReason.WALL_STARVED)
+            if time.monotonic() >= look_at:
+                reason = self._look()
+                if reason:
+                    return self._kill(reason)
+                look_at = time.monotonic() + self._sample_s
+            if token and token.is_cancelled:
+                raise SandboxFault(CANCELLED)
+            for fd, _ in events:
+                chunk = b"" if fd == gone else os.read(fd, 65536)
+                if chunk:
+                    open_fds[fd].add(chunk)
+                else:
+                    poll.unregister(fd)
+                    waiting.discard(fd)
+                if chunk and open_fds[fd].total_bytes > open_fds[fd].kill_at:
+                    return self._kill(ExitReason.OUTPUT_LIMIT)
+        return ExitReason.EXITED
 
     def _kill(self, why: ExitReason) -> ExitReason:
         self.has_killed = True
-        # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU
-        # time that was used. Without its number, bubblewrap itself is killed, and PID 1 dies with
-        # it (--die-with-parent).
-        try:
-            os.kill(self._init_pid or self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still ours
+        self.process.kill()
         return why
 
     def _look(self) -> ExitReason | None:
@@ -510,7 +595,7 @@ class _Watch:
         if nothing is known. Sets the wait until the next look."""
         self._sample_s = min(_SAMPLE_S, 2 * self._sample_s)
         try:
-            activity = _Activity.measure(self._init_pid or 0)
+            activity = _Activity.measure(self.process.find_init() or 0)
         except (OSError, ValueError, IndexError):
             self._last = None  # no box yet, or none any more
             return None
@@ -529,9 +614,3 @@ class _Watch:
             soonest_s = (self.limits.cpu_s - activity.cpu_s) / _CORES
             self._sample_s = min(self._sample_s, max(_FIRST_SAMPLE_S, soonest_s))
         return None
-
-    @property
-    def _init_pid(self) -> int | None:
-        if self._init is None:
-            self._init = read_init_pid(self.status_fd)
-        return self._init

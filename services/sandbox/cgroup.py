@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 _CGROUPS = "sys/fs/cgroup"
@@ -79,8 +80,9 @@ class MemoryGroup:
 def read_number(file: Path, name: str = "") -> int | None:
     """Return the number in a file of /proc or /sys, or in its line `name number`; None if there is
     none."""
-    with suppress(OSError):
-        match = re.search(rf"^{name}[: ]*(\d+)(?: kB)?$", file.read_text(), re.MULTILINE)
+    with suppress(OSError), open(file, "rb", buffering=0) as opened:  # read in every run of a box
+        pattern = rf"^{name}[: ]*(\d+)(?: kB)?$".encode()
+        match = re.search(pattern, opened.read(), re.MULTILINE)
         return int(match[1]) if match else None
     return None
 
@@ -153,7 +155,7 @@ class Cgroup:
     _kills_before: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._kills_before = count_kills(self.around)
+        self.start_count()
 
     def make(self, limits: Mapping[str, int]) -> None:
         created = []
@@ -167,9 +169,9 @@ class Cgroup:
                         (folder / name).write_text(str(value))
         self.folders = created
 
-    @property
+    @cached_property
     def own(self) -> MemoryGroup | None:
-        """The box's own memory group, if it has one."""
+        """The box's own memory group, if it has one. Not to be read before it is made."""
         for folder, version in itertools.product(self.folders, _LIMIT_FILES):
             if (folder / _LIMIT_FILES[version]).exists():
                 return MemoryGroup(folder, version)
@@ -193,6 +195,10 @@ class Cgroup:
     def has_met_limit(self) -> bool:
         """Return whether the box met a memory limit of its own group."""
         return self.own is not None and self.own.has_met_limit()
+
+    def start_count(self) -> None:
+        """Count kills in the groups that this process is in from now on."""
+        self._kills_before = count_kills(self.around)
 
     def remove(self) -> None:
         """Remove the groups, and kill what is left in them: a box that is closed while it starts

@@ -157,6 +157,62 @@ def _():
 os.write(3, json.dumps([marker, found]).encode())
 """  # noqa: E501
 
+_LEFTOVERS = r"""
+import ctypes, json, os, resource, signal, socket, sys, time
+marker = sys.argv[1]
+libc = ctypes.CDLL(None)
+KEY = 4711
+CREATE = 0o1666
+QUEUES = {"shmget": (4096, CREATE), "msgget": (CREATE,), "semget": (1, CREATE)}
+places = [os.path.join(place, marker) for place in ("/", "/tmp", "/box", "/dev", "/dev/shm", "/usr")]
+address = "\0" + marker
+found = []
+
+def attempt(function, *arguments):
+    try:
+        return function(*arguments)
+    except OSError:
+        return None
+
+found += [place for place in places if os.path.lexists(place)]
+found += [name for name, (*sizes, _) in QUEUES.items() if getattr(libc, name)(KEY, *[0] * len(sizes), 0) >= 0]
+found += ["process %d" % pid for pid in range(2, 300) if libc.kill(pid, 0) == 0]
+found += ["descriptor %d does not block" % fd for fd in range(4) if not os.get_blocking(fd)]
+if os.getpriority(os.PRIO_PROCESS, 0):
+    found.append("a priority")
+if resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 99:
+    found.append("a limit")
+if attempt(lambda: socket.socket(socket.AF_UNIX).connect(address) or True):
+    found.append("a socket")
+
+for place in places:
+    attempt(lambda: open(place, "w").close())
+for name, arguments in QUEUES.items():
+    getattr(libc, name)(KEY, *arguments)
+for pid in (1, os.getppid()):
+    attempt(os.setpriority, os.PRIO_PROCESS, pid, 7)
+    if pid != os.getpid():
+        attempt(resource.prlimit, pid, resource.RLIMIT_NOFILE, (99, 99))
+for which in (os.PRIO_PGRP, os.PRIO_USER):
+    attempt(os.setpriority, which, 0, 7)
+for fd in range(4):
+    os.set_blocking(fd, False)
+if os.fork() == 0:
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    server = attempt(socket.socket, socket.AF_UNIX)
+    if server:
+        attempt(server.bind, address)
+        attempt(server.listen)
+    os.write(3, json.dumps([marker, {"leftovers": found} if found else {}]).encode())
+    time.sleep(60)
+else:
+    time.sleep(0.1)
+    os._exit(0)
+"""  # noqa: E501
+"""Looks for what this script left when it ran before, and leaves it."""
+
 _BELOW = frozenset({"files", "network", "signals", "write", "disk", "file count", "processes"})
 """Attacks that have to fail without the seccomp filter, too."""
 _SPIN = "while True: pass"
@@ -188,6 +244,7 @@ _REMEDIES = {
         "RLIMIT_NPROC is not in force: the box's user must not be user 0 of the host (prlimit"
         " --nproc)"
     ),
+    "leftovers": "what one command leaves, the next one in the box finds (nested_box.c)",
     "survivors": "processes outlive their box (--unshare-pid, --die-with-parent)",
     "cpu": "RLIMIT_CPU is not in force (prlimit --cpu)",
     "output": "output is not limited",
@@ -240,6 +297,8 @@ def probe(sandbox: Sandbox) -> list[Finding]:
         breaches = attack(sandbox.create_unfiltered(), _BELOW, _LIMITS)
         breaches |= attack(sandbox.create_unfiltered(), {"write"}, replace(_LIMITS, scratch_mb=0))
         breaches |= attack(sandbox, (), _LIMITS)
+        breaches |= find_leftovers(sandbox.create_unfiltered(), marker)
+        breaches |= find_leftovers(sandbox, marker)
     findings = [Finding(name, got) for name, got in breaches.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _find_processes(marker)]
     patient = replace(_LIMITS, cpu_s=1, wall_s=60.0)  # on a busy machine a second of CPU is a while
@@ -254,6 +313,15 @@ def probe(sandbox: Sandbox) -> list[Finding]:
         if outcome.exit_reason is not expected_reason:
             findings.append(Finding(name, f"{outcome.exit_reason}, exit code {outcome.exit_code}"))
     return findings
+
+
+def find_leftovers(sandbox: Sandbox, marker: str) -> dict[str, str]:
+    """Run a command twice that leaves what it can. Return what the second run finds."""
+    breaches: dict[str, str] = {}
+    for _ in range(2):
+        outcome = sandbox.run(_build_python_command(_LEFTOVERS, "", marker))
+        breaches |= _parse_answer(outcome, marker)
+    return breaches
 
 
 def refuse_unless_safe(sandbox: Sandbox) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import platform
 import struct
 from collections.abc import Iterator
+from functools import cache
 
 from gradus.errors import SandboxFault
 
@@ -36,20 +37,23 @@ _EPERM = 0x00050001
 _ENOSYS = 0x00050026
 
 _NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS,UTS,IPC,USER,PID,NET,CGROUP} and CLONE_NEWTIME
+_SOCKETPAIR = (53, 199)
+"""Its number on x86-64 and on aarch64."""
+_AF_UNIX = 1
 _TERMINAL_TRICKS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: input into the controlling terminal
 
 
-def build_filter_program(machine: str | None = None) -> bytes:
-    """Return the filter for `machine` (this one), as an array of struct sock_filter. Raises
-    SandboxFault for others."""
+@cache
+def build_filter_program(machine: str | None = None, *, socket_pairs: bool = False) -> bytes:
+    """Return the filter for `machine` (this one), as an array of struct sock_filter; with
+    `socket_pairs`, it allows pairs of Unix sockets. Raises SandboxFault for others."""
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         machines = ", ".join(_ARCHITECTURES)
         raise SandboxFault(f"the seccomp filter knows {machines}, not {machine}", retryable=False)
     arch, column = _ARCHITECTURES[machine]
-    return b"".join(
-        struct.pack("<HBBI", *instruction) for instruction in _iter_instructions(arch, column)
-    )
+    instructions = _iter_instructions(arch, column, socket_pairs=socket_pairs)
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in instructions)
 
 
 def build_permissive_filter() -> bytes:
@@ -57,7 +61,9 @@ def build_permissive_filter() -> bytes:
     return struct.pack("<HBBI", _RET, 0, 0, _ALLOW)
 
 
-def _iter_instructions(arch: int, column: int) -> Iterator[tuple[int, int, int, int]]:
+def _iter_instructions(
+    arch: int, column: int, *, socket_pairs: bool
+) -> Iterator[tuple[int, int, int, int]]:
     """(code, jump if true, jump if false, constant) each; jumps count instructions to skip."""
     yield from ((_LD_ABS, 0, 0, _ARCH), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL))
     yield from (
@@ -69,6 +75,9 @@ def _iter_instructions(arch: int, column: int) -> Iterator[tuple[int, int, int, 
     for name, number in numbers.items():
         if number is not None and name not in ("clone", "clone3", "ioctl"):
             yield from ((_JEQ, 0, 1, number), (_RET, 0, 0, _ALLOW))
+    if socket_pairs:  # unnamed, and sendmsg is not allowed: a pipe in two directions, no more
+        yield from ((_JEQ, 0, 4, _SOCKETPAIR[column]), (_LD_ABS, 0, 0, _ARG0))
+        yield from ((_JEQ, 0, 1, _AF_UNIX), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, _EPERM))
     # clone3 hides its flags behind a pointer: "no such call" makes libraries use clone
     yield from ((_JEQ, 0, 1, numbers["clone3"] or 0), (_RET, 0, 0, _ENOSYS))
     yield from (

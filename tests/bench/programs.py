@@ -7,11 +7,11 @@ installed. CPU of all that runs, in one interleaved run; every output is asserte
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from gradus.tasks.base import RunLimits
@@ -40,12 +40,11 @@ def measure_bare(language: Language, file: Path) -> float:
 
 def measure_boxed(boxes: Boxes, language: Language, program: bytes) -> float:
     """Return the CPU seconds of one run in a box, with what this process spends on it."""
-    before = os.times()
+    before = time.process_time()
     limits = boxes.build_limits(language, RunLimits(), 3.0)
     outcome = boxes.run(language, program, stdin=STDIN, limits=limits)
-    after = os.times()
     assert outcome.stdout.split() == [b"42"], outcome
-    return sum(after[:4]) - sum(before[:4])
+    return time.process_time() - before + outcome.cpu_s
 
 
 def main() -> None:
@@ -63,6 +62,7 @@ def main() -> None:
             file = Path(folder) / "program"
             file.write_bytes(built.program)
             file.chmod(0o755)
+            measure_boxed(grader.boxes, language, built.program)  # its standing box starts
             for _ in range(n_cases):
                 bare.append(measure_bare(language, file))
                 boxed.append(measure_boxed(grader.boxes, language, built.program))

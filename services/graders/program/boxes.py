@@ -1,7 +1,8 @@
 """Boxes of the program grader: one compiles an answer, one more runs it for each case.
 
-Each command is started by a shell that first writes `started` to the report channel: without that
-word the box is broken, and with it what happened is the answer's doing.
+A command in a fresh box is started by a shell that first writes `started` to the report channel:
+without that word the box is broken, and with it what happened is the answer's doing. Nested boxes
+say so themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from services.graders.base.code import find_exceeded_limit
 from services.graders.program.config import ProgramConfig
 from services.graders.program.languages import Language
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
+from services.sandbox.nested_boxes import find_nested_boxes
 
 _STARTED = b"started\n"
 _COMPILED = b"compiled\n"
@@ -56,6 +58,8 @@ class Boxes:
 
     def __init__(self, sandbox: Sandbox, config: ProgramConfig) -> None:
         self._sandbox = sandbox
+        self.cases = find_nested_boxes(sandbox)
+        """Where compiled programs run."""
         self._config = config
         self._built: OrderedDict[tuple[str, str], Built] = OrderedDict()
         self._lock = threading.Lock()
@@ -97,6 +101,7 @@ class Boxes:
             files={f"/box/{settings.source}": source.encode()},
             binds=language.binds,
             environment=language.environment,
+            socket_pairs=settings.socket_pairs,
         )
         outcome, report = self._start(command)
         limit, why = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
@@ -120,19 +125,21 @@ class Boxes:
     ) -> Outcome:
         """Run a compiled program once. Raises SandboxFault if it could not be started, or got no
         CPU."""
-        argv = (*language.fill(language.settings.run, file=_PROGRAM), *args)
+        settings = language.settings
+        argv = (*language.fill(settings.run, file=_PROGRAM), *args)
         content = {f"/tmp/{name}": text.encode() for name, text in (files or {}).items()}
-        is_native = language.settings.run == ("{file}",)
+        is_native = settings.run == ("{file}",)
         command = Command(
-            argv=(_SHELL, "-c", _RUN, _SHELL, *argv),
+            argv=argv,
             limits=limits,
             stdin=stdin.encode(),
             files=content if is_native else {**content, _PROGRAM: program},
             programs={_PROGRAM: program} if is_native else {},
             binds=language.binds,
             environment=language.environment,
+            socket_pairs=settings.socket_pairs,
         )
-        return self._start(command)[0]
+        return self._run_case(command, _RUN)[0]
 
     def call(
         self, language: Language, program: bytes, call: Call, limits: Limits
@@ -142,14 +149,15 @@ class Boxes:
         driver = Path(__file__).with_name(settings.call_driver or "")
         request = {"function": call.function, "arguments": call.arguments, "file": _PROGRAM}
         command = Command(
-            argv=(_SHELL, "-c", _CALL, _SHELL, *language.fill(settings.call, driver=_DRIVER)),
+            argv=language.fill(settings.call, driver=_DRIVER),
             limits=replace(limits, report_kb=limits.output_kb),
             stdin=json.dumps(request).encode(),
             files={_PROGRAM: program, _DRIVER: driver.read_bytes()},
             binds=language.binds,
             environment=language.environment,
+            socket_pairs=settings.socket_pairs,
         )
-        return self._start(command)
+        return self._run_case(command, _CALL)
 
     def build_limits(self, language: Language, task: RunLimits, stall_s: float) -> Limits:
         """Return the limits of one case."""
@@ -172,15 +180,28 @@ class Boxes:
             output_kb=self._config.output_kb,
         )
 
+    def _run_case(self, command: Command, script: str) -> tuple[Outcome, bytes]:
+        """Run a command; in a fresh box, by a shell with `script`. Returns its report, too."""
+        if self.cases is self._sandbox:
+            argv = (_SHELL, "-c", script, _SHELL, *command.argv)
+            return self._start(replace(command, argv=argv))
+        outcome = self.cases.run(command)
+        _refuse_starved(outcome)
+        return outcome, outcome.report
+
     def _start(self, command: Command) -> tuple[Outcome, bytes]:
         """Run a command that a shell starts. Returns the report behind `started`."""
         outcome = self._sandbox.run(command)
-        if outcome.exit_reason is ExitReason.WALL_STARVED:
-            raise SandboxFault("the answer got no CPU: this machine is overloaded")
+        _refuse_starved(outcome)
         if not outcome.report.startswith(_STARTED):
             output = outcome.stderr.decode(errors="replace").strip()[-500:]
             raise SandboxFault(f"a box could not be started: {output or 'nothing said'}")
         return outcome, outcome.report.removeprefix(_STARTED)
+
+
+def _refuse_starved(outcome: Outcome) -> None:
+    if outcome.exit_reason is ExitReason.WALL_STARVED:
+        raise SandboxFault("the answer got no CPU: this machine is overloaded")
 
 
 def _count_bytes(key: tuple[str, str], built: Built) -> int:

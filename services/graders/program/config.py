@@ -46,6 +46,8 @@ class LanguageSettings(Section):
     package: str
     """What installs it, for `gradus doctor`."""
     environment: dict[str, str] = {}
+    socket_pairs: bool = False
+    """Its boxes allow pairs of Unix sockets: for runtimes that do not start without."""
     cpu_factor: Annotated[float, Field(ge=1, le=20)] = 1.0
     """Factor of a task's CPU limit."""
     extra_memory_mb: Annotated[int, Field(ge=0, le=16_384)] = 0

@@ -27,6 +27,7 @@ from services.sandbox import Outcome, Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 from services.sandbox.memory_budget import BoxMemory
+from services.sandbox.nested_boxes import STANDING_MB
 
 _STALL_S = 3.0
 """Seconds in all that a program may be asleep, over all its cases."""
@@ -75,7 +76,7 @@ def compute_box_memory(config: ProgramConfig) -> BoxMemory:
     """Return what one slot's boxes need."""
     largest = max(config.compile.memory_mb, config.run.memory_mb)
     extra = max(language.extra_memory_mb for language in config.languages.values())
-    return BoxMemory(0, largest + extra)
+    return BoxMemory(STANDING_MB, largest + extra)
 
 
 class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
@@ -119,7 +120,8 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
 
     def self_test(self) -> None:
         """Attack the sandbox, run an example in each language, and grade the own cases."""
-        refuse_unless_safe(self.sandbox)
+        for sandbox in {self.sandbox, self.boxes.cases}:
+            refuse_unless_safe(sandbox)
         for name, language in self.languages.items():
             case = ProgramCase(stdin="20 22\n", stdout="42")
             task = ProgramTask(language=name, cases=(case,))
