@@ -46,6 +46,9 @@ def validate_tasks(
             min=0, max=1, help="Share of the tests that has to compare outside answers' processes"
         ),
     ] = 0.5,
+    solutions: Annotated[
+        bool, typer.Option(help="Require a solution, which LiveCodeBench and MultiPL-E lack")
+    ] = True,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -70,9 +73,8 @@ def validate_tasks(
     rows = load_rows(file)
     name, loaded = start_grader(grader, config)
     bad = 0
-    for finding in show_progress(
-        validate(rows, name, loaded, slots), len(rows), "validating", quiet
-    ):
+    findings = validate(rows, name, loaded, slots, needs_solution=solutions)
+    for finding in show_progress(findings, len(rows), "validating", quiet):
         task = f"{finding.row.where}: {finding.row.values.get('id', '')}"
         for problem in finding.problems:
             print(f"{task}: {problem}", flush=True)
@@ -83,7 +85,8 @@ def validate_tasks(
     if bad:
         raise typer.Exit(1)
     if isinstance(loaded, OcamlGrader | RustGrader):
-        outside, tests = count_outside_tests(loaded, rows)
+        solved = [row for row in rows if row.values.get("solution")]
+        outside, tests = count_outside_tests(loaded, solved)
         share = outside / tests if tests else 1.0
         print(
             f"{outside} of {tests} tests ({share:.1%}) compare with values that no answer's"
