@@ -67,7 +67,10 @@ def find_nested_boxes(sandbox: Sandbox) -> Sandbox:
     if not isinstance(sandbox, Bubblewrap):
         return sandbox
     try:
-        return NestedBoxes(sandbox, _build_server())
+        boxes = NestedBoxes(sandbox, _build_server())
+        # container runtimes differ in what they allow within a box
+        boxes.run(Command(("/usr/bin/true",), Limits(scratch_mb=0), binds=("/usr",)))
+        return boxes
     except SandboxFault as fault:
         _LOGGER.warning("every case gets a fresh box, which costs more: %s", fault.message)
         return sandbox

@@ -88,6 +88,17 @@ def test_the_probe_names_what_passes_to_the_next_command(
     assert finding in found.get("leftovers", "")
 
 
+def test_fresh_boxes_serve_where_no_standing_box_starts(
+    boxes: NestedBoxes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    weakened = tmp_path / "nested_box.c"
+    source = nested_boxes._SOURCE.read_text()  # noqa: SLF001 - its source is its settings
+    weakened.write_text(source.replace("if (getpid() != 1)", "if (getpid() == 1)"))
+    monkeypatch.setattr(nested_boxes, "_SOURCE", weakened)
+    fresh = Bubblewrap()
+    assert find_nested_boxes(fresh) is fresh
+
+
 def test_the_times_of_devices_cannot_be_set(boxes: NestedBoxes) -> None:
     script = (
         "import os\n"

@@ -129,7 +129,9 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
             facts = self._judge(attempt, language.settings.example)
             if not facts.passed:
                 raise InternalFault(
-                    f"the example of {name} ({language.version}) fails: {facts.diagnostics}",
+                    f"the example of {name} ({language.version}) fails: repair or remove its"
+                    f" package, {language.settings.package}, or leave it out of `languages` in the"
+                    f" grader's configuration; {facts.diagnostics}",
                     retryable=False,
                 )
         super().self_test()
