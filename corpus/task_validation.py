@@ -91,7 +91,7 @@ def validate(
             if problem and not any(problem in message for message in finding.problems):
                 finding.problems.append(problem)
         if isinstance(grader, OcamlGrader) and is_proven and not finding.problems:
-            task = attempts[0].submission.task
+            task = OcamlTask.model_validate(attempts[0].submission.task)
             finding.warnings += grader.find_task_warnings(task, row.values["solution"])
         yield finding
 

@@ -3,6 +3,7 @@ show that rewriting tests changes none."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -85,6 +86,7 @@ def _run(
         return subprocess.run(
             ["ocamlrun", "program"],
             cwd=folder,
+            env={**os.environ, "OUNIT_RUNNER": "sequential"},
             capture_output=True,
             text=True,
             errors="replace",
