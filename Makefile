@@ -129,9 +129,11 @@ verify-gpu: $(GPU_VENV)/.done  ## What training does on a CUDA card, with random
 
 .PHONY: serve
 serve: system $(SERVING)  ## Serve grading on http://127.0.0.1:8000, everything in one process; WITH_STORY=1 installs the weights for stories
-	@$(BIN)/gradus serve $(if $(WITH_STORY),--with-story)
+	@$(BIN)/gradus serve$(if $(WITH_STORY), --with-story)
 
-PYTEST = $(BIN)/python -m pytest -q
+# Notes how long the target took, for docs/testing.md.
+TIMED = $(BIN)/python tools/timed.py $@ --
+PYTEST = $(TIMED) $(BIN)/python -m pytest -q
 # Test processes that run at the same time; each has its own Redis, graders, browser and ports. Tests wait a lot, so one more
 # than there are cores. A file stays in one process, whose fixtures it shares; the longest files come first.
 PROCESSES ?= 3
@@ -222,8 +224,16 @@ fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,0
 	$(BIN)/python -m tests.attack.fuzz_ocaml_bypasses --number 4000
 	$(BIN)/python -m tests.attack.fuzz_rust --number 100000
 
+.PHONY: durations
+durations:  ## Write what the last whole runs of the suites took here into the table of docs/testing.md
+	@$(BIN)/python tools/timed.py --write
+
 .PHONY: check
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
+	@$(TIMED) $(MAKE) --no-print-directory checks
+
+.PHONY: checks
+checks:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python tools/check_style.py gradus services trainer corpus tools deploy examples tests

@@ -226,7 +226,7 @@ def test_the_funnel_flags_and_faults_are_in_words(tiny: str) -> None:
     for level in (
         "verdicts 7 (100.0%) 8 (100.0%)", "an answer was found 7 (100.0%) 8 (100.0%)",
         "it type-checks 5 (71.4%) 8 (100.0%)", "it compiles 5 (71.4%) 8 (100.0%)",
-        "every test passes 3 (42.9%) 7 (87.5%)", "degenerate:stub 0 (0.0%) 0 (0.0%) 1 (20.0%)",
+        "every test passes 3 (42.9%) 7 (87.5%)", "only a stub 0 (0.0%) 0 (0.0%) 1 (20.0%)",
         "training, step 2 worker 1 the worker that held job '81ab' died after 12 s",
         "evaluation “before” worker 1 the worker that held job '81ab' died after 12 s",
     ):  # fmt: skip
@@ -374,7 +374,7 @@ def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, 
     text = text_of(browser, pages["comparison"])
     for wanted in (
         "percentage points, 95% interval", "What was compared",
-        "before: types", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
+        "before: type check", "The largest gains first", "Wrong before, right after", "Improved",  # noqa: E501
         "Tasks by where their middle completion stopped, before and after",
     ):  # fmt: skip
         assert wanted in text
