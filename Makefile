@@ -250,6 +250,11 @@ docs: $(VENV)/.docs  ## Build the documentation site into site/; dead links fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8002"
 
+.PHONY: wheels
+wheels: $(VENV)/.done  ## Build the wheels of the SDK and of the shipped tasks (gradus-envs) into dist/
+	@$(BIN)/python -m build --no-isolation --wheel --outdir dist .
+	@$(BIN)/python -m build --no-isolation --wheel --outdir dist envs
+
 .PHONY: release-check
 release-check: $(VENV)/.done  ## Whether images, citation and changelog state the version of gradus/__init__.py
 	@$(BIN)/python deploy/setup/release_check.py

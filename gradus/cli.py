@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from gradus.wings import WINGS, load_entry_points
 _OF_THE_API = frozenset(
     {"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"}
 )
+_LOCAL = "http://127.0.0.1:8000"
 # Base class that unknown options and missing arguments share with BadParameter; typer does not
 # export it.
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -78,6 +80,7 @@ def build_application() -> typer.Typer:
     )  # without a callback, Typer makes a single command the whole application
     for register in load_entry_points("gradus.commands"):
         register(app)
+    app.command(name="mcp", rich_help_panel="Serve")(serve_mcp)
     app.command()(doctor)
     return app
 
@@ -117,6 +120,49 @@ def doctor(
     raise typer.Exit(print_checks(redis=redis, url=url))
 
 
+def serve_mcp(
+    tasks: Annotated[
+        str, typer.Argument(metavar="TASKS", help="JSONL, JSON or CSV file of tasks with ids")
+    ],
+    grader: Annotated[str, typer.Option(help="Grader of the tasks")] = "ocaml",
+    url: Annotated[
+        str | None,
+        typer.Option(envvar="GRADUS_URL", help="Gradus service that grades", show_default=_LOCAL),
+    ] = None,
+    max_checks: Annotated[
+        int, typer.Option("--max-checks", min=0, help="Calls of `check` per task")
+    ] = 20,
+    max_submissions: Annotated[
+        int, typer.Option("--max-submissions", min=1, help="Calls of `submit` per task")
+    ] = 5,
+    deadline_s: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds to wait for one verdict")
+    ] = 120.0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="GRADUS_API_KEY", help="API key of the service")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="JSONL file to which each submission's result is appended")
+    ] = None,
+) -> None:
+    """Serve tools for agents over standard input and output, by the Model Context Protocol.
+
+    The tools are `read_task`, `check` (compiler's remarks and public tests) and `submit` (also how
+    many tests pass). Agents see no hidden test and no reward.
+
+    \b
+    gradus mcp tasks.jsonl --grader ocaml --url http://127.0.0.1:8000
+    """
+    from gradus.integrations.core import settings
+    from gradus.integrations.mcp import AgentTasks, build_server
+
+    chosen = settings(grader, url=url, api_key=api_key, deadline_s=deadline_s, tasks=tasks)
+    agent_tasks = AgentTasks(
+        tasks, chosen, max_checks=max_checks, max_submissions=max_submissions, results=results
+    )
+    build_server(agent_tasks).run("stdio")
+
+
 def check_words(words: Sequence[str]) -> None:
     """Check that the command line understands these words; run nothing. Raises Misuse."""
     command = typer.main.get_command(build_application())
@@ -152,10 +198,10 @@ def main() -> None:
         if package in {"gradus", *WINGS}:
             raise
         extra = "api" if package in _OF_THE_API else "train"
-        log_line(
-            f"gradus: this needs the package {package}: `make setup` in a checkout, or pip install"
-            f" 'gradus-rl[{extra}]'"
-        )
+        how = f"`make setup` in a checkout, or pip install 'gradus-rl[{extra}]'"
+        if package == "mcp":
+            how = "pip install 'gradus-rl[mcp]'"
+        log_line(f"gradus: this needs the package {package}: {how}")
         sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:
         sys.exit(130)

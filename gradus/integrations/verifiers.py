@@ -56,10 +56,12 @@ class GradusConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 class GradusTaskset(vf.Taskset[GradusTask, GradusConfig]):  # type: ignore[misc]
     def load(self) -> Iterator[GradusTask]:
-        grader = self.config.grader
-        for row in read_non_empty_rows(self.config.file):
-            task = extract_task(row.values, grader)
-            data = GradusData(
-                id=row.text("id"), prompt=row.text("prompt"), grader=grader, graded=task
-            )
-            yield GradusTask(data, self.config.task)
+        yield from iter_tasks(self.config.file, self.config.grader, self.config.task)
+
+
+def iter_tasks(file: Path, grader: str, config: Any) -> Iterator[GradusTask]:
+    """Yield the tasks of a file, each with verifiers' own configuration of tasks."""
+    for row in read_non_empty_rows(file):
+        task = extract_task(row.values, grader)
+        data = GradusData(id=row.text("id"), prompt=row.text("prompt"), grader=grader, graded=task)
+        yield GradusTask(data, config)

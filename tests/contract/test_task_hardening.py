@@ -40,7 +40,8 @@ def test_mutants_that_passed_fail_the_proposed_tests_and_the_solution_does_not(
     gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
 ) -> None:
     """`ocaml_grader` is asked for because it skips where there is no OCaml."""
-    weak, hard = tmp_path / "weak.jsonl", tmp_path / "hard.jsonl"
+    weak = tmp_path / "weak.jsonl"
+    hard = tmp_path / "hard.jsonl"
     weak.write_text("".join(json.dumps(row) + "\n" for row in (CLAMP, PAIRS, OPAQUE)))
     done = gradus("tasks", "harden", str(weak), "-o", str(hard), "--quiet")
     assert done.status == 0, done.err
@@ -54,10 +55,10 @@ def test_mutants_that_passed_fail_the_proposed_tests_and_the_solution_does_not(
     assert again.status == 1
     assert again.out.splitlines()[0].startswith("0 tests proposed for 0 of 2 tasks")
     counts = re.compile(r"^(\d+) of \d+ mutants passed, now (\d+)$", re.MULTILINE)
-    before, after = map(int, counts.findall(done.out)[0])
-    assert after < before
-    left = int(counts.findall(again.out)[0][0])
-    assert 0 <= left < before
+    [(before, after)] = counts.findall(done.out)
+    assert int(after) < int(before)
+    [(left, _)] = counts.findall(again.out)
+    assert int(left) < int(before)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,78 @@ def test_the_sdk_works_where_no_wing_is_installed(alone: Path, tmp_path: Path) -
     assert looked.returncode == 0, looked.stderr
     for what in ("machine", "CPU", "memory"):
         assert f" {what}: " in looked.stdout
+
+
+GRADE_SHIPPED_TASKS = """
+import json, sys
+from gradus_envs import find_tasks, iter_nemo_gym_rows
+from gradus.integrations.core import Completion, grade_blocking, settings
+from gradus.row_reader import read_rows
+
+tasks = [row["verifier_metadata"]["task"] for row in iter_nemo_gym_rows("ocaml")]
+texts = [row.values["solution"] for row in read_rows(find_tasks("ocaml"))]
+batch = [Completion(task, text) for task, text in zip(tasks[:3], texts)]
+results = grade_blocking([*batch, Completion(tasks[0], "")], settings("ocaml", url=sys.argv[1]))
+print(json.dumps([result.reward for result in results]))
+"""
+
+
+@pytest.fixture(scope="module")
+def with_envs(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`alone`, with the wheel of the shipped tasks."""
+    folder = tmp_path_factory.mktemp("envs")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder]
+    built = run(*build, ROOT / "envs")
+    assert built.returncode == 0, built.stdout + built.stderr
+    pip = [sys.executable, "-m", "pip", "--python", alone / "python"]
+    done = run(*pip, "install", "-q", "--no-deps", "--no-index", *folder.glob("*.whl"))
+    assert done.returncode == 0, done.stderr
+    return alone
+
+
+@pytest.fixture(scope="module")
+def served(ocaml_grader: object) -> Iterator[str]:
+    """The URL of a service with the real OCaml grader; the fixture skips where there is none."""
+    command = [sys.executable, "-m", "gradus", "serve", "--port", "0", "--graders", "ocaml"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if found := re.search(r"serving on (\S+)", line):
+                    break
+            else:
+                pytest.fail("".join(lines[-5:]))
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield found[1]
+        finally:
+            process.terminate()
+
+
+def test_the_wheel_of_tasks_grades_from_an_empty_folder(
+    with_envs: Path, served: str, tmp_path: Path
+) -> None:
+    """The way of a person without a checkout: two wheels and the URL of a service."""
+    graded = run(with_envs / "python", "-I", "-c", GRADE_SHIPPED_TASKS, served, cwd=tmp_path)
+    assert graded.returncode == 0, graded.stderr
+    assert json.loads(graded.stdout) == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_the_wheel_of_tasks_writes_rows_for_nemo_gym(with_envs: Path, tmp_path: Path) -> None:
+    path = Path(run(with_envs / "gradus-envs", "path", "story", cwd=tmp_path).stdout.strip())
+    for file in path.parent.iterdir():
+        assert file.read_bytes() == (ROOT / "configs" / "tasks" / file.name).read_bytes()
+    written = run(with_envs / "gradus-envs", "rows", "story", "--ids", cwd=tmp_path).stdout
+    shipped = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, row in zip(written.splitlines(), shipped, strict=True):
+        found = json.loads(line)
+        assert found["verifier_metadata"] == {"task": row["id"]}
+        [message] = found["responses_create_params"]["input"]
+        assert message["content"] == row["prompt"]
+    refused = run(with_envs / "gradus-envs", "rows", "cobol", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "gradus-envs: there are no tasks for 'cobol': use ocaml, rust, story\n"
 
 
 def interpreter(version: str) -> Path | None:

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,37 @@ def test_the_notebook_runs_as_a_whole(service: str, faulty: str, tmp_path: Path)
     assert found["plotted"] == [
         json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()
     ]
+
+
+def test_an_agent_checks_and_submits_over_mcp(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    results = tmp_path / "results.jsonl"
+    tasks.write_text(json.dumps({"id": "one", "prompt": "Write it.", "tests": "secret"}) + "\n")
+    with Service().running() as service:
+        words = (str(tasks), service.url, str(results), str(ROOT))
+        found = run_peer("mcp", *words, environment={})
+    assert found["tools"] == ["check", "read_task", "submit"]
+    errors = {name: found[name][0] for name in found if name != "tools"}
+    assert errors == {
+        "read": False,
+        "check": False,
+        "second check": True,
+        "fault": True,
+        "submit": False,
+        "unknown": True,
+    }
+    assert "1 submissions left" in found["submit"][1]
+    assert "secret" not in json.dumps(found)
+    assert json.loads(results.read_text())["result"]["reward"] == 0.5
+
+
+def test_verifiers_loads_the_wheel_of_tasks_as_an_environment(service: str, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path]
+    subprocess.run([*map(str, build), str(ROOT / "envs")], check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "packages")
+    shipped = tmp_path / "packages" / "gradus_envs" / "tasks" / "ocaml.jsonl"
+    environment = {"GRADUS_URL": service, "SHIPPED": str(shipped)}
+    found = run_peer("envs", environment=environment)
+    assert found["tasks"] == len(shipped.read_text().splitlines())
+    assert found["reward"] == 1.0
