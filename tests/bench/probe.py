@@ -201,12 +201,30 @@ def story_grader() -> Iterator[Callable[[int], Figures]]:
     yield measure
 
 
+@contextmanager
+def program_grader() -> Iterator[Callable[[int], Figures]]:
+    """Cases of a Python program and of one in C, and their bare processes: microseconds per
+    case."""
+    from tests.bench import programs
+
+    grader = programs.ProgramGrader()
+    names = [name for name in ("python", "c") if name in grader.languages]
+
+    def measure(number: int) -> Figures:
+        found = [programs.measure_cases(grader, name, number // len(names)) for name in names]
+        boxed, bare = (sum(each) / len(names) * 1e6 for each in zip(*found, strict=True))
+        return {"program": boxed, "bare process": bare}
+
+    yield measure
+
+
 PARTS = {
     "plumbing": plumbing,
     "rest": rest,
     "ocaml": ocaml_grader,
     "rust": rust_grader,
     "story": story_grader,
+    "program": program_grader,
 }
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gradus.tasks.base import RunLimits
@@ -47,6 +49,31 @@ def measure_boxed(boxes: Boxes, language: Language, program: bytes) -> float:
     return time.process_time() - before + outcome.cpu_s
 
 
+@contextmanager
+def prepare(grader: ProgramGrader, name: str) -> Iterator[tuple[Language, Path, bytes]]:
+    """Compile the example of a language, and run it once: its standing box starts. Yields the file
+    of the program, too."""
+    language = grader.languages[name]
+    built, _ = grader.boxes.compile(language, language.settings.example)
+    assert built.program is not None, built.message
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program"
+        file.write_bytes(built.program)
+        file.chmod(0o755)
+        measure_boxed(grader.boxes, language, built.program)
+        yield language, file, built.program
+
+
+def measure_cases(grader: ProgramGrader, name: str, n_cases: int) -> tuple[float, float]:
+    """Return the mean CPU seconds of a case in its box, and of the bare process, in turns."""
+    boxed, bare = [], []
+    with prepare(grader, name) as (language, file, program):
+        for _ in range(n_cases):
+            bare.append(measure_bare(language, file))
+            boxed.append(measure_boxed(grader.boxes, language, program))
+    return statistics.mean(boxed), statistics.mean(bare)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=40, help="runs of each kind and language")
@@ -55,21 +82,11 @@ def main() -> None:
     print("| language | compile, ms | bare, ms | in a box, ms | ratio behind 5 ms |")
     print("|---|--:|--:|--:|--:|")
     for name, language in grader.languages.items():
-        built, compile_s = grader.boxes.compile(language, language.settings.example)
-        assert built.program is not None, built.message
-        bare, boxed = [], []
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "program"
-            file.write_bytes(built.program)
-            file.chmod(0o755)
-            measure_boxed(grader.boxes, language, built.program)  # its standing box starts
-            for _ in range(n_cases):
-                bare.append(measure_bare(language, file))
-                boxed.append(measure_boxed(grader.boxes, language, built.program))
-        bare_ms = statistics.mean(bare) * 1e3
-        boxed_ms = statistics.mean(boxed) * 1e3
-        ratio = (boxed_ms - 5) / bare_ms
-        print(f"| {name} | {compile_s * 1e3:.0f} | {bare_ms:.1f} | {boxed_ms:.1f} | {ratio:.2f} |")
+        compile_s = grader.boxes.compile(language, language.settings.example)[1]
+        boxed_s, bare_s = measure_cases(grader, name, n_cases)
+        ratio = max(0.0, boxed_s - 5e-3) / bare_s
+        times = f"{compile_s * 1e3:.0f} | {bare_s * 1e3:.1f} | {boxed_s * 1e3:.1f}"
+        print(f"| {name} | {times} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -156,11 +156,16 @@ def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], reason: s
 
 
 class CountingSandbox(Bubblewrap):
-    """Counts the boxes that it makes."""
+    """Counts the boxes that it makes: fresh ones, for cases too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.commands: list[Command] = []
+
+    def create_grader(self) -> ProgramGrader:
+        grader = ProgramGrader(sandbox=self)
+        grader.boxes.cases = self
+        return grader
 
     def run(self, command: Command) -> Outcome:
         self.commands.append(command)
@@ -169,7 +174,7 @@ class CountingSandbox(Bubblewrap):
 
 def test_one_text_is_compiled_once_and_what_does_not_compile_runs_no_case() -> None:
     sandbox = CountingSandbox()
-    grader = ProgramGrader(sandbox=sandbox)
+    grader = sandbox.create_grader()
     cases = [{"stdin": "1", "stdout": "1"}, {"stdin": "2", "stdout": "2"}]
     for _ in range(2):
         grader.grade(submission("print(input())", cases=cases), GRADUATED, 0)
@@ -180,7 +185,7 @@ def test_one_text_is_compiled_once_and_what_does_not_compile_runs_no_case() -> N
 
 def test_no_box_of_an_answer_holds_an_expected_output() -> None:
     sandbox = CountingSandbox()
-    grader = ProgramGrader(sandbox=sandbox)
+    grader = sandbox.create_grader()
     cases = [
         {"stdin": "1", "stdout": "secret-1"},
         {"call": {"function": "f", "arguments": [1]}, "equals": "secret-2"},
