@@ -26,6 +26,7 @@ from typing import Any
 
 from corpus.drafts import Unusable, get_text, require_text
 from gradus.row_reader import parse_strict_json
+from gradus.tasks.program import choose_checker
 
 MAX_CASES = 1000
 """Most hidden cases of one task; `ProgramTask.cases` takes no more."""
@@ -58,7 +59,6 @@ CODE_CONTESTS_LANGUAGES = {"python": 3, "cpp": 2}
 """Numbers of languages in `solutions` of CodeContests; 1 is Python 2 and 4 is Java."""
 _FOREIGN_NAMES = {"javascript": "nodejs"}
 """SandboxFusion's names of languages, where they are not ours."""
-_FRACTION = re.compile(r"(?:^|\s)[+-]?\d+\.\d+(?=\s|$)")
 CODE_CONTESTS_SOURCES = (
     "unknown",
     "CodeChef",
@@ -214,8 +214,9 @@ def _build_task(
     }
     if solution:
         task["solution"] = solution
-    if any(_FRACTION.search(case.get("stdout", "")) for case in cases):
-        task["checker"] = "floats"
+    checker = choose_checker(case.get("stdout", "") for case in cases)
+    if checker != "tokens":
+        task["checker"] = checker
     return task
 
 
