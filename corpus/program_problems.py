@@ -113,9 +113,10 @@ def convert_code_contests(values: _Values, language: str) -> dict[str, Any]:
         texts = [text for written_in, text in pairs if written_in == number]
         solution = _choose_python(texts) if language == "python" else next(iter(texts), None)
     description = require_text(values, "description")
-    task = _build_task(description, None, None, language, hidden or public, solution)
-    if hidden and public:
-        task["public_cases"] = public[:MAX_PUBLIC_CASES]
+    hidden, public = _separate(hidden, public)
+    task = _build_task(description, None, None, language, hidden, solution)
+    if public:
+        task["public_cases"] = public
     source = values.get("source")
     if isinstance(source, int) and 0 <= source < len(CODE_CONTESTS_SOURCES):
         task["source"] = CODE_CONTESTS_SOURCES[source]
@@ -137,9 +138,10 @@ def convert_livecodebench(values: _Values, language: str) -> dict[str, Any]:
         _require_python(language)
     content = require_text(values, "question_content")
     starter = get_text(values, "starter_code")
-    task = _build_task(content, starter, function, language, hidden or public, None)
-    if hidden and public:
-        task["public_cases"] = public[:MAX_PUBLIC_CASES]
+    hidden, public = _separate(hidden, public)
+    task = _build_task(content, starter, function, language, hidden, None)
+    if public:
+        task["public_cases"] = public
     for name, column in (("title", "question_title"), ("source", "platform")):
         if values.get(column):
             task[name] = values[column]
@@ -183,6 +185,14 @@ def _convert_common_test(test: Any) -> dict[str, Any]:
     if files:
         case["files"] = files
     return case
+
+
+def _separate(hidden: _Cases, public: _Cases) -> tuple[_Cases, _Cases]:
+    """Return hidden cases that are not public, and public ones. Where nothing else is hidden, the
+    public ones are."""
+    shown = set(map(repr, public[:MAX_PUBLIC_CASES]))  # 1 and true are equal, but not as JSON
+    others = [case for case in hidden if repr(case) not in shown]
+    return (others, public[:MAX_PUBLIC_CASES]) if others else (public, [])
 
 
 def _build_task(
