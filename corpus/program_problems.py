@@ -26,6 +26,7 @@ from typing import Any
 
 from corpus.drafts import Unusable, get_text, require_text
 from gradus.row_reader import parse_strict_json
+from gradus.tasks.program import choose_checker
 
 MAX_CASES = 1000
 """Most hidden cases of one task; `ProgramTask.cases` takes no more."""
@@ -58,7 +59,6 @@ CODE_CONTESTS_LANGUAGES = {"python": 3, "cpp": 2}
 """Numbers of languages in `solutions` of CodeContests; 1 is Python 2 and 4 is Java."""
 _FOREIGN_NAMES = {"javascript": "nodejs"}
 """SandboxFusion's names of languages, where they are not ours."""
-_FRACTION = re.compile(r"(?:^|\s)[+-]?\d+\.\d+(?=\s|$)")
 CODE_CONTESTS_SOURCES = (
     "unknown",
     "CodeChef",
@@ -113,9 +113,10 @@ def convert_code_contests(values: _Values, language: str) -> dict[str, Any]:
         texts = [text for written_in, text in pairs if written_in == number]
         solution = _choose_python(texts) if language == "python" else next(iter(texts), None)
     description = require_text(values, "description")
-    task = _build_task(description, None, None, language, hidden or public, solution)
-    if hidden and public:
-        task["public_cases"] = public[:MAX_PUBLIC_CASES]
+    hidden, public = _separate(hidden, public)
+    task = _build_task(description, None, None, language, hidden, solution)
+    if public:
+        task["public_cases"] = public
     source = values.get("source")
     if isinstance(source, int) and 0 <= source < len(CODE_CONTESTS_SOURCES):
         task["source"] = CODE_CONTESTS_SOURCES[source]
@@ -137,9 +138,10 @@ def convert_livecodebench(values: _Values, language: str) -> dict[str, Any]:
         _require_python(language)
     content = require_text(values, "question_content")
     starter = get_text(values, "starter_code")
-    task = _build_task(content, starter, function, language, hidden or public, None)
-    if hidden and public:
-        task["public_cases"] = public[:MAX_PUBLIC_CASES]
+    hidden, public = _separate(hidden, public)
+    task = _build_task(content, starter, function, language, hidden, None)
+    if public:
+        task["public_cases"] = public
     for name, column in (("title", "question_title"), ("source", "platform")):
         if values.get(column):
             task[name] = values[column]
@@ -185,6 +187,14 @@ def _convert_common_test(test: Any) -> dict[str, Any]:
     return case
 
 
+def _separate(hidden: _Cases, public: _Cases) -> tuple[_Cases, _Cases]:
+    """Return hidden cases that are not public, and public ones. Where nothing else is hidden, the
+    public ones are."""
+    shown = set(map(repr, public[:MAX_PUBLIC_CASES]))  # 1 and true are equal, but not as JSON
+    others = [case for case in hidden if repr(case) not in shown]
+    return (others, public[:MAX_PUBLIC_CASES]) if others else (public, [])
+
+
 def _build_task(
     description: str,
     starter: str | None,
@@ -214,8 +224,9 @@ def _build_task(
     }
     if solution:
         task["solution"] = solution
-    if any(_FRACTION.search(case.get("stdout", "")) for case in cases):
-        task["checker"] = "floats"
+    checker = choose_checker(case.get("stdout", "") for case in cases)
+    if checker != "tokens":
+        task["checker"] = checker
     return task
 
 

@@ -1,5 +1,5 @@
-"""Public tests for tasks that have none: a share of the hidden tests, taken out of them. Writes no
-file.
+"""Public tests for tasks that have none: a share of the hidden tests or cases, taken out of them.
+Writes no file.
 
 What is taken out is no longer counted. A row is changed only if the reference answer passes both
 parts, with as many tests as were cut.
@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from corpus.drafts import Unusable
 from corpus.task_rows import Finding, build_submission, extract_task, replace_task
@@ -27,10 +28,10 @@ _RUST_HEADER = re.compile(r"(?:\s|use [^;]*;|//[^\n]*\n)*")
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    public: tuple[str, ...]
-    hidden: str
-    hidden_count: int
-    """Tests in `hidden`."""
+    changes: dict[str, Any]
+    """Fields of the task with the parts."""
+    parts: tuple[tuple[dict[str, Any], int], ...]
+    """Changes that leave one part alone, and the number of its tests."""
 
 
 def publish(
@@ -50,18 +51,16 @@ def publish(
         if isinstance(cut, _Cut):
             task = extract_task(row.values, name)
             solution = str(row.values["solution"])
-            for tests in (cut.hidden, *cut.public):
-                submissions.append(build_submission(name, solution, {**task, "tests": tests}))
+            for changes, _ in cut.parts:
+                submissions.append(build_submission(name, solution, {**task, **changes}))
     results = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
     for row, cut in zip(rows, cuts, strict=True):
         if isinstance(cut, str):
             yield Finding(row, [cut])
             continue
-        totals = [cut.hidden_count] + [1] * len(cut.public)
-        proven = [_is_proof(next(results), total) for total in totals]
+        proven = [_is_proof(next(results), total) for _, total in cut.parts]
         if all(proven):
-            changes = {"tests": cut.hidden, "public_tests": [*cut.public]}
-            yield Finding(replace_task(row, changes))
+            yield Finding(replace_task(row, cut.changes))
         else:
             reason = "the reference answer does not pass its tests after the cut"
             yield Finding(row, [reason])
@@ -111,14 +110,14 @@ def _split_tests(
 ) -> _Cut | str:
     """Return the parts of the row's tests, or why there are none."""
     task = extract_task(row.values, name)
-    tests = task.get("tests")
     solution = row.values.get("solution")
-    if task.get("public_tests"):
+    if task.get("public_tests") or task.get("public_cases"):
         return "has public tests already"
-    if not isinstance(tests, str) or not isinstance(solution, str) or not solution.strip():
+    if not isinstance(solution, str) or not solution.strip():
         return "has no tests or no solution"
+    single: list[Any]
     try:
-        single = list(dict.fromkeys(SINGLE_TESTS[name](tests)))
+        single = _list_cases(task) if name == "program" else _list_tests(task, name)
     except Unusable as unusable:
         return str(unusable)
     number = min(max_public, max(1, round(share * len(single))), len(single) // 2)
@@ -126,12 +125,34 @@ def _split_tests(
         return "has a single test, which stays hidden"
     drawn = set(random.Random(f"{seed}:{row.values.get('id')}").sample(range(len(single)), number))
     hidden = [test for n, test in enumerate(single) if n not in drawn]
-    public = tuple(single[n] for n in sorted(drawn))
+    public = [single[n] for n in sorted(drawn)]
+    if name == "program":
+        changes = {"cases": hidden, "public_cases": public}
+        return _Cut(changes, ((changes, len(hidden)), ({"cases": public}, len(public))))
     if name == "rust":  # the imports once
         header = hidden[0][: hidden[0].index("#[test]")]
         without_header = [test.removeprefix(header) for test in hidden]
-        return _Cut(public, header + "\n".join(without_header), len(hidden))
-    return _Cut(public, "\n".join(hidden) + "\n", len(hidden))
+        text = header + "\n".join(without_header)
+    else:
+        text = "\n".join(hidden) + "\n"
+    alone = [({"tests": test}, 1) for test in public]
+    return _Cut({"tests": text, "public_tests": public}, (({"tests": text}, len(hidden)), *alone))
+
+
+def _list_tests(task: Mapping[str, Any], name: GraderName) -> list[str]:
+    tests = task.get("tests")
+    if not isinstance(tests, str):
+        raise Unusable("has no tests or no solution")
+    return list(dict.fromkeys(SINGLE_TESTS[name](tests)))
+
+
+def _list_cases(task: Mapping[str, Any]) -> list[Any]:
+    """Return the cases of a program, each once. Raises Unusable for groups, which earn points
+    together."""
+    cases = {repr(case): case for case in task.get("cases") or ()}
+    if any(isinstance(case, Mapping) and case.get("group") for case in cases.values()):
+        raise Unusable("cases: are in groups, which stay whole")
+    return list(cases.values())
 
 
 def _is_proof(result: Graded | Faulted, total: int) -> bool:

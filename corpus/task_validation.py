@@ -19,6 +19,7 @@ from gradus.contract import Faulted, Graded, GraderName, Stage, Submission
 from gradus.errors import Fault
 from gradus.row_reader import Row
 from gradus.tasks.ocaml import OcamlTask
+from gradus.tasks.program import ProgramTask
 from gradus.validation import explain
 from services.graders.base import ChecksTasks, Grader
 from services.graders.ocaml.attempt import GradingAttempt
@@ -160,6 +161,17 @@ def _build_code_attempts(
             which = f"{ANSWER}, on public test {number},"
             alone = build_submission(name, solution, {**task, "tests": test, "public_tests": []})
             attempts.append(_Attempt(which, alone, "a pass"))
+    if isinstance(empty.task, ProgramTask) and empty.task.public_cases:
+        hidden = {case.model_dump_json() for case in empty.task.cases}
+        for number, case in enumerate(empty.task.public_cases, start=1):
+            if case.model_dump_json() in hidden:
+                finding.problems.append(
+                    f"public_cases: number {number} is also among the hidden cases"
+                )
+        if isinstance(solution, str) and solution:
+            shown = {**task, "cases": task["public_cases"], "public_cases": [], "points": {}}
+            public = build_submission(name, solution, shown)
+            attempts.append(_Attempt(f"{ANSWER}, on its public cases,", public, "a pass"))
     return attempts
 
 

@@ -131,7 +131,9 @@ def sign_tasks(
 def publish_tests(
     file: TaskFile,
     out: Out,
-    grader: CodeGrader = "ocaml",
+    grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml, rust or program")] = (
+        "ocaml"
+    ),
     share: Annotated[
         float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to publish")
     ] = 0.25,
@@ -144,7 +146,8 @@ def publish_tests(
     config: Config = None,
     quiet: Quiet = False,
 ) -> None:
-    """Move a share of each task's hidden tests to `public_tests`, which feedback may quote.
+    """Move a share of each task's hidden tests to `public_tests`, which feedback may quote; of
+    `cases` to `public_cases`.
 
     Public tests no longer count for the reward. At least half of the tests stay hidden. A task is
     changed only if its reference answer passes both parts. All rows are written in their order.
@@ -155,7 +158,7 @@ def publish_tests(
 
     refuse_existing([out], force=force, sources=[file])
     rows = load_valid_rows(file)
-    name, loaded = start_grader(grader, config, CODE)
+    name, loaded = start_grader(grader, config, (*CODE, "program"))
     findings = publish(rows, name, loaded, share, max_public, seed, slots)
     results = list(show_progress(findings, len(rows), "publishing", quiet))
     published, _ = _write_changed(out, rows, results)

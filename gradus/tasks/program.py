@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -12,6 +13,13 @@ from gradus.tasks.base import RunLimits, Task, Text, Wire
 LanguageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_+#.\-]*$", max_length=32)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=64)]
 Points = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+_FRACTION = re.compile(r"(?:^|\s)[+-]?\d+\.\d+(?=\s|$)")
+
+
+def choose_checker(outputs: Iterable[str]) -> Literal["tokens", "floats"]:
+    """Return the checker for expected outputs whose source names none: programs may print another
+    number of digits behind the point."""
+    return "floats" if any(map(_FRACTION.search, outputs)) else "tokens"
 
 
 class Call(Wire):
@@ -88,6 +96,10 @@ class ProgramTask(Task):
     """Cases behind the first that fails are not run, and fail."""
     limits: RunLimits = RunLimits()
     """CPU seconds and memory of each case, before the language's factor."""
+    shows_output: bool = False
+    """Results quote what each case wrote, also its input if the program prints it: for tasks that
+    hide nothing. A diagnostic with the code `output` per case, JSON with `stdout`, `stderr`,
+    `status` and `is_cut`."""
 
     @model_validator(mode="after")
     def _names_groups(self) -> ProgramTask:

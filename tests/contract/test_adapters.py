@@ -183,8 +183,8 @@ def test_a_key_for_another_grader_is_refused(client: httpx.Client) -> None:
             422,
             "integer",
         ),
-        ("/sandbox_fusion/submit", submit_body("python"), 404, "no grader 'python'"),
-        ("/sandbox_fusion/submit", submit_body("ocaml"), 422, "tests: Field required"),
+        ("/sandbox_fusion/submit", submit_body("python"), 403, "may not use the grader program"),
+        ("/sandbox_fusion/submit", submit_body("ocaml"), 403, "may not use the grader program"),
         ("/sandbox_fusion/submit", submit_body(config=None), 422, "config"),
         (
             "/sandbox_fusion/submit",

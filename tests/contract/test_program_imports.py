@@ -14,6 +14,7 @@ from corpus.files import load_rows
 from corpus.humaneval import build_humaneval_drafts, resolve_language
 from corpus.import_validation import check_rows
 from corpus.program_problems import STUBS
+from corpus.public_tests import publish
 from corpus.task_rows import build_submission, extract_task
 from gradus.contract import Graded
 from gradus.row_reader import Row
@@ -90,6 +91,8 @@ def test_code_contests(language: str, beginning: str) -> None:
     assert words["limits"] == {"cpu_s": 1.5, "memory_mb": 244}
     assert words["source"] == "Codeforces"
     assert "named file" in str(rows["901_B.-Named-files"].problem)
+    repeated = rows["903_D.-Shown-twice"].values
+    assert [case["stdout"] for case in repeated["cases"]] == ["1\n", "4\n"], "2 is public"
     public_only = rows["902_C.-Public-only"].values
     assert public_only["cases"] == [{"stdin": "a b\n", "stdout": "2\n"}]
     assert not {"public_cases", "limits", "solution"} & public_only.keys()
@@ -183,6 +186,30 @@ def test_imported_tasks_take_right_answers_and_no_wrong_ones(
         assert isinstance(result, Graded), result
         assert result.stage == "tests"
         assert result.passed is (number % 2 == 0), (submissions[number].completion, result)
+
+
+def test_a_share_of_the_cases_becomes_public(program_grader: ProgramGrader) -> None:
+    tasks = convert("apps")
+    rows = [tasks[name] for name in ("0", "1", "2", "5")]
+    changed, calls, *others = publish(rows, "program", program_grader, 0.25, 3, seed=42)
+    for finding, row in ((changed, rows[0]), (calls, rows[1])):
+        hidden, public = (finding.row.values[name] for name in ("cases", "public_cases"))
+        assert len(hidden) == len(public) == 1
+        assert sorted(map(repr, hidden + public)) == sorted(map(repr, row.values["cases"]))
+    assert [finding.problems for finding in others] == [
+        ["has no tests or no solution"],
+        ["has a single test, which stays hidden"],
+    ]
+    [again] = publish([changed.row], "program", program_grader, 0.25, 3, seed=42)
+    assert again.problems == ["has public tests already"]
+    [found] = check_rows([changed.row], "program", program_grader)
+    assert found.problems == []
+    shown = {**changed.row.values, "cases": rows[0].values["cases"]}
+    wrong = {**shown, "public_cases": [{"stdin": "1 2", "stdout": "4"}]}
+    changed_rows = [Row("a:1", shown), Row("a:2", {**wrong, "id": "b", "prompt": "p"})]
+    repeats, fails = check_rows(changed_rows, "program", program_grader)
+    assert repeats.problems == ["public_cases: number 1 is also among the hidden cases"]
+    assert "the reference answer, on its public cases, gets" in fails.problems[0]
 
 
 def test_a_program_that_does_nothing_compiles_in_every_language(

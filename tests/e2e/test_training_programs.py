@@ -3,24 +3,16 @@ API."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import pytest
 import yaml
 
-from services.api.server import serve
-from services.broker.memory import MemoryBroker
-from services.event_loop import run
 from services.graders.program.grader import ProgramGrader
-from services.worker import Worker
 from tests.conftest import Cli
+from tests.grader_service import serve_grader
 from trainer.config.run import FreshModel
 from trainer.models.fresh import make_fresh_model
 
@@ -29,37 +21,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 STEPS = 2
 CHARACTERS = [f"{digit}\n" for digit in range(10)]
 """Text of the tokenizer. A model that knows nothing then writes digits, some of them alone."""
-
-
-@contextmanager
-def service(grader: ProgramGrader) -> Iterator[str]:
-    """The URL of an API with a worker of the grader, in a thread."""
-    started: Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
-
-    async def serve_here() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        broker = MemoryBroker()
-        worker = Worker(grader, broker, slots=2, self_tested=True)
-        await asyncio.gather(
-            worker.run(stop),
-            serve(
-                broker,
-                "127.0.0.1",
-                0,
-                stop=stop,
-                on_ready=lambda url: started.put((url, loop, stop)),
-            ),
-        )
-
-    thread = threading.Thread(target=lambda: run(serve_here()))
-    thread.start()
-    url, loop, stop = started.get(timeout=100)
-    try:
-        yield url
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
 
 
 def read_documented_config() -> dict[str, Any]:
@@ -94,7 +55,7 @@ def test_two_steps_learn_from_rewards_of_the_program_grader(
         "learning_rate": 1e-2,
     }
     config["output_dir"] = str(tmp_path / "run")
-    with service(program_grader) as url:
+    with serve_grader(program_grader) as url:
         config["reward"]["urls"] = url
         path = tmp_path / "run.yaml"
         path.write_text(yaml.safe_dump(config))

@@ -1,33 +1,51 @@
-"""SandboxFusion's `/submit` for programs with cases:
+"""SandboxFusion's `/submit` and `/run_code`:
 `set_endpoint("http://key:KEY@HOST:8000/sandbox_fusion")`.
 
-The language is the name of a grader whose tasks have `cases` with `stdin` and `stdout`; others are
-refused. There is no `/run_code`: it returns what a program prints, so hidden tests could be read. A
-fault is status 503. The client tries five times and raises; its `submit_safe` makes a wrong answer
-of that, so do not use it for rewards.
+A language is one of the grader `program`, or the name of a running grader whose tasks have `cases`.
+Programs run in boxes without network and without a place to write, so `fetch_files` is refused;
+limits are of CPU time. A fault is status 503. The client tries five times and raises; its
+`submit_safe` makes a wrong answer of that, so do not use it for rewards.
+
+Results of `/run_code` are cached as verdicts are: a program that draws random numbers prints the
+same ones again.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from gradus.contract import Graded
+from gradus.contract import Graded, Stage
 from gradus.errors import Misuse
 from gradus.integrations.core import Completion
 from gradus.row_reader import parse_strict_json
+from gradus.tasks.program import choose_checker
 from services.api.adapters.grading import (
     build_fault_response,
     get_field,
+    get_list,
     get_text_field,
     grade,
     read_json,
 )
 from services.api.authenticate import KeyedRoute
+from services.api.state import get_api
 
 DEADLINE_S = 120.0
+PROGRAM = "program"
+LANGUAGES = {"nodejs": "javascript"}
+"""SandboxFusion's names of languages, where the grader has others."""
+SCRIPTS = ("python", "javascript", "ruby", "perl", "lua", "bash")
+"""Languages whose errors of syntax SandboxFusion reports as those of a run."""
+MAX_CPU_S = 600.0
+MEMORY_MB = (16, 16384)
+"""Least and most that a task may ask for."""
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 
 
@@ -36,15 +54,16 @@ async def submit(request: Request) -> Response:
     """Return whether all cases pass, and each case. Only the number of passed cases is known, so
     the first ones are reported as passed."""
     document, reservation = await read_json(request)
-    grader = str(get_field(document, "config", "language"))
+    language = str(get_field(document, "config", "language"))
     cases = _read_cases(get_field(document, "config", "provided_data"))
-    [result] = await grade(
-        request,
-        grader,
-        [Completion({"cases": cases}, get_text_field(document, "completion"))],
-        DEADLINE_S,
-        reservation,
-    )
+    grader = await _choose_grader(request, language)
+    task: dict[str, Any] = {"cases": cases}
+    if grader == PROGRAM:
+        task["language"] = LANGUAGES.get(language, language)
+        task["checker"] = choose_checker(str(case["stdout"]) for case in cases)
+        task["limits"] = _read_limits(document["config"])
+    completion = Completion(task, get_text_field(document, "completion"))
+    [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
     if not isinstance(result, Graded):
         return build_fault_response([result]) or Response(status_code=503)
     n_passed = result.tests.passed if result.tests else 0
@@ -62,6 +81,43 @@ async def submit(request: Request) -> Response:
     )
 
 
+@router.post("/sandbox_fusion/run_code")
+async def run_code(request: Request) -> Response:
+    """Return what a program prints. Runs it in the box of a case, with `stdin` and `files`."""
+    document, reservation = await read_json(request)
+    if get_list(document, "fetch_files"):
+        raise Misuse("fetch_files: a program has no place to write, so there are no files to fetch")
+    name = get_text_field(document, "language")
+    language = LANGUAGES.get(name, name)
+    case = {
+        "stdin": document.get("stdin") or "",
+        "files": _read_files(document.get("files") or {}),
+        "stdout": "",
+    }
+    task = {
+        "language": language,
+        "cases": [case],
+        "shows_output": True,
+        "limits": _read_limits(document),
+    }
+    completion = Completion(task, _fence(language, get_text_field(document, "code")))
+    [result] = await grade(request, PROGRAM, [completion], DEADLINE_S, reservation)
+    if not isinstance(result, Graded):
+        return build_fault_response([result]) or Response(status_code=503)
+    return JSONResponse({"files": {}, "executor_pod_name": None, **_build_run(result, language)})
+
+
+async def _choose_grader(request: Request, language: str) -> str:
+    """Return a running grader of the language's name, whose tasks have cases; else `program`."""
+    registry = get_api(request).registry
+    await registry.list_live()
+    known = registry.known.get(language)
+    has_cases = known and "cases" in known.description.task_schema["properties"]
+    if has_cases and not await registry.is_absent(language):
+        return language
+    return PROGRAM
+
+
 def _read_cases(data: Any) -> list[dict[str, Any]]:
     if isinstance(data, dict):
         data = data.get("test") or data.get("test_cases")
@@ -77,3 +133,64 @@ def _read_cases(data: Any) -> list[dict[str, Any]]:
             ' {"stdout": ...}}'
         )
         raise Misuse(message) from None
+
+
+def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's limits from `run_timeout` and `memory_limit_MB`; -1 is none."""
+    limits: dict[str, Any] = {}
+    seconds = values.get("run_timeout")
+    if isinstance(seconds, int | float) and seconds > 0:
+        limits["cpu_s"] = min(seconds, MAX_CPU_S)
+    memory_mb = values.get("memory_limit_MB")
+    if isinstance(memory_mb, int) and memory_mb > 0:
+        least, most = MEMORY_MB
+        limits["memory_mb"] = min(max(memory_mb, least), most)
+    return limits
+
+
+def _read_files(files: Any) -> dict[str, str]:
+    try:
+        texts = {}
+        for name, content in files.items():
+            if content is not None:
+                texts[name] = base64.b64decode(content, validate=True).decode()
+        return texts
+    except (AttributeError, TypeError, ValueError):
+        raise Misuse("files: must be texts in base64, by name") from None
+
+
+def _fence(language: str, code: str) -> str:
+    """Return `code` as a model would write it, behind a fence that is longer than any in it."""
+    fence = "`" * (max([2, *map(len, re.findall("`+", code))]) + 1)
+    return f"{fence}{language}\n{code}\n{fence}"
+
+
+def _build_run(result: Graded, language: str) -> dict[str, Any]:
+    """Return the fields of SandboxFusion's answer that come of a verdict."""
+    messages = {entry.code: entry.message for entry in result.diagnostics}
+    if result.stage is not Stage.TESTS:
+        is_late = any(flag in ("limit:cpu", "limit:wall") for flag in result.flags)
+        compiled = {
+            "status": "TimeLimitExceeded" if is_late else "Finished",
+            "return_code": None if is_late else 1,
+            "stdout": "",
+            "stderr": "\n".join(entry.message for entry in result.diagnostics),
+        }
+        results = {"compile_result": compiled, "run_result": None}
+        if language in SCRIPTS:
+            results = {"compile_result": None, "run_result": compiled}
+        return {"status": "Failed", "message": "", **results}
+    output = json.loads(messages.get("output", "null"))
+    if output is None or output["is_cut"]:  # a cut one would be compared, and be wrong
+        message = "the output is too large to be returned"
+        return {"status": "SandboxError", "message": message, "run_result": None}
+    is_late = "time_limit" in messages
+    ran = {
+        "status": "TimeLimitExceeded" if is_late else "Finished",
+        "execution_time": result.cpu_ms / 1000,
+        "return_code": None if is_late else output["status"],
+        "stdout": output["stdout"],
+        "stderr": output["stderr"],
+    }
+    status = "Success" if ran["return_code"] == 0 else "Failed"
+    return {"status": status, "message": "", "compile_result": None, "run_result": ran}

@@ -6,12 +6,13 @@ Expected outputs never enter a box of the answer: there is nothing to forge.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
+from gradus.contract import Diagnostic, Severity, Stage, TaskSubmission, TestCount
 from gradus.descriptions import GraderDescription
 from gradus.errors import InternalFault
 from gradus.extract import extract
@@ -35,6 +36,8 @@ _MAX_TOLD = 10
 """Failed cases to tell of, each in a diagnostic."""
 _MAX_QUOTED = 400
 """Characters of an input or output of a public case."""
+_MAX_OUTPUT, _MAX_ERRORS = 80_000, 10_000
+"""Characters of standard output and of standard error that a task with `shows_output` gets back."""
 _PLACE = r"\"?(?::|,? line |: line )(\d{1,7})(?::(\d{1,5}))?"
 """Line and column as compilers write them behind the name of the source file."""
 _WORDS = {
@@ -70,6 +73,7 @@ class _Attempt:
     cpu_s: float = 0.0
     stalled_s: float = 0.0
     verdicts: list[_Verdict] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
 
 
 def compute_box_memory(config: ProgramConfig) -> BoxMemory:
@@ -176,6 +180,9 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         if not facts.passed:
             shown = self._run_public_cases(attempt)
             facts = replace(facts, diagnostics=(*facts.diagnostics, *shown))
+        if task.shows_output:
+            outputs = map(_show_output, attempt.outcomes[: len(attempt.verdicts)])
+            facts = replace(facts, diagnostics=(*outputs, *facts.diagnostics))
         return facts
 
     def _run_case(self, attempt: _Attempt, case: ProgramCase) -> _Verdict:
@@ -198,6 +205,7 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
             outcome, report = boxes.call(language, attempt.program, case.call, limits)
         else:
             raise InternalFault(f"{language.name} has no cases with `call`", retryable=False)
+        attempt.outcomes.append(outcome)
         attempt.cpu_s += outcome.cpu_s
         attempt.stalled_s += outcome.stalled_s
         limit, why = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
@@ -314,6 +322,20 @@ def _build_uncompiled(built: Built, source: str) -> ProgramFacts:
     )
     flags = (f"limit:{built.limit}",) if built.limit else ()
     return ProgramFacts(Stage.COMPILE, flags=flags, diagnostics=(diagnostic,))
+
+
+def _show_output(outcome: Outcome) -> Diagnostic:
+    """Return what a run wrote and its exit status, as JSON."""
+    stdout = outcome.stdout.decode(errors="replace")
+    parts = {
+        "stdout": stdout[:_MAX_OUTPUT],
+        "stderr": outcome.stderr.decode(errors="replace")[:_MAX_ERRORS],
+        "status": outcome.exit_code,
+        "is_cut": len(stdout) > _MAX_OUTPUT,
+    }
+    return Diagnostic(
+        stage=Stage.TESTS, severity=Severity.WARNING, code="output", message=json.dumps(parts)
+    )
 
 
 def _describe_exit(code: int) -> str:
