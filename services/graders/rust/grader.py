@@ -53,7 +53,6 @@ from services.graders.rust.task_check import (
     publish_declared,
 )
 from services.graders.rust.tests_ahead import (
-    can_be_ahead,
     can_be_continued,
     render_pins,
     render_stub,
@@ -445,7 +444,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def _get_calls_ahead(self, attempt: _GradingAttempt) -> _CallsAhead | None:
         """Return the calls compiled for any answer, if they can be. The second answer to a task has
         them compiled: one answer alone would pay for what others use."""
-        if attempt.remote is None or not can_be_ahead(attempt.task):
+        signature = attempt.signature
+        if attempt.remote is None or signature is None or not signature.is_plain:
             return None
         key = attempt.key
         with self._lock:
@@ -458,25 +458,23 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             if len(self._ahead) > _TASKS_AHEAD:
                 del self._ahead[next(iter(self._ahead))]
         if is_second:
-            ahead = self._compile_calls_ahead(attempt, attempt.remote.dispatcher)
+            ahead = self._compile_calls_ahead(attempt, signature, attempt.remote.dispatcher)
             with self._lock:
                 self._ahead[key] = ahead
         return ahead if ahead and ahead.code and can_be_continued(attempt.answer) else None
 
     def _compile_calls_ahead(
-        self, attempt: _GradingAttempt, dispatcher: TestsFile
-    ) -> _CallsAhead | None:
-        task, signature, slot = attempt.task, attempt.signature, attempt.slot
-        if signature is None:
-            return None
-        stub = build_library(task, render_stub(task, signature))
+        self, attempt: _GradingAttempt, signature: Signature, dispatcher: TestsFile
+    ) -> _CallsAhead:
+        task, slot = attempt.task, attempt.slot
+        stub = build_library(task, render_stub(signature))
         library = attempt.add(self.compiler.compile_answer(stub, task, slot))
         if library.status is not CompileStatus.COMPILED:
             return _CallsAhead()
         compiled = attempt.add(
             self.compiler.compile_object_code(dispatcher, library.product, task, slot)
         )
-        return _CallsAhead(compiled.product, render_pins(task, signature))
+        return _CallsAhead(compiled.product, render_pins(signature))
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True

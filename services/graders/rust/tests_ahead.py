@@ -10,27 +10,11 @@ and judges nothing.
 
 from __future__ import annotations
 
-from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
-from services.graders.rust.lexer import MAX_TOKENS, Item, Kind, code, items, tokens
-from services.graders.rust.signature import Function, Signature
+from services.graders.rust.lexer import MAX_TOKENS, Kind, tokens
+from services.graders.rust.signature import Signature
 
 _POINTER = "GRADUS_"
-
-
-def can_be_ahead(task: RustTask) -> bool:
-    """Return whether the task declares plain functions and nothing else."""
-    return all(map(_is_plain_function, items(code(task.signature or ""))))
-
-
-def _is_plain_function(item: Item) -> bool:
-    if item.word == "use":
-        return True
-    words = {token.text for token in item.body}
-    if item.word != "fn" or words & {"async", "const", "extern", "{"}:
-        return False
-    function = Function.read(item.body)
-    return not (function.is_opaque or function.has_types)
 
 
 def can_be_continued(answer: RustAnswer) -> bool:
@@ -44,11 +28,11 @@ def can_be_continued(answer: RustAnswer) -> bool:
     return False
 
 
-def render_pins(task: RustTask, signature: Signature) -> str:
+def render_pins(signature: Signature) -> str:
     """Return text at the end of an answer: compiles if its declared functions are public, have
     their types and no second meaning, and puts a pointer to each where tests that were compiled
     before find it."""
-    functions = _read_functions(task)
+    functions = dict(signature.functions)
     names = ", ".join(functions)
     types = []
     for at, (name, function) in enumerate(functions.items()):
@@ -69,22 +53,12 @@ def render_pins(task: RustTask, signature: Signature) -> str:
     return "\n".join([*lines, ""])
 
 
-def render_stub(task: RustTask, signature: Signature) -> str:
+def render_stub(signature: Signature) -> str:
     """Return a library whose functions call what the pointers of an answer point to. Tests compile
     them as their own code."""
-    functions = enumerate(_read_functions(task).items())
+    functions = enumerate(signature.functions)
     called = (
         f"#[inline] pub {function.render_caller(name, f'(gradus_pins::{_POINTER}{at})')}"
         for at, (name, function) in functions
     )
-    return "\n".join(
-        ["#![allow(warnings)]", signature.imports, *called, render_pins(task, signature)]
-    )
-
-
-def _read_functions(task: RustTask) -> dict[str, Function]:
-    functions = {}
-    for item in items(code(task.signature or "")):
-        if item.word == "fn":
-            functions[item.name] = Function.read(item.body)
-    return functions
+    return "\n".join(["#![allow(warnings)]", signature.imports, *called, render_pins(signature)])
