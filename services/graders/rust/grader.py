@@ -192,6 +192,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         answer = read_answer(submission.completion, task, signature)
         answer = replace(answer, exports_macros=may_call_macros(task))
         attempt = _GradingAttempt(task, signature, answer, slot)
+        if signature is not None and not signature.is_certain:
+            self._refuse_broken_task(attempt)
         try:
             attempt.answer = answer = _publish(answer, task)
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
@@ -542,9 +544,11 @@ def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
-    if signature is not None and not (signature.names or signature.pins):
+    if signature is None or signature.refused:
+        return signature.refused if signature else None
+    if signature.is_certain and not (signature.names or signature.pins):
         return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
-    return signature.refused if signature is not None else None
+    return None
 
 
 def _make_facts(stage: Stage, message: str) -> RustFacts:

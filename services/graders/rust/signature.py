@@ -66,11 +66,14 @@ class Signature:
     is_plain: bool = False
     """It declares functions without bodies, modifiers and types of the answer's choice, and nothing
     else."""
+    is_certain: bool = True
+    """Its text can be parsed; else the compiler decides whether it is Rust."""
 
 
 @lru_cache(maxsize=256)
 def parse_signature(text: str, crate: str) -> Signature:
-    declared = list(iter_declarations(parse(normalize(text))))
+    root = parse(normalize(text))
+    declared = list(iter_declarations(root))
     items = [item for item in declared if item.word != "use"]
     functions = [(item.name, Function.read(item.node)) for item in items if item.word == "fn"]
     return Signature(
@@ -81,6 +84,7 @@ def parse_signature(text: str, crate: str) -> Signature:
         " ".join(get_text(item.node) for item in declared if item.word == "use"),
         tuple(functions),
         len(functions) == len(items) and all(map(_is_plain_function, items)),
+        not root.has_error,
     )
 
 
