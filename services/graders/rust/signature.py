@@ -284,8 +284,8 @@ def _build_variant_pin(
         places.append((f"*{bound}", field.type_))
     pattern = f"{path}::{name}"
     if body:
-        opening, closing = get_text(body)[0], get_text(body)[-1]
-        pattern += f"{opening} {', '.join(fields)} {closing}"
+        brackets = get_text(body)
+        pattern += f"{brackets[0]} {', '.join(fields)} {brackets[-1]}"
     return _build_place_pin(scope, of_type, "", places, f"{type_name}::{name}", pattern)
 
 
@@ -424,7 +424,8 @@ class Function:
         gives = self.gives
         by_reference = self.has_receiver and takes[0].startswith("&")
         if by_reference:
-            takes[0], gives = _add_receiver_lifetime(takes[0]), _add_receiver_lifetime(gives)
+            takes[0] = _add_receiver_lifetime(takes[0])
+            gives = _add_receiver_lifetime(gives)
         bounds = (*self.scope.bounds, *outer.bounds)
         scope = _Scope(
             (*outer.generics, *self.scope.generics),
