@@ -1,4 +1,4 @@
-"""Tests that are compiled once per task and linked with each answer give the verdicts of tests
+"""Calls that are compiled once per task and linked with each answer give the verdicts of calls
 compiled with each."""
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.compile import CompileStatus
 from services.graders.rust.grader import RustGrader
 from services.graders.rust.signature import parse_signature
-from services.graders.rust.task_check import build_library, build_stub
-from services.graders.rust.tests_ahead import can_be_ahead
-from services.graders.rust.tests_file import write_tests_file
 
 CASES = yaml.safe_load(
     (Path(__file__).parents[1] / "cases" / "rust" / "tests_ahead.yaml").read_text()
@@ -36,7 +33,7 @@ def submission(code: str, **changes: Any) -> TaskSubmission[RustTask]:
 
 @pytest.fixture(scope="module")
 def linked(rust_grader: RustGrader) -> Iterator[list[bytes]]:
-    """Object code of tests for each call of the linker. The task's tests are compiled and kept."""
+    """Object code for each call of the linker. The task's calls are compiled and kept."""
     for _ in range(2):
         rust_grader.grade(submission(F), "rust/graduated@1", 0)
     calls: list[bytes] = []
@@ -67,21 +64,6 @@ def test_verdicts_are_those_of_tests_compiled_with_the_answer(
     assert (len(linked) > before) is case["linked"]
 
 
-def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
-    rust_grader: RustGrader,
-) -> None:
-    task = submission(F).task
-    compiler = rust_grader.compiler
-    signature = parse_signature(task.signature or "", task.crate)
-    tests = write_tests_file(task, signature)
-    made = []
-    for one in (build_stub(task, signature), build_library(task, CASES["count"] + F)):
-        product = compiler.compile_answer(one, task, 0).product
-        compiled = compiler.compile_object_code(tests, product, task, 0, "-Zshare-generics=no")
-        made.append(compiled.product)
-    assert made[0] == made[1] != b""
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -91,15 +73,10 @@ def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(
         {"signature": "pub const fn f(x: i64) -> i64;"},
         {"signature": "pub async fn f(x: i64) -> i64;"},
         {"signature": "pub const N: usize = 1;\npub fn f(x: i64) -> i64;"},
-        {"edition": "2015"},
-        {"tests": "use solution as s; use s::*; #[test] fn a() { f(1); }"},
-        {"tests": "extern crate solution as s; #[test] fn a() { s::f(1); }"},
-        {"tests": "use solution::{f, *}; #[test] fn a() { f(1); }"},
-        {"tests": "use solution::f; #[test] fn a() { f::<'static>(1); }"},
     ],
 )
-def test_tasks_that_depend_on_more_of_an_answer_are_not_compiled_ahead(
+def test_tasks_that_declare_more_than_plain_functions_are_not_compiled_ahead(
     changes: dict[str, Any],
 ) -> None:
     for task, can_be in ((submission(F).task, True), (submission(F, **changes).task, False)):
-        assert can_be_ahead(task, parse_signature(task.signature or "", task.crate)) is can_be
+        assert parse_signature(task.signature or "", task.crate).is_plain is can_be

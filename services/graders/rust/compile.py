@@ -206,11 +206,10 @@ class Compiler:
         return self._compile_tests(text, b"", task, slot, *flags)
 
     def compile_object_code(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
+        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
     ) -> Compiled:
-        """As `tests`, but not linked. `flags`: further ones of the compiler."""
-        kinds = (*tests.flags, "--emit=obj")
-        return self._compile_tests(tests.text, library, task, slot, *kinds, *flags)
+        """As `tests`, but not linked."""
+        return self._compile_tests(tests.text, library, task, slot, *tests.flags, "--emit=obj")
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""

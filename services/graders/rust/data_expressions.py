@@ -13,12 +13,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import tree_sitter_rust
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
-from services.graders.rust.lexer import Token, get_source_text
+from services.graders.rust.syntax import parse
 
-_PARSER = Parser(Language(tree_sitter_rust.language()))
 _MAX_MACROS = 20
 """Depth of `vec!` in `vec!`: each is parsed on its own."""
 
@@ -65,19 +63,14 @@ class Value:
     """Parts of a tuple or a sequence."""
 
 
-def read_data(
-    text: str, tokens: Sequence[Token], values: Mapping[str, Value], own_names: Collection[str]
-) -> Value | None:
-    """Return the value of the expression `tokens`, which is a part of `text`; None when it is not
-    certain to be data.
+def read_data(text: str, values: Mapping[str, Value], own_names: Collection[str]) -> Value | None:
+    """Return the value of the expression `text`; None when it is not certain to be data.
 
     `values`: names that are bound to data. `own_names`: names that may mean something else than in
     the standard library.
     """
-    start = tokens[0].start if tokens else 0
-    end = tokens[-1].start + len(get_source_text(text, tokens[-1])) if tokens else 0
     try:
-        value = _Reader(values, own_names).read_text(text[start:end])
+        value = _Reader(values, own_names).read_text(text)
     except (
         _NoData,
         IndexError,
@@ -103,7 +96,7 @@ class _Reader:
     def read_text(self, text: str) -> Value:
         """Return the value of a whole expression."""
         self._depth += 1
-        root = _PARSER.parse(f"const A: B = {text};".encode()).root_node
+        root = parse(f"const A: B = {text};")
         item = root.named_children[0]
         if root.has_error or len(root.named_children) > 1 or self._depth > _MAX_MACROS:
             raise _NoData

@@ -12,30 +12,34 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+
+from tree_sitter import Node
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.data_expressions import Value, read_data
-from services.graders.rust.lexer import (
-    DEFINING,
-    Item,
-    Kind,
-    Token,
-    code,
-    compute_group_ends,
-    find_closing_bracket,
-    get_source_text,
-    items,
-    parse_inner_items,
+from services.graders.rust.lexer import DEFINING
+from services.graders.rust.syntax import (
+    Declaration,
+    get_text,
+    iter_declarations,
+    iter_leaves,
+    parse,
 )
 
 TOLD = "gradus_told"
 """The macro that takes the place of an assertion."""
 _UNCERTAIN = frozenset({"should_panic", "cfg_attr", "return", "const", "static"})
 """Words of tests that may end otherwise than at their end."""
+_CONDITIONS = frozenset(
+    {"call_expression", "identifier", "field_expression", "index_expression", "try_expression"}
+)
+"""Conditions of `assert!` whose value is told as it is; others compare something inside."""
+_ASSERTION = re.compile(r"\b(assert(?:_eq)?)!(?=\s*\()")
 _Edit = tuple[int, int, str]
-"""Start and end in the text, and what goes there."""
+"""Start and end in the text, in bytes, and what goes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,11 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
     """Return the tests of `task` without the data that is compared. `declared`: names that they
     have from the answer."""
     text = task.tests
-    tokens = code(text, task.edition)
-    own_names = _find_own_names(tokens) | set(declared)
+    source = text.encode()
+    # tree-sitter does not read what is in macros: an assertion is read as a call
+    root = parse(_ASSERTION.sub(r"\1 ", text))
+    words = [get_text(leaf) for leaf in iter_leaves(root) if "string" not in leaf.type]
+    own_names = _find_own_names(words) | set(declared)
     # A type of another crate may be equal to data in its own words. A signature says whether tests
     # have one.
     foreign = [name.replace("-", "_") for name in task.dependencies]
@@ -60,256 +67,180 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
     )
     if (
         may_compare
+        or root.has_error
         or own_names & {"assert", "assert_eq", TOLD}
+        or {"macro_rules!", "return"} <= set(words)  # a macro may end a test early
         or not unicodedata.is_normalized("NFC", text)
     ):
         return Split(text)
-    if {"macro_rules", "return"} <= {token.text for token in tokens}:
-        return Split(text)  # a macro may end a test early
-    named = [token.text for token in tokens if token.kind is Kind.NAME]
+    counts = Counter(words)
     edits: list[_Edit] = []
     expected: list[tuple[str, str]] = []
     known_paths: set[str] = set()
-    for path, item in _iter_tests(items(tokens), ""):
-        if path not in known_paths and named.count(item.name) == 1:
-            for edit, value in _Test(text, item, own_names).extract_values():
+    for path, item in _iter_tests(iter_declarations(root), ""):
+        if path not in known_paths and counts[item.name] == 1:
+            for edit, value in _Test(source, item.node, own_names).extract_values():
                 edits += edit
                 expected.append((path, value))
         known_paths.add(path)
     for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-    return Split(text, tuple(expected))
+        source = source[:start] + new.encode() + source[end:]
+    return Split(source.decode(), tuple(expected))
 
 
-def _find_own_names(tokens: Sequence[Token]) -> set[str]:
+def _find_own_names(words: Sequence[str]) -> set[str]:
     """Return names that the tests define, or import from elsewhere than the standard library or
     under another name."""
-    group_ends = compute_group_ends(tokens)
     names: set[str] = set()
-    for at, token in enumerate(tokens):
-        if token.text in DEFINING:
-            names |= {other.text for other in tokens[at + 1 : at + 3]}
-        if token.text in ("use", "enum"):
-            ends = ";" if token.text == "use" else "{"
-            end = next(
-                (n for n in range(at, len(tokens)) if tokens[n].text == ends), len(tokens) - 1
-            )
-            words = {other.text for other in tokens[at : group_ends[end]]}
-            if token.text == "enum" or "as" in words or not words & {"std", "core", "alloc"}:
-                names |= words
+    for at, word in enumerate(words):
+        if word.removesuffix("!") in DEFINING:
+            names.update(words[at + 1 : at + 3])
+        if word in ("use", "enum"):
+            end = ";" if word == "use" else "}"
+            part = set(words[at : words.index(end, at) if end in words[at:] else None])
+            if word == "enum" or "as" in part or not part & {"std", "core", "alloc"}:
+                names |= part
     return names
 
 
-def _iter_tests(module_items: Iterable[Item], path: str) -> Iterator[tuple[str, Item]]:
+def _iter_tests(items: Iterator[Declaration], path: str) -> Iterator[tuple[str, Declaration]]:
     """Yield the functions that are tests and run to their end or fail, and their names in the
     report."""
-    for item in module_items:
-        if item.word == "mod" and item.body[-1].text == "}":
-            yield from _iter_tests(parse_inner_items(item), f"{path}{item.name}::")
-        elif item.word == "fn":
-            words = [token.text for token in item.body]
-            head = words[: words.index("fn")]
-            is_test = any(head[n : n + 4] == ["#", "[", "test", "]"] for n in range(len(head)))
-            if is_test and _UNCERTAIN.isdisjoint(words):
+    for item in items:
+        if item.word == "mod":
+            yield from _iter_tests(iter(item.list_members()), f"{path}{item.name}::")
+        elif item.word == "fn" and "#[test]" in map(get_text, item.attributes):
+            words: set[str] = set()
+            for node in (*item.attributes, item.node):
+                words.update(map(get_text, iter_leaves(node)))
+            if words.isdisjoint(_UNCERTAIN):
                 yield path + item.name, item
 
 
 class _Test:
     """One test function, and what of it is taken out."""
 
-    def __init__(self, text: str, item: Item, own_names: Collection[str]) -> None:
-        self._text = text
-        self._tokens = item.body
-        self._group_ends = compute_group_ends(self._tokens)
+    def __init__(self, source: bytes, function: Node, own_names: Collection[str]) -> None:
+        self._source = source
+        self._function = function
         self._own_names = own_names
         self._values: dict[str, Value] = {}
-        self._bound: dict[str, tuple[int, int]] = {}
-        """Name -> the statement that binds it to data, as positions of tokens."""
+        self._bound: dict[str, Node] = {}
+        """Name -> the statement that binds it to data."""
 
     def extract_values(self) -> Iterator[tuple[list[_Edit], str]]:
         """Yield edits of the text, each with the canonical text of the value that they take out."""
-        tokens = self._tokens
-        group_ends = self._group_ends
-        after_name = next(n for n, token in enumerate(tokens) if token.text == "fn") + 2
-        opening = next(
-            (n for n in range(after_name, len(tokens)) if tokens[n].text == "{"), len(tokens)
-        )
-        at = opening + 1
-        starts = True
-        while at < len(tokens) - 1:
-            token = tokens[at]
-            if token.text == "let":
-                end = next(
-                    (n for n in self._iter_positions(at) if tokens[n].text == ";"), len(tokens)
-                )
-                self._bind(at, end, named=starts)
-                at = end
+        body = self._function.child_by_field_name("body")
+        statements = body.named_children if body else []
+        for at, statement in enumerate(statements):
+            is_plain = at == 0 or statements[at - 1].type != "attribute_item"
+            if statement.type == "let_declaration":
+                self._bind(statement, is_plain=is_plain)
                 continue
-            if starts and token.text in ("assert", "assert_eq") and tokens[at + 1].text == "!":
-                end = group_ends[at + 2]
-                is_call = tokens[at + 2].text + tokens[end - 1].text in ("()", "[]", "{}")
-                following = [token.text for token in tokens[end : end + 2]]
-                if (
-                    is_call
-                    and (following == ["}"] or following[:1] == [";"])
-                    and (taken := self._extract_assertion(at, end))
-                ):
-                    yield taken
-            starts = tokens[group_ends[at] - 1].text in (";", "}")
-            at = group_ends[at]
+            call = statement
+            if statement.type == "expression_statement":
+                call = statement.named_children[0]
+            taken = self._extract_assertion(call) if is_plain else None
+            if taken:
+                yield taken
 
-    def _iter_positions(self, at: int) -> Iterator[int]:
-        while at < len(self._tokens):
-            yield at
-            at = self._group_ends[at]
+    def _bind(self, statement: Node, *, is_plain: bool) -> None:
+        pattern = statement.child_by_field_name("pattern")
+        value = statement.child_by_field_name("value")
+        for leaf in iter_leaves(pattern) if pattern else ():
+            self._values.pop(get_text(leaf), None)
+            self._bound.pop(get_text(leaf), None)
+        is_name = pattern is not None and pattern.type == "identifier"
+        is_mutable = any(child.type == "mutable_specifier" for child in statement.children)
+        has_else = statement.child_by_field_name("alternative") is not None
+        is_certain = is_name and is_plain and not is_mutable and not has_else
+        data = self._read_value(value) if value and is_certain else None
+        if data:
+            self._values[get_text(pattern)] = data
+            self._bound[get_text(pattern)] = statement
 
-    def _bind(self, start: int, end: int, *, named: bool) -> None:
-        tokens = self._tokens
-        equals = next((n for n in range(start, end) if tokens[n].text == "="), end)
-        for token in tokens[start:equals]:
-            self._values.pop(token.text, None)
-            self._bound.pop(token.text, None)
-        name, following = (tokens[min(start + n, len(tokens) - 1)].text for n in (1, 2))
-        if (
-            named
-            and following in (":", "=")
-            and (value := self._read_value(tokens[equals + 1 : end]))
-        ):
-            self._values[name] = value
-            self._bound[name] = (start, end)
+    def _read_value(self, node: Node) -> Value | None:
+        text = self._source[node.start_byte : node.end_byte].decode()
+        return read_data(text, self._values, self._own_names)
 
-    def _read_value(self, part: Sequence[Token]) -> Value | None:
-        return read_data(self._text, part, self._values, self._own_names)
-
-    def _extract_assertion(self, at: int, end: int) -> tuple[list[_Edit], str] | None:
-        """Return edits of the assertion at `at`, and the canonical text of what it expects; None if
-        it keeps its data."""
-        tokens = self._tokens
-        parts = list(self._iter_arguments(at + 3, end - 1))
-        opening = tokens[at + 2].start + 1
-        renamed = (tokens[at].start, tokens[at].start + len(tokens[at].text), TOLD)
-        if tokens[at].text == "assert_eq":
-            if len(parts) > 1:
-                return self._extract_comparison(parts[0], parts[1], [renamed], opening)
+    def _extract_assertion(self, call: Node) -> tuple[list[_Edit], str] | None:
+        """Return edits of the assertion, and the canonical text of what it expects; None if it
+        keeps its data, or is none."""
+        name = call.child_by_field_name("function")
+        arguments = call.child_by_field_name("arguments")
+        if name is None or arguments is None:
             return None
-        if not parts:
+        parts = [part for part in arguments.named_children if "comment" not in part.type]
+        opening = arguments.start_byte + 1
+        renamed = (name.start_byte, name.end_byte, TOLD)
+        if not self._is_macro(name) or not parts:
             return None
-        first, last = parts[0]
-        equals = [n for n in self._iter_positions(first) if n < last - 1 and self._is_equality(n)]
-        if len(equals) == 1:
-            middle = tokens[equals[0]].start
-            comma = (middle, middle + 2, ",")
-            return self._extract_comparison(
-                (first, equals[0]), (equals[0] + 2, last), [renamed, comma], opening, simple=True
-            )
-        negated = tokens[first].text == "!"
-        if not self._is_simple(first + negated, last):
+        first = parts[0]
+        if get_text(name) == "assert_eq":
+            if len(parts) == 1:
+                return None
+            return self._extract_comparison(first, parts[1], [renamed], opening)
+        operator = first.child_by_field_name("operator")
+        left, right = first.child_by_field_name("left"), first.child_by_field_name("right")
+        if operator and left and right:
+            comma = (operator.start_byte, operator.end_byte, ",")
+            is_equality = get_text(operator) == "=="
+            edits = [renamed, comma]
+            return self._extract_comparison(left, right, edits, opening) if is_equality else None
+        is_negated = get_text(first).startswith("!")
+        condition = first.named_children[0] if is_negated else first
+        if condition.type not in _CONDITIONS:
             return None
-        data_end = tokens[last - 1].start + len(get_source_text(self._text, tokens[last - 1]))
-        side_edit = (opening, tokens[first + negated].start, "left ")
-        return [
-            renamed,
-            side_edit,
-            (data_end, data_end, f", {str(not negated).lower()}"),
-        ], f"b{int(not negated)}"
+        start = (opening, condition.start_byte, "left ")
+        end = (condition.end_byte, condition.end_byte, f", {str(not is_negated).lower()}")
+        return [renamed, start, end], f"b{int(not is_negated)}"
+
+    def _is_macro(self, name: Node) -> bool:
+        is_assertion = get_text(name) in ("assert", "assert_eq")
+        return is_assertion and self._source[name.end_byte : name.end_byte + 1] == b"!"
 
     def _extract_comparison(
-        self,
-        left_range: tuple[int, int],
-        right_range: tuple[int, int],
-        edits: list[_Edit],
-        opening: int,
-        *,
-        simple: bool = False,
+        self, left: Node, right: Node, edits: list[_Edit], opening: int
     ) -> tuple[list[_Edit], str] | None:
-        """Return edits and text as for an assertion. `simple`: what is no data must be certain to
-        be a side of `==`."""
-        of_left, of_right = (
-            self._read_value(self._tokens[first:last]) for first, last in (left_range, right_range)
-        )
+        """Return edits and text as for an assertion."""
+        of_left, of_right = self._read_value(left), self._read_value(right)
         if (of_left is None) == (of_right is None):
             return None
         value = of_right or of_left
-        side = "right"
-        observed = right_range
-        data = left_range
-        if of_right:
-            side = "left"
-            observed = left_range
-            data = right_range
-        moved = self._move_data(self._tokens[slice(*data)])
-        if value is None or moved is None or simple and not self._is_simple(*observed):
+        moved = self._move_data(right if of_right else left)
+        if value is None or moved is None:
             return None
-        return [*edits, (opening, opening, f"{side} "), *moved], value.text
+        side = "left " if of_right else "right "
+        return [*edits, (opening, opening, side), *moved], value.text
 
-    def _is_equality(self, at: int) -> bool:
-        before, first, second = self._tokens[at - 1 : at + 2]
-        part_of_another = before.text in "!<>=" and before.start + 1 == first.start
-        return (
-            first.text == second.text == "="
-            and second.start == first.start + 1
-            and not part_of_another
-        )
-
-    def _is_simple(self, first: int, last: int) -> bool:
-        """Return whether no operator that binds less than `==` is in there: none at all but
-        arithmetic, and `&` in front."""
-        tokens = [self._tokens[n] for n in self._iter_positions(first) if n < last]
-        signs = [token.text for token in tokens if token.kind is Kind.SIGN]
-        return (
-            bool(tokens)
-            and not set(signs) & set("<>=|!^;")
-            and "&" not in [token.text for token in tokens[1:]]
-        )
-
-    def _move_data(self, data: Sequence[Token]) -> list[_Edit] | None:
+    def _move_data(self, data: Node) -> list[_Edit] | None:
         """Return edits that put data with a name where the name stands; None if that is all of
         `data` and has to stay."""
         edits: list[_Edit] = []
-        for token in data:
-            if token.text in self._bound:
-                moved = self._move_binding(token)
-                if not moved and len(data) == 1:
+        for leaf in iter_leaves(data):
+            if get_text(leaf) in self._bound:
+                moved = self._move_binding(leaf)
+                if not moved and leaf == data:
                     return None
                 edits += moved
         return edits
 
-    def _move_binding(self, token: Token) -> list[_Edit]:
+    def _move_binding(self, use: Node) -> list[_Edit]:
         """No edits if anything else names it, or its statement does not fit in a line."""
-        name = token.text
-        start, end = self._bound[name]
-        uses = sum(
-            name == other.text or (other.kind is Kind.TEXT and f"{{{name}" in other.text)
-            for other in self._tokens
-        )
-        first = self._tokens[start].start
-        after = self._tokens[end].start + 1
-        statement = self._text[first:after]
-        if (
-            uses != 2
-            or re.search("//|/[*]", statement)
-            or any("\n" in other.text for other in self._tokens[start:end])
-        ):
+        name = get_text(use)
+        statement = self._bound[name]
+        uses = 0
+        for leaf in iter_leaves(self._function):
+            uses += get_text(leaf) == name or (
+                "string" in leaf.type and f"{{{name}" in get_text(leaf)
+            )
+        text = self._source[statement.start_byte : statement.end_byte].decode()
+        has_long_words = any(b"\n" in (leaf.text or b"") for leaf in iter_leaves(statement))
+        if uses != 2 or has_long_words or re.search("//|/[*]", text):
             return []
-        in_its_place = f"{{ {' '.join(statement.splitlines())} {name} }}"
-        insertion = (
-            token.start,
-            token.start + len(get_source_text(self._text, token)),
-            in_its_place,
-        )
-        return [(first, after, "\n" * statement.count("\n")), insertion]
-
-    def _iter_arguments(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield first and last position of each part between commas."""
-        tokens = self._tokens
-        first = at = start
-        while at < end:
-            if tokens[at].text == "<" and tokens[at - 1].text == ":":
-                at = find_closing_bracket(tokens, at) + 1
-            elif tokens[at].text == ",":
-                yield first, at
-                first = at = at + 1
-            else:
-                at = self._group_ends[at]
-        if first < end:
-            yield first, end
+        in_its_place = f"{{ {' '.join(text.splitlines())} {name} }}"
+        lines = "\n" * text.count("\n")
+        return [
+            (statement.start_byte, statement.end_byte, lines),
+            (use.start_byte, use.end_byte, in_its_place),
+        ]

@@ -52,7 +52,11 @@ from services.graders.rust.task_check import (
     find_task_error,
     publish_declared,
 )
-from services.graders.rust.tests_ahead import can_be_ahead, is_linkable, render_pins, render_stub
+from services.graders.rust.tests_ahead import (
+    can_be_continued,
+    render_pins,
+    render_stub,
+)
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.graders.rust.values import value_text
@@ -87,15 +91,13 @@ _NO_CREDIT = frozenset({"use", "extern", ""})
 
 
 @dataclass(frozen=True, slots=True)
-class _TestsAhead:
-    """The tests of a task, compiled against a stub of its signature."""
+class _CallsAhead:
+    """The dispatcher of a task, compiled against a stub of its signature."""
 
     code: bytes = b""
-    """Empty where the tests depend on more of an answer than its signature says."""
+    """Empty where that failed."""
     pins: str = ""
     """What an answer must compile with for the code to be what it would be with that answer."""
-    expected: tuple[tuple[str, str], ...] = ()
-    """See `TestsFile`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,8 @@ class _GradingAttempt:
     signature: Signature | None
     answer: RustAnswer
     slot: int
-    ahead: _TestsAhead | None = None
-    """Tests to link with the answer; None where they are compiled with it."""
+    ahead: _CallsAhead | None = None
+    """Calls to link with the answer; None where they are compiled with it."""
     remote: _RemoteTests | None = None
     """Tests that run in a process of their own; None where the answer's process runs them."""
     cpu_s: float = 0.0
@@ -156,7 +158,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
-        self._ahead: dict[_TaskKey, _TestsAhead | None] = {}
+        self._ahead: dict[_TaskKey, _CallsAhead | None] = {}
         """By task, the least recently used first; None for a task that was met once."""
         self._remote: dict[_TaskKey, _RemoteTests | None] = {}
         """By task, the least recently used first; None where answer and tests share a process."""
@@ -190,11 +192,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         answer = read_answer(submission.completion, task, signature)
         answer = replace(answer, exports_macros=may_call_macros(task))
         attempt = _GradingAttempt(task, signature, answer, slot)
+        if signature is not None and not signature.is_certain:
+            self._refuse_broken_task(attempt)
         try:
             attempt.answer = answer = _publish(answer, task)
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
             attempt.remote = self._get_remote_tests(attempt)
-            attempt.ahead = self._get_tests_ahead(attempt)
+            attempt.ahead = self._get_calls_ahead(attempt)
             return with_form(self._collect_facts(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
             facts = _make_facts(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
@@ -207,7 +211,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        if attempt.ahead and (facts := self._link_tests(attempt, attempt.ahead)):
+        if attempt.ahead and (facts := self._link_calls(attempt, attempt.ahead)):
             return facts
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
@@ -356,7 +360,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         attempt: _GradingAttempt,
         facts: RustFacts,
         program: bytes,
-        expected: Sequence[tuple[str, str]],
+        expected: Sequence[tuple[str, str]] = (),
     ) -> RustFacts:
         """Run the tests: `program`, or those that have a program of their own, beside it."""
         task, remote = attempt.task, attempt.remote
@@ -410,7 +414,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = self.compiler.compile_tests(remote.dispatcher, stub.product, task, slot)
         return compiled.status is CompileStatus.COMPILED
 
-    def _link_tests(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
+    def _link_calls(self, attempt: _GradingAttempt, ahead: _CallsAhead) -> RustFacts | None:
         """Return the answer, compiled with pins and linked with its tests; None where it has to be
         compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
@@ -437,13 +441,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         linked = attempt.add(self.compiler.link(ahead.code, compiled.product, task, slot))
         if not linked.product:
             return None
-        return self._run_tests(attempt, facts, linked.product, ahead.expected)
+        return self._run_tests(attempt, facts, linked.product)
 
-    def _get_tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
-        """Return the tests compiled for any answer, if they can be. The second answer to a task has
+    def _get_calls_ahead(self, attempt: _GradingAttempt) -> _CallsAhead | None:
+        """Return the calls compiled for any answer, if they can be. The second answer to a task has
         them compiled: one answer alone would pay for what others use."""
-        task, signature, slot = attempt.task, attempt.signature, attempt.slot
-        if signature is None or task.files or task.dependencies or task.cases:
+        signature = attempt.signature
+        if attempt.remote is None or signature is None or not signature.is_plain:
             return None
         key = attempt.key
         with self._lock:
@@ -451,28 +455,28 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             ahead = self._ahead.pop(key, None)
             is_second = ahead is None and not is_new
             self._ahead[key] = (
-                _TestsAhead() if is_second else ahead
+                _CallsAhead() if is_second else ahead
             )  # until they are compiled, and if this fails
             if len(self._ahead) > _TASKS_AHEAD:
                 del self._ahead[next(iter(self._ahead))]
-        if is_second and can_be_ahead(task, signature):
-            text = render_stub(task, signature)
-            compiled = attempt.add(
-                self.compiler.compile_answer(build_library(task, text), task, slot)
-            )
-            if compiled.status is CompileStatus.COMPILED:
-                tests = write_tests_file(task, signature)
-                if attempt.remote:
-                    tests = attempt.remote.dispatcher
-                compiled = attempt.add(
-                    self.compiler.compile_object_code(tests, compiled.product, task, slot)
-                )
-                ahead = _TestsAhead(compiled.product, render_pins(task, signature), tests.expected)
-                with self._lock:
-                    self._ahead[key] = ahead
-        if ahead and ahead.code and is_linkable(attempt.answer, signature):
-            return ahead
-        return None
+        if is_second:
+            ahead = self._compile_calls_ahead(attempt, signature, attempt.remote.dispatcher)
+            with self._lock:
+                self._ahead[key] = ahead
+        return ahead if ahead and ahead.code and can_be_continued(attempt.answer) else None
+
+    def _compile_calls_ahead(
+        self, attempt: _GradingAttempt, signature: Signature, dispatcher: TestsFile
+    ) -> _CallsAhead:
+        task, slot = attempt.task, attempt.slot
+        stub = build_library(task, render_stub(signature))
+        library = attempt.add(self.compiler.compile_answer(stub, task, slot))
+        if library.status is not CompileStatus.COMPILED:
+            return _CallsAhead()
+        compiled = attempt.add(
+            self.compiler.compile_object_code(dispatcher, library.product, task, slot)
+        )
+        return _CallsAhead(compiled.product, render_pins(signature))
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
@@ -540,9 +544,11 @@ def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
-    if signature is not None and not (signature.names or signature.pins):
+    if signature is None or signature.refused:
+        return signature.refused if signature else None
+    if signature.is_certain and not (signature.names or signature.pins):
         return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
-    return signature.refused if signature is not None else None
+    return None
 
 
 def _make_facts(stage: Stage, message: str) -> RustFacts:

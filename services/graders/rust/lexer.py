@@ -60,7 +60,7 @@ _RUST_TOKEN = r"""
   | (?:r\#)?(?P<name>[{start}][{word}]*+)
   | (?P<sign>.)
     """  # noqa: E501
-_KEYWORDS = frozenset(
+KEYWORDS = frozenset(
     ("as", "async", "await", "break", "const", "continue", "dyn", "else", "enum", "extern")
     + ("false", "fn", "for", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut")
     + ("pub", "ref", "return", "static", "struct", "trait", "true", "type", "unsafe", "use")
@@ -155,7 +155,7 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
                 break
             kind = _KINDS[name]
             text = match[name]
-            if text in _KEYWORDS and match.end() - position > len(text):
+            if text in KEYWORDS and match.end() - position > len(text):
                 text = match[0]
             if not is_ascii and kind in (Kind.NAME, Kind.LIFETIME):
                 text = unicodedata.normalize("NFC", text)
@@ -284,20 +284,6 @@ def find_group_end(stream: Sequence[Token], position: int) -> int:
     if position < len(stream):
         return position + compute_group_ends(stream[position:])[0]
     return len(stream)
-
-
-def find_closing_bracket(stream: Sequence[Token], opening: int) -> int:
-    """Return where the bracket at `opening`, which may be `<`, closes; `->` closes nothing."""
-    depth = 0
-    for at in range(opening, len(stream)):
-        text = stream[at].text
-        if text in ("<", "(", "[", "{"):
-            depth += 1
-        elif text in (")", "]", "}") or (text == ">" and stream[at - 1].text not in ("-", "=")):
-            depth -= 1
-        if depth == 0:
-            return at
-    return len(stream) - 1
 
 
 def parse_inner_items(item: Item) -> list[Item]:

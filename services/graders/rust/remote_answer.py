@@ -14,18 +14,25 @@ the texts made here do not compile is judged in one process (`tests_file`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import tree_sitter_rust
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.signature import Signature
+from services.graders.rust.syntax import (
+    Field,
+    get_field,
+    get_name,
+    get_text,
+    iter_nodes,
+    list_fields,
+    parse,
+)
 from services.graders.rust.tests_file import FAILED, TestsFile, append_pins, find_item_start
 from services.graders.rust.toolchain import HARNESS_CRATE
 
-_LANGUAGE = Language(tree_sitter_rust.language())
 _UNSUPPORTED_WORDS = re.compile(r"\b(?:thread|crate|downcast\w*|macro_use)\b")
 """Words of tests that need the answer in their own process, or in a crate of its own."""
 _UNBOUNDED_WORDS = re.compile(
@@ -152,7 +159,7 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
     """Return the texts of both programs; None for a task that needs answer and tests in one
     process."""
     source = task.signature or ""
-    root = Parser(_LANGUAGE).parse(source.encode()).root_node
+    root = parse(source)
     is_elsewhere = task.files or task.dependencies or task.edition == "2015"
     if is_elsewhere or root.has_error or _UNSUPPORTED_WORDS.search(task.tests):
         return None
@@ -255,12 +262,12 @@ class _Programs:
                 raise _Unsupported
             match node.type:
                 case "attribute_item":
-                    derived.update(re.findall(r"\w+", _get_text(node)))
+                    derived.update(re.findall(r"\w+", get_text(node)))
                     continue
                 case "struct_item" | "enum_item":
                     self._add_type(node, derived)
                 case "function_signature_item" | "function_item":
-                    head = f"::{self._task.crate}::{_get_name(node)}"
+                    head = f"::{self._task.crate}::{get_name(node)}"
                     self.proxies.append(f"pub {self._render_function(node, head, '')}")
                 case "impl_item":
                     self._add_implementation(node)
@@ -274,7 +281,7 @@ class _Programs:
 
     def _sort_type(self, node: Node) -> None:
         """Note whether the type is open."""
-        name = _get_name(node)
+        name = get_name(node)
         body = node.child_by_field_name("body")
         if node.child_by_field_name("type_parameters") is not None:
             raise _Unsupported
@@ -283,7 +290,7 @@ class _Programs:
         elif body is None:
             self._closed.add(name)
         else:
-            fields = _list_fields(body)
+            fields = list_fields(body)
             opening = "{" if body.type == "field_declaration_list" else "("
             is_built = re.search(rf"\b{name}\s*{re.escape(opening)}", self._task.tests)
             # a struct that no test builds may have private fields beside the declared ones
@@ -292,7 +299,7 @@ class _Programs:
             self._open.add(name)
 
     def _add_type(self, node: Node, derived: Collection[str]) -> None:
-        name = _get_name(node)
+        name = get_name(node)
         needed = {trait for type_name, trait in self._needs.traits if type_name == name}
         traits = []
         for trait in (*_DERIVABLE, "Display"):
@@ -302,7 +309,7 @@ class _Programs:
             derivable = [trait for trait in traits if trait in _DERIVABLE]
             if "Display" in traits:
                 raise _Unsupported
-            self.proxies.append(f"#[derive({', '.join(derivable)})] {_get_text(node)}")
+            self.proxies.append(f"#[derive({', '.join(derivable)})] {get_text(node)}")
             self._add_open_type(node, name, derivable)
         else:
             self.proxies.append(f"pub struct {name} {{ handle: u64 }}")
@@ -313,15 +320,15 @@ class _Programs:
     def _add_open_type(self, node: Node, name: str, derived: Sequence[str]) -> None:
         path = f"::{self._task.crate}::{name}"
         body = node.child_by_field_name("body")
-        variants: list[tuple[str, str, list[_Field]]] = []
+        variants: list[tuple[str, str, list[Field]]] = []
         if node.type == "enum_item":
             for variant in body.named_children if body else ():
                 if variant.type == "enum_variant":
                     fields = variant.child_by_field_name("body")
-                    listed = _list_fields(fields) if fields else []
-                    variants.append((f"::{_get_name(variant)}", _get_brackets(fields), listed))
+                    listed = list_fields(fields)
+                    variants.append((f"::{get_name(variant)}", _get_brackets(fields), listed))
         else:
-            variants.append(("", _get_brackets(body), _list_fields(body) if body else []))
+            variants.append(("", _get_brackets(body), list_fields(body)))
         self.proxies.append(_render_wire(name, variants))
         self.implementations.append(_render_wire(path, variants))
         bounds = {"Debug": "::std::fmt::Debug", "Hash": "::std::hash::Hash"}
@@ -440,7 +447,7 @@ class _Programs:
     # ----------------------------------------------------------------------------------- calls
 
     def _add_implementation(self, node: Node) -> None:
-        type_ = _get_text(node.child_by_field_name("type"))
+        type_ = get_field(node, "type")
         trait_node = node.child_by_field_name("trait")
         is_generic = node.child_by_field_name("type_parameters") is not None
         if is_generic or type_ not in self._open | self._closed:
@@ -450,10 +457,10 @@ class _Programs:
         if trait_node is None:
             for inner in body.named_children if body else ():
                 if "comment" not in inner.type:
-                    proxy = self._render_function(inner, f"<{path}>::{_get_name(inner)}", type_)
+                    proxy = self._render_function(inner, f"<{path}>::{get_name(inner)}", type_)
                     self.proxies.append(f"impl {type_} {{ pub {proxy} }}")
             return
-        trait = _get_text(trait_node)
+        trait = get_text(trait_node)
         plain = re.sub(r"<.*", "", trait).rpartition("::")[2]
         if plain in (*_DERIVABLE, "Display") and "<" not in trait:
             self._add_trait(type_, plain)
@@ -468,10 +475,10 @@ class _Programs:
         types = []
         for inner in body.named_children if body else ():
             if inner.type in ("type_item", "associated_type"):
-                types.append(_get_text(inner))
+                types.append(get_text(inner))
         members = list(types)
-        for inner in Parser(_LANGUAGE).parse(method.encode()).root_node.named_children:
-            callee = f"<{path} as {trait}>::{_get_name(inner)}"
+        for inner in parse(method).named_children:
+            callee = f"<{path} as {trait}>::{get_name(inner)}"
             members.append(self._render_function(inner, callee, type_, " ".join(types)))
         self.implementations.append(f"const _: () = {{ {_render_bound(path, trait)} }};")
         self.proxies.append(f"impl {trait} for {type_} {{ {' '.join(members)} }}")
@@ -482,20 +489,20 @@ class _Programs:
         if node.type not in ("function_signature_item", "function_item"):
             raise _Unsupported
         parameters = node.child_by_field_name("parameters")
-        result = _get_text(node.child_by_field_name("return_type"))
-        lifetimes = _get_text(node.child_by_field_name("type_parameters"))
+        result = get_field(node, "return_type")
+        lifetimes = get_field(node, "type_parameters")
         declared: list[str] = []
         arguments: list[str] = []
         changed: dict[str, str] = {}
         for number, parameter in enumerate(parameters.named_children if parameters else ()):
             if parameter.type == "self_parameter":
-                text = _get_text(parameter).removeprefix("mut ")
+                text = get_text(parameter).removeprefix("mut ")
                 declared.append(text)
                 name = "self"
                 type_ = text.replace("self", "Self")
             elif parameter.type == "parameter":
                 name = f"gradus_{number}"
-                type_ = _get_text(parameter.child_by_field_name("type"))
+                type_ = get_field(parameter, "type")
                 declared.append(f"{name}: {type_}")
             elif parameter.type == "attribute_item" or "comment" in parameter.type:
                 continue
@@ -510,7 +517,7 @@ class _Programs:
             raise _Unsupported
         call = self._add_call(callee, arguments, changed, moves=moves, owner=owner)
         returned = f" -> {result}" if result else ""
-        return f"fn {_get_name(node)}{lifetimes}({', '.join(declared)}){returned} {{ {call} }}"
+        return f"fn {get_name(node)}{lifetimes}({', '.join(declared)}){returned} {{ {call} }}"
 
     def _add_call(
         self,
@@ -566,35 +573,13 @@ class _Programs:
         return f"{{ {' '.join(parts)} reply.finish(result, FINITE) }}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    """Empty in a tuple."""
-    is_public: bool
-
-
-def _list_fields(body: Node) -> list[_Field]:
-    fields: list[_Field] = []
-    is_public = False
-    for child in body.named_children:
-        if child.type == "field_declaration":
-            is_public = any(part.type == "visibility_modifier" for part in child.children)
-            fields.append(_Field(_get_name(child), is_public))
-        elif child.type == "visibility_modifier":
-            is_public = True
-        elif child.type != "attribute_item" and "comment" not in child.type:
-            fields.append(_Field("", is_public))
-            is_public = False
-    return fields
-
-
 def _get_brackets(body: Node | None) -> str:
     if body is None:
         return ""
     return "{}" if body.type == "field_declaration_list" else "()"
 
 
-def _render_wire(path: str, variants: Sequence[tuple[str, str, list[_Field]]]) -> str:
+def _render_wire(path: str, variants: Sequence[tuple[str, str, list[Field]]]) -> str:
     """Return how values of an open type are put and taken. `variants`: end of the path, brackets
     and fields of each."""
     puts: list[str] = []
@@ -631,22 +616,4 @@ def _render_bound(path: str, trait: str) -> str:
 
 
 def _has_unsupported_part(node: Node) -> bool:
-    return any(part.type in _UNSUPPORTED_NODES for part in _iter_nodes(node))
-
-
-def _iter_nodes(node: Node) -> Iterator[Node]:
-    nodes = [node]
-    while nodes:
-        current = nodes.pop()
-        yield current
-        nodes.extend(current.children)
-
-
-def _get_name(node: Node) -> str:
-    return _get_text(node.child_by_field_name("name"))
-
-
-def _get_text(node: Node | None) -> str:
-    if node is None or node.text is None:
-        return ""
-    return node.text.decode()
+    return any(part.type in _UNSUPPORTED_NODES for part in iter_nodes(node))

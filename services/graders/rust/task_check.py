@@ -12,25 +12,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from tree_sitter import Node
 
 from gradus.extract import Answer
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
 from services.graders.rust.glob_imports import find_globs, is_plain
-from services.graders.rust.lexer import (
-    BEFORE_FUNCTION,
-    Item,
-    Kind,
-    Token,
-    code,
-    compute_group_ends,
-    items,
-    parse_inner_items,
+from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, parse_inner_items
+from services.graders.rust.signature import Signature, get_first_word
+from services.graders.rust.syntax import (
+    Declaration,
+    find_child,
+    get_field,
+    get_text,
+    iter_declarations,
+    normalize,
+    parse,
 )
-from services.graders.rust.signature import Function, Signature, read_declared_type, split_generics
 from services.graders.rust.tests_file import TestsFile
 
 _UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433", "E0463"})
@@ -49,14 +50,16 @@ _OF_RESULTS = re.compile(r"`(?:[iu](?:8|16|32|64|128|size)|f32|f64|bool|char|&st
 """A test gives what no test may give, and no answer can make it one."""
 _NAME = re.compile(r"`(?:r#)?(\w+)[^`]*`")
 _WORD = re.compile(r"\w+")
+_GENERIC = re.compile(r"<|\b(?:impl|where)\b")
+_OPAQUE = re.compile(r"->[^;{]*\bimpl\b|\basync\b")
 _PUBLISHED = frozenset({"fn", "struct", "enum", "trait", "type", "const", "static"})
 """Words of items that are made public where the signature declares them."""
 _DERIVED = ("Clone", "Debug", "Default", "PartialEq", "Eq", "PartialOrd", "Ord", "Hash")
 _VALUES = {
     "bool": "false",
     "char": "' '",
-    "& str": '""',
-    "& 'static str": '""',
+    "&str": '""',
+    "&'static str": '""',
     "String": "String::new()",
 } | {
     **dict.fromkeys(
@@ -68,11 +71,8 @@ _VALUES = {
 """What constants of the stub are, by type."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    start: int
-    end: int
-    text: str
+_Edit = tuple[int, int, str]
+"""Start and end in a text, and what goes there; of a tree in bytes, of tokens in characters."""
 
 
 def build_stub(
@@ -87,14 +87,17 @@ def build_stub(
     text = ""
     if signature is not None and task.signature is not None:
         imported = []
-        for item in items(code(task.tests)):
-            words = [token.text for token in item.body]
+        for item in iter_declarations(parse(task.tests)):
+            words = _WORD.findall(get_text(item.node))
             if item.word == "use" and task.crate not in words[:4] and "super" not in words:
-                source = task.tests[item.body[0].start : item.body[-1].start + 1]
-                imported.append("pub " + " ".join(source.split()).removeprefix("pub "))
+                imported.append("pub " + get_text(item.node).removeprefix("pub "))
         scope = f"mod gradus_scope {{ {' '.join(imported)} }} use gradus_scope::*;"
-        declared = list(items(code(task.signature)))
-        stub = _apply_edits(task.signature, _iter_edits(task.signature, declared, without))
+        declared = normalize(task.signature)
+        source = declared.encode()
+        edits = []
+        for start, end, new in _iter_edits(list(iter_declarations(parse(declared))), without):
+            edits.append((len(source[:start].decode()), len(source[:end].decode()), new))
+        stub = _apply_edits(declared, edits)
         text = f"#![allow(warnings)] {scope}\n{stub}\n"
     return build_library(task, text)
 
@@ -105,72 +108,101 @@ def build_library(task: RustTask, text: str) -> RustAnswer:
     return RustAnswer(Answer(text), entry, {**task.files, entry: text}, {entry: text}, task.edition)
 
 
-def _iter_edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Iterator[_Edit]:
-    traits: dict[str, set[str]] = {}
+def _iter_edits(declared: Sequence[Declaration], without: Collection[int]) -> Iterator[_Edit]:
+    traits: dict[str, str] = {}
     for item in declared:
-        words = [token.text for token in item.body]
-        if item.word == "impl" and "for" in words:
-            traits.setdefault(words[words.index("for") + 1], set()).update(
-                words[: words.index("for")]
-            )
+        if trait := get_field(item.node, "trait"):
+            name = get_first_word(get_field(item.node, "type"))
+            traits[name] = f"{traits.get(name, '')} {trait}"
     for number, item in enumerate(declared):
+        node = item.node
+        body = node.child_by_field_name("body")
         if number in without:
-            start = item.body[0].start
-            end = _compute_end(item.body[-1])
-            yield _Edit(start, end, "\n" * text.count("\n", start, end))
-        elif item.word == "mod":
-            opening = next((token for token in item.body if token.text == "{"), None)
-            if opening is not None:
-                yield from _make_public(item)
-                yield _Edit(_compute_end(opening), _compute_end(opening), " use super::*;")
-                yield from _iter_edits(text, parse_inner_items(item), ())
+            yield item.start, node.end_byte, "\n" * (item.last_line - item.first_line)
+        elif item.word == "mod" and body:
+            yield from _make_public(node)
+            yield body.start_byte + 1, body.start_byte + 1, " use super::*;"
+            yield from _iter_edits(item.list_members(), ())
         else:
-            yield from _iter_item_edits(text, item, traits.get(item.name, set()))
+            yield from _iter_item_edits(item, _WORD.findall(traits.get(item.name, "")))
 
 
-def _iter_item_edits(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
-    words = [token.text for token in item.body]
-    last = item.body[-1]
-    closed = last.text in (";", "}")
-    after_last = _compute_end(last) - (last.text == ";")
+def _iter_item_edits(item: Declaration, traits: Collection[str]) -> Iterator[_Edit]:
+    node = item.node
+    has_body = node.child_by_field_name("body") is not None
+    last = node.end_byte - 1  # the semicolon, where there is one
+    is_derived = any("derive" in get_text(attribute) for attribute in item.attributes)
+    if item.word == "struct" and not has_body and not is_derived:
+        derived = [name for name in _DERIVED if name not in traits]
+        yield item.start, item.start, f"#[derive({', '.join(derived)})] "
     if item.word in _PUBLISHED:
-        yield from _make_public(item)
+        yield from _make_public(node)
     if item.word == "fn":
-        yield from _add_body(text, item)
+        yield _add_body(node)
     elif item.word in ("const", "static"):
-        yield from _add_value(item)
-    elif (
-        item.word in ("struct", "enum", "trait")
-        and "{" not in words
-        and "(" not in words[words.index(item.name) :]
-    ):
-        if item.word != "trait" and "derive" not in words:
-            derived = ", ".join(
-                name for name in _DERIVED if name not in traits and item.word == "struct"
-            )
-            yield _Edit(item.body[0].start, item.body[0].start, f"#[derive({derived})] ")
-        generics = _build_generic_uses(item)
-        if generics and item.word == "struct":
-            struct_end = f"(::std::marker::PhantomData<({generics})>);"
-        else:
-            struct_end = ";"
-        yield _Edit(after_last, _compute_end(last), struct_end if item.word == "struct" else " {}")
+        yield from _add_value(node)
+    elif item.word == "struct" and not has_body:
+        if uses := _build_generic_uses(node):
+            yield last, last, f"(::std::marker::PhantomData<({uses})>)"
     elif item.word == "impl":
-        if "{" not in words:
-            yield _Edit(after_last, _compute_end(last), " {}")
-        for inner in parse_inner_items(item):
-            if "for" not in words[: words.index("{")] and inner.word in ("fn", "const"):
-                yield from _make_public(inner)
+        if not has_body:
+            yield last, last + 1, " {}"
+        for inner in item.list_members():
+            if not node.child_by_field_name("trait") and inner.word in ("fn", "const"):
+                yield from _make_public(inner.node)
             if inner.word == "fn":
-                yield from _add_body(text, inner)
+                yield _add_body(inner.node)
             elif inner.word == "const":
-                yield from _add_value(inner)
-    elif not closed:
-        yield _Edit(after_last, after_last, ";")
+                yield from _add_value(inner.node)
 
 
-def _compute_end(token: Token) -> int:
-    return token.start + len(token.text)
+def _make_public(node: Node) -> Iterator[_Edit]:
+    """`pub` where it is missing, and in place of `pub(crate)`."""
+    visibility = find_child(node, "visibility_modifier")
+    if visibility is None:
+        yield node.start_byte, node.start_byte, "pub "
+    elif get_text(visibility) != "pub":
+        yield visibility.start_byte, visibility.end_byte, "pub"
+
+
+def _add_body(node: Node) -> _Edit:
+    body = node.child_by_field_name("body")
+    start = body.start_byte if body else node.end_byte - 1
+    lines = body.end_point[0] - body.start_point[0] if body else 0
+    text = " { loop {} }"
+    result = node.child_by_field_name("return_type")
+    if result and result.type == "abstract_type":
+        bounds = get_text(result).removeprefix("impl")
+        text = f" {{ let gradus: ::std::boxed::Box<dyn{bounds}> = loop {{}}; gradus }}"
+    return start, node.end_byte, text + "\n" * lines
+
+
+def _add_value(node: Node) -> Iterator[_Edit]:
+    type_ = node.child_by_field_name("type")
+    if type_ and not node.child_by_field_name("value"):
+        yield type_.end_byte, node.end_byte, f" = {_VALUES.get(get_text(type_), 'loop {}')};"
+
+
+def _build_generic_uses(node: Node) -> str:
+    """Return what makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
+    arguments of a tuple."""
+    uses = []
+    parameters = node.child_by_field_name("type_parameters")
+    for parameter in parameters.named_children if parameters else ():
+        if parameter.type == "lifetime_parameter":
+            uses.append(f"&{get_field(parameter, 'name')} (),")
+        elif parameter.type == "type_parameter":
+            uses.append(f"fn() -> {get_field(parameter, 'name')},")
+    return " ".join(uses)
+
+
+def _apply_edits(text: str, edits: Iterable[_Edit]) -> str:
+    parts = []
+    position = 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[0]):
+        parts += [text[position:start], new]
+        position = max(position, end)
+    return "".join([*parts, text[position:]])
 
 
 def publish_declared(text: str, own: Iterable[Item], signature_text: str) -> str:
@@ -180,11 +212,11 @@ def publish_declared(text: str, own: Iterable[Item], signature_text: str) -> str
     edits: list[_Edit] = []
     for item in own:
         if item.word in _PUBLISHED and item.name in names:
-            edits += _make_public(item)
+            edits += _publish_item(item)
         elif item.word == "impl" and not _is_of_trait(item):
             for inner in parse_inner_items(item):
                 if inner.word in ("fn", "const") and inner.name in methods:
-                    edits += _make_public(inner)
+                    edits += _publish_item(inner)
     return _apply_edits(text, edits)
 
 
@@ -192,10 +224,10 @@ def _collect_declared(signature_text: str) -> tuple[set[str], set[str]]:
     """Return names of declared items, and of functions and constants of types."""
     names: set[str] = set()
     methods: set[str] = set()
-    for item in items(code(signature_text)):
+    for item in iter_declarations(parse(normalize(signature_text))):
         names.add(item.name)
-        if item.word == "impl" and not _is_of_trait(item):
-            methods.update(inner.name for inner in parse_inner_items(item))
+        if item.word == "impl" and not item.node.child_by_field_name("trait"):
+            methods.update(inner.name for inner in item.list_members())
     return names, methods
 
 
@@ -209,16 +241,7 @@ def _is_of_trait(item: Item) -> bool:
     return False
 
 
-def _apply_edits(text: str, edits: Iterable[_Edit]) -> str:
-    parts = []
-    position = 0
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        parts += [text[position : edit.start], edit.text]
-        position = max(position, edit.end)
-    return "".join([*parts, text[position:]])
-
-
-def _make_public(item: Item) -> Iterator[_Edit]:
+def _publish_item(item: Item) -> Iterator[_Edit]:
     """`pub` where it is missing, and in place of `pub(crate)`."""
     at = next(
         n
@@ -230,45 +253,10 @@ def _make_public(item: Item) -> Iterator[_Edit]:
     before = item.body[at - 1].text if at else ""
     if before == ")":
         opening = max(n for n in range(at) if item.body[n].text == "(")
-        yield _Edit(item.body[opening].start, _compute_end(item.body[at - 1]), "")
+        last = item.body[at - 1]
+        yield item.body[opening].start, last.start + len(last.text), ""
     elif before != "pub":
-        yield _Edit(item.body[at].start, item.body[at].start, "pub ")
-
-
-def _add_body(text: str, item: Item) -> Iterator[_Edit]:
-    group_ends = compute_group_ends(item.body)
-    at = next(n for n, token in enumerate(item.body) if token.text == "fn")
-    while at < len(item.body) and item.body[at].text not in ("{", ";"):
-        at = group_ends[at]
-    body = " { loop {} }"
-    gives = Function.read(item.body).gives
-    if gives and gives[0].text == "impl":
-        result_type = text[_compute_end(gives[0]) : _compute_end(gives[-1])]
-        body = (
-            f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(result_type.split())}> = loop {{}};"
-            " gradus }"
-        )
-    end = _compute_end(item.body[-1])
-    start = item.body[at].start if at < len(item.body) else end
-    yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
-
-
-def _add_value(item: Item) -> Iterator[_Edit]:
-    type_ = read_declared_type(item.body)
-    if type_ and all(token.text != "=" for token in item.body):
-        value = _VALUES.get(" ".join(token.text for token in type_), "loop {}")
-        yield _Edit(_compute_end(type_[-1]), _compute_end(item.body[-1]), f" = {value};")
-
-
-def _build_generic_uses(item: Item) -> str:
-    """Return what makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
-    arguments of a tuple."""
-    name = next(at for at, token in enumerate(item.body) if token.text == item.name)
-    generics, _ = split_generics(item.body[name + 1 :])
-    names = [part[0].text for part in generics if part[0].text != "const"]
-    return " ".join(
-        f"&{generic} ()," if generic.startswith("'") else f"fn() -> {generic}," for generic in names
-    )
+        yield item.body[at].start, item.body[at].start, "pub "
 
 
 # ----------------------------------------------------------------------------------------- judging
@@ -277,7 +265,10 @@ def _build_generic_uses(item: Item) -> str:
 def find_declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
     """Return what of the signature is no Rust, with its line; else the numbers of the items that
     the stub has to lack."""
-    spans = [(item.first_line, item.last_line) for item in items(code(signature_text))]
+    spans = [
+        (item.first_line, item.last_line)
+        for item in iter_declarations(parse(normalize(signature_text)))
+    ]
     without: set[int] = set()
     for error in compiled.errors:
         line = error.line - 1
@@ -311,15 +302,13 @@ def find_task_error(
         if _is_task_error(task, signature, error, is_complete=is_complete):
             return f"line {line} of its tests: {error.text}"
     if is_complete and signature is not None and task.signature is not None:
-        open_names = {*_iter_declared_types(items(code(task.signature))), task.crate}
-        generic = bool({"<", "impl", "where"} & {token.text for token in code(task.signature)})
-        opaque = (
-            "impl" in (returned := _collect_result_words(task.signature)) or "async" in returned
-        )
-        is_closed = _has_plain_functions(items(code(task.signature)))
+        declared = normalize(task.signature)
+        open_names = {*_iter_declared_types(iter_declarations(parse(declared))), task.crate}
+        generic = _GENERIC.search(declared) is not None
+        opaque = _OPAQUE.search(declared) is not None
         mended = []
         for _, error in of_tests:
-            if _can_be_mended(error, open_names, generic=generic, is_closed=is_closed):
+            if _can_be_mended(error, open_names, generic=generic, is_closed=signature.is_plain):
                 mended.append(error)
         for line, error in of_tests:
             if error not in mended and not opaque and not (mended and error.code in _OPEN):
@@ -327,38 +316,12 @@ def find_task_error(
     return None
 
 
-def _iter_declared_types(declared: Iterable[Item]) -> Iterator[str]:
+def _iter_declared_types(declared: Iterable[Declaration]) -> Iterator[str]:
     for item in declared:
         if item.word in ("struct", "enum", "trait", "type", "mod"):
             yield item.name
             if item.word == "mod":
-                yield from _iter_declared_types(parse_inner_items(item))
-
-
-def _collect_result_words(signature_text: str) -> set[str]:
-    """Return words that stand in results of the declared functions, and `async`."""
-    words = [token.text for token in code(signature_text)]
-    result_words = set()
-    inside = False
-    for at, word in enumerate(words):
-        inside = inside or (word == ">" and words[at - 1 : at] == ["-"])
-        inside = inside and word not in (";", "{")
-        if inside or word == "async":
-            result_words.add(word)
-    return result_words
-
-
-def _has_plain_functions(declared: Iterable[Item]) -> bool:
-    """Return whether all that is declared are functions of types that the answer does not make."""
-    for item in declared:
-        if item.word == "use":
-            continue
-        if item.word != "fn":
-            return False
-        function = Function.read(item.body)
-        if function.has_types or function.is_opaque:
-            return False
-    return True
+                yield from _iter_declared_types(item.list_members())
 
 
 def _can_be_mended(
