@@ -26,8 +26,13 @@ from services.api.adapters.grading import (
     read_json,
 )
 from services.api.authenticate import KeyedRoute
+from services.api.parse import Reservation, parse_counted
 
 DEADLINE_S = 120.0
+NO_CASES = (
+    'config.provided_data.test: must be a list of {"input": {"stdin": ...}, "output": {"stdout":'
+    " ...}}"
+)
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 
 
@@ -37,7 +42,7 @@ async def submit(request: Request) -> Response:
     the first ones are reported as passed."""
     document, reservation = await read_json(request)
     grader = str(get_field(document, "config", "language"))
-    cases = _read_cases(get_field(document, "config", "provided_data"))
+    cases = await _read_cases(get_field(document, "config", "provided_data"), reservation)
     [result] = await grade(
         request,
         grader,
@@ -62,18 +67,24 @@ async def submit(request: Request) -> Response:
     )
 
 
-def _read_cases(data: Any) -> list[dict[str, Any]]:
+async def _read_cases(data: Any, reservation: Reservation) -> list[dict[str, Any]]:
+    """Return the cases of a submission. Raises a Misuse: 400, 413, 422, 429."""
     if isinstance(data, dict):
         data = data.get("test") or data.get("test_cases")
+    if isinstance(data, str):
+        text = data.encode(errors="surrogatepass")
+        data = await parse_counted(text, reservation, _parse_text)
     try:
-        cases = parse_strict_json(data) if isinstance(data, str) else data
         cases_read = []
-        for case in cases:
+        for case in data:
             cases_read.append({"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]})
         return cases_read
-    except (ValueError, TypeError, KeyError):
-        message = (
-            'config.provided_data.test: must be a list of {"input": {"stdin": ...}, "output":'
-            ' {"stdout": ...}}'
-        )
-        raise Misuse(message) from None
+    except (TypeError, KeyError):
+        raise Misuse(NO_CASES) from None
+
+
+def _parse_text(data: bytes) -> Any:
+    try:
+        return parse_strict_json(data.decode(errors="surrogatepass"))
+    except ValueError:
+        raise Misuse(NO_CASES) from None
