@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jiter
@@ -31,42 +31,66 @@ LARGE_BYTES = 256 * 1024
 # Bytes that count as in flight for each token of a body: what an object in memory takes, measured
 # over lists, objects and texts.
 TOKEN_BYTES = 56
-# Names that an object of a request may have: more than it can use, few enough to list as mistakes.
+# A key may have a quarter of the bytes in flight whatever others have: one largest body.
+RESERVED_KEY_PART = 4
+# Names that an object of a request may have: more than it uses, few enough to list as mistakes.
 MAX_FIELDS = 64
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 
 
-@dataclass(slots=True)
 class BytesInFlight:
-    """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
+    """Bytes of the requests that this process reads or has not answered yet, in all and by API key.
 
-    limit: int
-    held: int = 0
+    They are at most `limit`. A key that holds little has a part of its own beyond that, up to twice
+    the limit in all, so that a key which holds all of it shuts out no other.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._held_by_key: Counter[str] = Counter()
+
+    def take(self, key: str, n_bytes: int) -> None:
+        """Raise Refused (429) where the bytes would pass a bound, which its message names."""
+        held_by_key = self._held_by_key[key] + n_bytes
+        has_part = held_by_key <= self.limit // RESERVED_KEY_PART
+        bound = None
+        if self.held + n_bytes > (2 if has_part else 1) * self.limit:
+            bound = f"requests of more than {self.limit} bytes are in flight"
+        if held_by_key > self.limit:
+            bound = f"requests of this API key of more than {self.limit} bytes are in flight"
+        if bound is not None:
+            message = f"{bound}; try again later"
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="bytes")
+        self.held += n_bytes
+        self._held_by_key[key] = held_by_key
+
+    def give_back(self, key: str, n_bytes: int) -> None:
+        self.held -= n_bytes
+        self._held_by_key[key] -= n_bytes
+        if not self._held_by_key[key]:
+            del self._held_by_key[key]
 
 
 class Reservation:
     """Bytes of one request, which count as in flight until this object is deleted, with the batch
     that was made of the request."""
 
-    def __init__(self, in_flight: BytesInFlight) -> None:
+    def __init__(self, in_flight: BytesInFlight, key: str) -> None:
+        """`key`: name of the API key."""
         self.n_bytes = 0
         self._in_flight = in_flight
+        self._key = key
 
     def grow(self, n_bytes: int) -> None:
         """Raise Refused (429) when the bytes in flight would pass their limit."""
-        in_flight = self._in_flight
-        if in_flight.held + n_bytes > in_flight.limit:
-            message = (
-                f"requests of more than {in_flight.limit} bytes are in flight; try again later"
-            )
-            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="bytes")
-        in_flight.held += n_bytes
+        self._in_flight.take(self._key, n_bytes)
         self.n_bytes += n_bytes
 
     def __del__(self) -> None:
-        self._in_flight.held -= self.n_bytes
+        self._in_flight.give_back(self._key, self.n_bytes)
 
 
 async def parse_body(
@@ -79,7 +103,7 @@ async def parse_body(
 
     Raises a Misuse: 400, 408, 413, 415, 429, and those of `parse`.
     """
-    reservation = Reservation(in_flight)
+    reservation = Reservation(in_flight, request.state.key.name)
     data = await _read_body(request, settings, reservation)
     return await parse_counted(data, reservation, parse), reservation
 

@@ -804,7 +804,7 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() ->
 
 async def test_large_requests_are_bounded_together_and_do_not_hold_up_others() -> None:
     large = body(*(submission(f"s{i}", f"reward 1 {i} " + "x" * 4000) for i in range(1000)))
-    async with service(max_bytes_in_flight=10 * 2**20) as (client, _):
+    async with service(max_bytes_in_flight=12 * 2**20) as (client, _):
         app = client._transport.app  # type: ignore[attr-defined]
         responses = await asyncio.gather(*(client.post(GRADE, json=large) for _ in range(6)))
         assert Counter(response.status_code for response in responses) == {200: 2, 429: 4}

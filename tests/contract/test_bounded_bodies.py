@@ -15,10 +15,11 @@ from starlette.testclient import TestClient
 from gradus.contract import MAX_BATCH
 from gradus.json_tokens import CHUNK_BYTES, count_tokens
 from services.api import parse
-from services.api.adapters import ADAPTERS, grading
+from services.api.adapters import ADAPTERS, grading, openenv
 from services.api.api_keys import create_key
 from services.api.app import create_app
-from services.api.parse import TOKEN_BYTES, parse_json
+from services.api.parse import TOKEN_BYTES, BytesInFlight, Reservation, parse_json
+from services.api.problems import Refused
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
 from tests.fake_grader import INFO, SETTINGS
@@ -200,3 +201,49 @@ def test_a_session_counts_the_frame_with_its_task_until_the_next(session: Any) -
         session.send_text(json.dumps({"type": "reset", "data": {"task": task}}))
         session.receive_json()
         assert size < in_flight.held < size + 2000
+
+
+# ------------------------------------------------------------------------------- shares of API keys
+
+
+def test_a_key_that_holds_all_bytes_leaves_others_their_part() -> None:
+    in_flight = BytesInFlight(1000)
+    attacks = [Reservation(in_flight, "attacker") for _ in range(5)]
+    for attack in attacks[:4]:
+        attack.grow(250)
+    with pytest.raises(Refused, match="this API key of more than 1000 bytes"):
+        attacks[4].grow(1)
+    honest = [Reservation(in_flight, "honest") for _ in range(3)]
+    honest[0].grow(200)
+    honest[1].grow(50)
+    with pytest.raises(Refused, match="more than 1000 bytes are in flight"):
+        honest[2].grow(1)
+    del attack, attacks
+    honest[2].grow(750)
+    del honest
+    assert in_flight.held == 0
+
+
+def test_many_keys_together_hold_twice_the_limit_at_most() -> None:
+    in_flight = BytesInFlight(1000)
+    reservations = [Reservation(in_flight, f"key {number}") for number in range(9)]
+    for reservation in reservations[:8]:
+        reservation.grow(250)
+    with pytest.raises(Refused, match="more than 1000 bytes are in flight"):
+        reservations[8].grow(1)
+
+
+def test_the_sessions_of_one_key_shut_out_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(openenv, "MAX_SESSIONS", 1)
+    other_secret, other = create_key("other", ["ocaml"])
+    settings = ApiSettings(adapters=("openenv",), keys=f"{KEY.line()};{other.line()}", **SETTINGS)
+    client = TestClient(create_app(MemoryBroker(), settings))
+    headers = [{"authorization": f"Bearer {secret}"} for secret in (SECRET, other_secret)]
+    with client, client.websocket_connect("/openenv/ocaml/ws", headers=headers[0]):
+        with client.websocket_connect("/openenv/ocaml/ws", headers=headers[0]) as second:
+            assert "this API key has 1 open" in second.receive_json()["data"]["message"]
+        with client.websocket_connect("/openenv/ocaml/ws", headers=headers[1]) as others:
+            others.send_text('{"type": "state"}')
+            assert others.receive_json()["type"] == "state"

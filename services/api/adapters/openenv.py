@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -28,9 +29,10 @@ from services.broker import QueueFull
 
 DEADLINE_S = 55.0
 MAX_SESSIONS = 256
+"""Sessions that one API key may have open at a process."""
 ERROR_CODES = {400: "INVALID_JSON", 429: "CAPACITY_REACHED"}
 """Codes of OpenEnv's error frames, by the status of a refusal."""
-_open_sessions: set[WebSocket] = set()
+_open_sessions: Counter[str] = Counter()  # by the name of the API key
 router = APIRouter(include_in_schema=False)
 
 
@@ -41,13 +43,17 @@ def _get_index(data: dict[str, Any], name: str) -> int | None:
     return value
 
 
+def _reserve(socket: WebSocket) -> Reservation:
+    return Reservation(get_api(socket).in_flight, socket.state.key.name)
+
+
 class _Session:
     def __init__(self, socket: WebSocket, grader: str) -> None:
         self._socket = socket
         self._grader = grader
         self._task: Any = None
         self._prompt = ""
-        self._reservation = Reservation(get_api(socket).in_flight)  # of the frame with the task
+        self._reservation = _reserve(socket)  # of the frame with the task
         self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
 
     async def handle(
@@ -142,12 +148,13 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
         await socket.close(1008)
         return
     await socket.accept()
-    if len(_open_sessions) >= MAX_SESSIONS:
-        message = f"this process has {MAX_SESSIONS} open sessions"
+    key = socket.state.key.name
+    if _open_sessions[key] >= MAX_SESSIONS:
+        message = f"this API key has {MAX_SESSIONS} open sessions at this process"
         await _send(socket, _build_error("CAPACITY_REACHED", message))
         await socket.close(1013)
         return
-    _open_sessions.add(socket)
+    _open_sessions[key] += 1
     try:
         episode = _Session(socket, grader)
         while True:
@@ -158,7 +165,7 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
     except WebSocketDisconnect:
         return
     finally:
-        _open_sessions.discard(socket)
+        _open_sessions[key] -= 1
 
 
 async def _send(socket: WebSocket, frame: dict[str, Any]) -> None:
@@ -171,7 +178,7 @@ async def _handle_next_frame(socket: WebSocket, episode: _Session) -> dict[str, 
     received = await socket.receive()
     if received["type"] == "websocket.disconnect":
         return None
-    reservation = Reservation(get_api(socket).in_flight)
+    reservation = _reserve(socket)
     try:
         data = (received.get("text") or "").encode(errors="surrogatepass")
         reservation.grow(len(data))
