@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,12 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
+from gradus.json_tokens import MAX_DEPTH, count_tokens
 
 SUFFIXES = (".jsonl", ".json", ".csv")
-MAX_DEPTH = 100
-"""Levels of lists and objects in one JSON text: what follows recurses over them."""
-# The end of a string is optional, so that one without an end is read once.
-_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +119,14 @@ def _read_json(name: str, text: str) -> Iterator[Row]:
 def parse_strict_json(text: str) -> Any:
     """Return the value of a JSON text. Raises ValueError where it is none, has a number that is not
     finite, a key twice, or more than `MAX_DEPTH` levels."""
-    _refuse_depth(text)
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        count_tokens(text.encode(errors="surrogatepass"))
     return json.loads(
         text,
         parse_constant=_parse_finite,
         parse_float=_parse_finite,
         object_pairs_hook=_refuse_twins,
     )
-
-
-def _refuse_depth(text: str) -> None:
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
-        first = text[token.start()]
-        if first in "[{":
-            depth += 1
-        elif first in "]}":
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _parse_finite(text: str) -> float:

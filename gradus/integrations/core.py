@@ -21,7 +21,7 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -125,8 +125,12 @@ class Completion(NamedTuple):
     """A text or messages; sent only to graders that read it."""
 
 
-def parse_task(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
-    """Return the task that a data set's cell holds.
+def parse_task(
+    value: Any,
+    rows: Mapping[str, Mapping[str, Any]] | None = None,
+    parse: Callable[[str], Any] = parse_strict_json,
+) -> dict[str, Any]:
+    """Return the task that a data set's cell holds. `parse`: reader of JSON texts.
 
     Arrow writes null for the fields that a row lacks and other rows have: they count as absent, at
     every depth. A text that is no JSON object is the id of one of `rows`. Raises Misuse for what is
@@ -135,7 +139,7 @@ def parse_task(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) 
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
-        value = _resolve_task_text(value, rows or {})
+        value = _resolve_task_text(value, rows or {}, parse)
     if not isinstance(value, Mapping):
         raise Misuse(
             "a task is an object, JSON text or the id of a row of tasks, not"
@@ -143,17 +147,19 @@ def parse_task(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) 
         )
     inner = value.get("task")
     if isinstance(inner, Mapping | str | bytes):
-        return parse_task(inner, rows)
+        return parse_task(inner, rows, parse)
     task: dict[str, Any] = _remove_nulls(value)
     return task
 
 
-def _resolve_task_text(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
+def _resolve_task_text(
+    text: str, rows: Mapping[str, Mapping[str, Any]], parse: Callable[[str], Any]
+) -> Any:
     if text in rows:
         return rows[text]
     if text.lstrip().startswith("{"):
         try:
-            return parse_strict_json(text)
+            return parse(text)
         except ValueError as error:
             raise Misuse(f"a task is not JSON: {error}") from None
     raise Misuse(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jiter
@@ -15,6 +15,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from gradus.errors import Misuse, TooLarge
+from gradus.json_tokens import MAX_TOKENS, count_tokens
 from gradus.row_reader import parse_strict_json
 from services.api.problems import Refused, make_field_refusal, make_model_refusal
 from services.api.settings import ApiSettings
@@ -27,40 +28,69 @@ PRIORITIES = [priority.value for priority in Priority]
 # Smallest body that is parsed, validated and hashed outside the event loop, which meanwhile serves
 # other requests.
 LARGE_BYTES = 256 * 1024
+# Bytes that count as in flight for each token of a body: what an object in memory takes, measured
+# over lists, objects and texts.
+TOKEN_BYTES = 56
+# A key may have a quarter of the bytes in flight whatever others have: one largest body.
+RESERVED_KEY_PART = 4
+# Names that an object of a request may have: more than it uses, few enough to list as mistakes.
+MAX_FIELDS = 64
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 
 
-@dataclass(slots=True)
 class BytesInFlight:
-    """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
+    """Bytes of the requests that this process reads or has not answered yet, in all and by API key.
 
-    limit: int
-    held: int = 0
+    They are at most `limit`. A key that holds little has a part of its own beyond that, up to twice
+    the limit in all, so that a key which holds all of it shuts out no other.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._held_by_key: Counter[str] = Counter()
+
+    def take(self, key: str, n_bytes: int) -> None:
+        """Raise Refused (429) where the bytes would pass a bound, which its message names."""
+        held_by_key = self._held_by_key[key] + n_bytes
+        has_part = held_by_key <= self.limit // RESERVED_KEY_PART
+        bound = None
+        if self.held + n_bytes > (2 if has_part else 1) * self.limit:
+            bound = f"requests of more than {self.limit} bytes are in flight"
+        if held_by_key > self.limit:
+            bound = f"requests of this API key of more than {self.limit} bytes are in flight"
+        if bound is not None:
+            message = f"{bound}; try again later"
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="bytes")
+        self.held += n_bytes
+        self._held_by_key[key] = held_by_key
+
+    def give_back(self, key: str, n_bytes: int) -> None:
+        self.held -= n_bytes
+        self._held_by_key[key] -= n_bytes
+        if not self._held_by_key[key]:
+            del self._held_by_key[key]
 
 
 class Reservation:
     """Bytes of one request, which count as in flight until this object is deleted, with the batch
     that was made of the request."""
 
-    def __init__(self, in_flight: BytesInFlight) -> None:
+    def __init__(self, in_flight: BytesInFlight, key: str) -> None:
+        """`key`: name of the API key."""
         self.n_bytes = 0
         self._in_flight = in_flight
+        self._key = key
 
     def grow(self, n_bytes: int) -> None:
         """Raise Refused (429) when the bytes in flight would pass their limit."""
-        in_flight = self._in_flight
-        if in_flight.held + n_bytes > in_flight.limit:
-            message = (
-                f"requests of more than {in_flight.limit} bytes are in flight; try again later"
-            )
-            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="bytes")
-        in_flight.held += n_bytes
+        self._in_flight.take(self._key, n_bytes)
         self.n_bytes += n_bytes
 
     def __del__(self) -> None:
-        self._in_flight.held -= self.n_bytes
+        self._in_flight.give_back(self._key, self.n_bytes)
 
 
 async def parse_body(
@@ -71,11 +101,29 @@ async def parse_body(
 ) -> tuple[T, Reservation]:
     """Return what `parse` makes of the body of a JSON request, and its bytes in flight.
 
-    Raises a Misuse: 408, 413, 415, 429, and those of `parse`.
+    Raises a Misuse: 400, 408, 413, 415, 429, and those of `parse`.
     """
-    reservation = Reservation(in_flight)
+    reservation = Reservation(in_flight, request.state.key.name)
     data = await _read_body(request, settings, reservation)
-    return await run_outside_loop(reservation.n_bytes, parse, data), reservation
+    return await parse_counted(data, reservation, parse), reservation
+
+
+async def parse_counted(data: bytes, reservation: Reservation, parse: Callable[[bytes], T]) -> T:
+    """Return what `parse` makes of a JSON text, when its tokens fit their limit and the bytes in
+    flight.
+
+    Raises a Misuse: 400, 413, 429, and those of `parse`.
+    """
+    n_tokens = await run_outside_loop(len(data), _count_tokens, data)
+    reservation.grow(n_tokens * TOKEN_BYTES)
+    return await run_outside_loop(len(data), parse, data)
+
+
+def _count_tokens(data: bytes) -> int:
+    try:
+        return count_tokens(data, MAX_TOKENS)
+    except ValueError as error:
+        raise make_field_refusal(400, [((), f"the JSON cannot be read: {error}")]) from None
 
 
 async def _read_body(request: Request, settings: ApiSettings, reservation: Reservation) -> bytes:
@@ -115,35 +163,57 @@ async def run_outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> 
     return await asyncio.get_running_loop().run_in_executor(_PARSER, work, *args)
 
 
-def parse_model(model: type[Model], data: bytes | dict[str, Any]) -> Model:
-    """Return a model read from JSON or from an object. Raises a Misuse: 400, 413, 422."""
+def parse_model(model: type[Model], data: Any) -> Model:
+    """Return a model read from JSON, if `data` is bytes, or from its value. Raises a Misuse: 400,
+    413, 422."""
+    document = parse_json(data) if isinstance(data, bytes) else data
+    refuse_many_fields(document)
     try:
-        if isinstance(data, bytes):
-            return model.model_validate_json(data)
-        return model.model_validate(data)
+        return model.model_validate(document)
     except ValidationError as error:
         raise make_model_refusal(error) from None
 
 
-def refuse_lax_json(data: bytes) -> None:
-    """Raise Refused (400) for duplicate names in an object, NaN and Infinity.
+def refuse_many_fields(value: Any, path: tuple[str | int, ...] = ()) -> None:
+    """Raise Refused (422) for an object with so many names that nearly all of them are unknown:
+    each would be a mistake of its own."""
+    if isinstance(value, dict) and len(value) > MAX_FIELDS:
+        message = f"Should have at most {MAX_FIELDS} fields, not {len(value)}"
+        raise make_field_refusal(422, [(path, message)])
 
-    pydantic accepts them, and other parsers read them differently.
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON text; NaN and Infinity are read as numbers.
+
+    Raises Refused (400) for duplicate names in an object, lone surrogates and what is no JSON.
     """
     try:
-        jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
+        return jiter.from_json(data, allow_inf_nan=True, catch_duplicate_keys=True)
     except ValueError as error:
-        message = "NaN and Infinity are no JSON numbers"
+        message = f"Invalid JSON: {error}"
         if "duplicate key" in str(error):
             message = "an object has the same name twice"
         raise make_field_refusal(400, [((), message)]) from None
 
 
+def refuse_nan(data: bytes) -> None:
+    """Raise Refused (400) for NaN and Infinity: parsers read them differently."""
+    if b"NaN" in data or b"Infinity" in data:
+        try:
+            jiter.from_json(data, allow_inf_nan=False)
+        except ValueError:
+            message = "NaN and Infinity are no JSON numbers"
+            raise make_field_refusal(400, [((), message)]) from None
+
+
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body of an adapter's client. Raises a Misuse: 400, 422."""
+    """Return the JSON object in a body of an adapter's client, which may hold lone surrogates.
+
+    Raises a Misuse: 400, 422.
+    """
     try:
         document = parse_strict_json(data.decode())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Refused(400, f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise Misuse("the body must be a JSON object")

@@ -20,8 +20,14 @@ from gradus.rest import Problem
 from gradus.validation import convert_validation_error
 from services.broker.jobs import RETRY_AFTER_S, QueueFull
 
-MAX_ERRORS = 20  # mistakes listed in one answer; the rest is counted
+MAX_ERRORS = 20  # mistakes listed in one answer; the search for more ends with the next one
 MAX_NAME_CHARS = 64  # a field's name is the caller's text: no more of it than this is repeated
+JSON_MESSAGES = {
+    "model_type": "Input should be an object",
+    "tuple_type": "Input should be a valid array",
+    "list_type": "Input should be a valid array",
+    "dict_type": "Input should be an object",
+}
 # Status in the log of a request whose client left before the response; nginx has the same number.
 CLIENT_CLOSED_REQUEST = 499
 
@@ -58,18 +64,22 @@ def make_field_refusal(
         errors.append({"field": format_path(path), "message": message})
     lines = [f"{error['field']}: {error['message']}" for error in errors]
     if len(mistakes) > MAX_ERRORS:
-        lines.append(f"and {len(mistakes) - MAX_ERRORS} more")
+        lines.append("and more")
     return Refused(status, "; ".join(lines), errors)
 
 
 def make_model_refusal(error: ValidationError) -> Refused:
-    """Return the refusal of a body: 400 for what is no JSON, 413 when only sizes are wrong, else
-    422."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    status = 400 if errors[0]["type"] == "json_invalid" else convert_validation_error(error).status
-    return make_field_refusal(
-        status, [(item["loc"], item["msg"].removeprefix("Value error, ")) for item in errors]
-    )
+    """Return the refusal of a body: 413 when only sizes are wrong, else 422."""
+    return make_field_refusal(convert_validation_error(error).status, list_mistakes(error))
+
+
+def list_mistakes(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Return the path of each field that is wrong, and what is wrong with it, in JSON's words."""
+    mistakes = []
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        message = JSON_MESSAGES.get(item["type"], item["msg"])
+        mistakes.append((item["loc"], message.removeprefix("Value error, ")))
+    return mistakes
 
 
 def format_path(path: tuple[int | str, ...]) -> str:

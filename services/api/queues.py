@@ -36,7 +36,7 @@ class Change(BaseModel):
 class Cancelling(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    jobs: Annotated[list[str], Field(max_length=20_000)] = []
+    jobs: Annotated[list[str], Field(max_length=20_000, fail_fast=True)] = []
     run: str = ""
 
 

@@ -74,8 +74,9 @@ class ApiSettings(BaseSettings):
     """Serve `/docs`, a page of the API that loads nothing from elsewhere."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
     max_bytes_in_flight: Annotated[int, Field(gt=0)] = 256 * 2**20
-    """Bytes of all requests that are read or unanswered; past it 429. The process needs about twice
-    as much."""
+    """Bytes of all requests that are read or unanswered, and 56 for each token of their JSON; past
+    it 429. Each API key has a quarter of it whatever others hold, up to twice the limit in all. The
+    process needs about twice as much."""
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds in which the body of a request must arrive."""
     header_timeout_s: Annotated[float, Field(gt=0)] = 10.0

@@ -21,6 +21,7 @@ __all__ = [
     "DEAD_AFTER_S",
     "DEATH_KEPT_S",
     "DEFAULT_FAIR_SHARE",
+    "KEY_PARTS",
     "MAX_DELIVERIES",
     "MAX_FAIR_SHARES",
     "PUT_OFF_TURNS",
@@ -72,6 +73,9 @@ the rest."""
 RESERVED_PART = 16
 """A run may queue a sixteenth of the bound (`max_depth`) whatever others have queued, up to twice
 the bound in all."""
+KEY_PARTS = 4
+"""Runs of one API key may together pass the bound by as many such parts: each run has one, and
+clients choose the names of runs. A service without keys has no such bound."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are
 forgotten."""

@@ -66,7 +66,12 @@ class FairShare:
     their backlogs."""
 
     run: str = "default"
+    """Name of the API key, or that and the run's with a space between."""
     priority: Priority = Priority.TRAINING
+
+    @property
+    def key(self) -> str:
+        return self.run.partition(" ")[0]
 
 
 DEFAULT_FAIR_SHARE = FairShare()
@@ -91,6 +96,7 @@ class Claim:
 BOUNDS = {
     "queue": "is full, at twice its bound (GRADUS_QUEUE_MAX_DEPTH)",
     "run": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part that is reserved for this run",
+    "key_part": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part for all runs of this API key",
     "draining": "takes no new jobs, as an operator wants it (`gradus queue resume` opens it)",
     "memory": "is full: Redis is near its `maxmemory`",
 }

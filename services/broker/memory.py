@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from gradus.descriptions import GraderInfo
 from services.broker import (
+    KEY_PARTS,
     MAX_FAIR_SHARES,
     PUT_OFF_TURNS,
     RESERVED_PART,
@@ -125,6 +126,10 @@ class _FairQueue:
         """Return jobs of this fair share that are queued, and those that it cancelled since the
         queue was last empty."""
         return max(0, self._last.get(fair_share, 0) - self._now.get(fair_share.priority, 0))
+
+    def count_backlog_of_key(self, key: str) -> int:
+        """Return the same for all runs of an API key, in both priorities."""
+        return sum(self.count_backlog(share) for share in self._last if share.key == key)
 
     def take(self, limit: int) -> list[_Entry]:
         """Return the next jobs: evaluation first; where it would be all, training gets its part."""
@@ -247,6 +252,11 @@ class MemoryBroker:
             raise QueueFull(grader, "queue")
         if new and depth > bound and not has_reserve:
             raise QueueFull(grader, "run")
+        key_bound = bound + KEY_PARTS * (bound // RESERVED_PART)
+        backlog = queue.queued.count_backlog_of_key(fair_share.key) if depth > bound else 0
+        has_key_part = backlog + len(new) <= key_bound or fair_share.key == DEFAULT_FAIR_SHARE.key
+        if new and depth > bound and not has_key_part:
+            raise QueueFull(grader, "key_part")
         if not queue.queued.jobs:
             queue.queued = _FairQueue()  # virtual times start anew
         for job_id in unanswered:

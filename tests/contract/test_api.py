@@ -579,7 +579,7 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "not utf-8": (400, GOOD.replace(b"reward 1", b"reward \xff"), "JSON"),
     "utf-16": (400, GOOD.decode().encode("utf-16"), "JSON"),
     "lone surrogate": (400, raw(completion="\ud800"), "JSON"),
-    "nested too deeply": (400, DEEP, "recursion"),
+    "nested too deeply": (400, DEEP, "nested deeper than 100 levels"),
     "nan in team_context": (400, with_context(a=float("nan")), "NaN"),
     "a name twice": (400, GOOD.replace(b'"id"', b'"id": "b", "id"'), "twice"),
     "a name twice in team_context": (400, with_context(a=1, b=2).replace(b'"b"', b'"a"'), "twice"),
@@ -701,11 +701,11 @@ async def test_a_hostile_field_name_is_repeated_short_and_printable() -> None:
     assert problem["errors"][0]["field"].isprintable()
 
 
-async def test_many_mistakes_are_counted_rather_than_listed() -> None:
+async def test_of_many_mistakes_the_first_are_listed() -> None:
     async with service() as (client, _):
         problem = is_problem(await client.post(GRADE, json={"submissions": [{}] * 1000}), 422)
     assert len(problem["errors"]) == 20
-    assert "and 2980 more" in problem["detail"]
+    assert problem["detail"].endswith("and more")
 
 
 @pytest.mark.parametrize(
@@ -804,7 +804,7 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() ->
 
 async def test_large_requests_are_bounded_together_and_do_not_hold_up_others() -> None:
     large = body(*(submission(f"s{i}", f"reward 1 {i} " + "x" * 4000) for i in range(1000)))
-    async with service(max_bytes_in_flight=10 * 2**20) as (client, _):
+    async with service(max_bytes_in_flight=12 * 2**20) as (client, _):
         app = client._transport.app  # type: ignore[attr-defined]
         responses = await asyncio.gather(*(client.post(GRADE, json=large) for _ in range(6)))
         assert Counter(response.status_code for response in responses) == {200: 2, 429: 4}

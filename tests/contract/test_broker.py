@@ -25,6 +25,7 @@ from gradus.descriptions import GraderInfo
 from gradus.errors import Misuse, QueueFault
 from services.broker import (
     DEAD_AFTER_S,
+    KEY_PARTS,
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
     PUT_OFF_TURNS,
@@ -905,13 +906,33 @@ async def test_a_full_queue_keeps_a_part_of_its_bound_for_each_run_that_has_litt
         with pytest.raises(QueueFull):
             await broker.submit(jobs(1, f"{small} and more"), small)
     for n in range(14):
-        await broker.submit(jobs(16, f"run {n}"), FairShare(f"run {n}"))
+        await broker.submit(jobs(16, f"run {n}"), FairShare(f"key-{n}"))
     with pytest.raises(QueueFull):
         await broker.submit(jobs(16, "one too many"), FairShare("one too many"))
     assert await broker.depth("ocaml") == 32 * RESERVED_PART
     await take(broker, 32 * RESERVED_PART)
     with pytest.raises(QueueFull):
         await broker.submit(jobs(17, "of running jobs"), FairShare("small"))
+
+
+async def test_many_runs_of_one_key_leave_other_keys_their_part(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=16 * RESERVED_PART))
+    await broker.submit(jobs(16 * RESERVED_PART, "big"), FairShare("big"))
+    for n in range(KEY_PARTS):
+        priority = list(Priority)[n % 2]
+        await broker.submit(jobs(16, f"run {n}"), FairShare(f"big {n}", priority))
+    for n in range(4, 40):
+        with pytest.raises(QueueFull, match="all runs of this API key"):
+            await broker.submit(jobs(1, "one too many"), FairShare(f"big {n}"))
+    await broker.submit(jobs(16, "small"), FairShare("small"))
+    await broker.submit(jobs(16, "small of a run"), FairShare("small run"))
+
+
+async def test_runs_of_a_service_without_keys_have_a_part_each(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=16 * RESERVED_PART))
+    await broker.submit(jobs(16 * RESERVED_PART, "big"), FairShare("default big"))
+    for n in range(16):
+        await broker.submit(jobs(16, f"run {n}"), FairShare(f"default {n}"))
 
 
 async def test_a_batch_of_many_chunks_has_its_part_of_a_full_queue(place: Place) -> None:

@@ -3,24 +3,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import Request
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from gradus.contract import Faulted, Graded
+from gradus.contract import Faulted, Graded, GradeRequest
 from gradus.errors import Misuse
 from gradus.integrations.core import Completion, parse_task
+from gradus.json_tokens import MAX_TOKENS, count_tokens
+from gradus.row_reader import parse_strict_json
 from gradus.tasks.base import clean_text
 from services.api.answer import collect_results
 from services.api.authenticate import authorize_grader
 from services.api.dispatch import Batch
 from services.api.grading import dispatch_valid
-from services.api.parse import Reservation, parse_body, parse_object
+from services.api.parse import (
+    TOKEN_BYTES,
+    Reservation,
+    parse_body,
+    parse_object,
+    run_outside_loop,
+)
 from services.api.problems import build_unavailable
 from services.api.state import get_api
+from services.api.validate import KnownGrader
 
 Results = list[Graded | Faulted]
 
@@ -44,18 +54,45 @@ async def dispatch_completions(
     """Queue completions for the grader `name`. Raises Misuse, QueueFull, QueueFault."""
     grader = await authorize_grader(connection, name)
     rows = connection.app.state.tasks.get_tasks(name)
+    tasks = _TaskParser()
+    build = partial(_build_request, grader, completions, deadline_s, rows, tasks)
+    grade_request = await run_outside_loop(reservation.n_bytes, build)
+    reservation.grow(tasks.n_tokens * TOKEN_BYTES)
+    return await dispatch_valid(connection, grader, grade_request, reservation)
+
+
+class _TaskParser:
+    """Parser of the tasks of one request that are JSON texts, within one limit of tokens for all:
+    the tokens of the body are those around such texts."""
+
+    def __init__(self) -> None:
+        self.n_tokens = 0
+
+    def __call__(self, text: str) -> Any:
+        """Return the value of a text. Raises ValueError, and TooLarge past the limit."""
+        data = text.encode(errors="surrogatepass")
+        self.n_tokens = count_tokens(data, MAX_TOKENS, self.n_tokens)
+        return parse_strict_json(text)
+
+
+def _build_request(
+    grader: KnownGrader,
+    completions: Sequence[Completion],
+    deadline_s: float,
+    rows: Mapping[str, Mapping[str, Any]],
+    parse: Callable[[str], Any],
+) -> GradeRequest:
     submissions = []
     for number, (task, text, prompt) in enumerate(completions):
         submission = {
             "id": str(number),
-            "task": parse_task(task, rows),
+            "task": parse_task(task, rows, parse),
             "completion": clean_text(text),
         }
         if grader.description.reads_prompt and isinstance(prompt, str):
             submission["prompt"] = clean_text(prompt)
         submissions.append(submission)
-    grade_request = grader.parse_request({"submissions": submissions, "deadline_s": deadline_s})
-    return await dispatch_valid(connection, grader, grade_request, reservation)
+    return grader.parse_request({"submissions": submissions, "deadline_s": deadline_s})
 
 
 async def grade(

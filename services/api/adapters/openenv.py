@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -21,14 +22,17 @@ from gradus.integrations.core import Completion
 from services.api.adapters.grading import dispatch_completions
 from services.api.adapters.task_files import TaskFiles
 from services.api.authenticate import authenticate, check_host
-from services.api.parse import Reservation
+from services.api.parse import Reservation, parse_counted, parse_object
 from services.api.problems import Refused
 from services.api.state import get_api
 from services.broker import QueueFull
 
 DEADLINE_S = 55.0
 MAX_SESSIONS = 256
-_open_sessions: set[WebSocket] = set()
+"""Sessions that one API key may have open at a process."""
+ERROR_CODES = {400: "INVALID_JSON", 429: "CAPACITY_REACHED"}
+"""Codes of OpenEnv's error frames, by the status of a refusal."""
+_open_sessions: Counter[str] = Counter()  # by the name of the API key
 router = APIRouter(include_in_schema=False)
 
 
@@ -39,20 +43,32 @@ def _get_index(data: dict[str, Any], name: str) -> int | None:
     return value
 
 
+def _reserve(socket: WebSocket) -> Reservation:
+    return Reservation(get_api(socket).in_flight, socket.state.key.name)
+
+
 class _Session:
     def __init__(self, socket: WebSocket, grader: str) -> None:
         self._socket = socket
         self._grader = grader
         self._task: Any = None
         self._prompt = ""
+        self._reservation = _reserve(socket)  # of the frame with the task
         self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
 
-    async def handle(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the frame that answers one of the client's. Raises Misuse, QueueFull, Fault."""
+    async def handle(
+        self, kind: Any, data: dict[str, Any], reservation: Reservation
+    ) -> dict[str, Any]:
+        """Return the frame that answers one of the client's. `reservation`: of that frame's bytes.
+
+        Raises Misuse, QueueFull, Fault.
+        """
         if kind == "reset":
-            return self._reset(data)
+            observation = self._reset(data)
+            self._reservation = reservation
+            return observation
         if kind == "step":
-            return await self._step(data)
+            return await self._step(data, reservation)
         if kind == "state":
             return {"type": "state", "data": self._state}
         raise Misuse("type: must be reset, step, state or close")
@@ -83,15 +99,13 @@ class _Session:
         self._state = {"episode_id": data.get("episode_id") or uuid.uuid4().hex, "step_count": 0}
         return _build_observation(shown | {"prompt": self._prompt}, None, done=False)
 
-    async def _step(self, data: dict[str, Any]) -> dict[str, Any]:
+    async def _step(self, data: dict[str, Any], reservation: Reservation) -> dict[str, Any]:
         if self._task is None:
             raise Misuse("reset the environment before the first step")
         if not isinstance(data.get("completion"), str):
             raise Misuse("an action has `completion`, a text")
         api = get_api(self._socket)
         completion = Completion(self._task, data["completion"], self._prompt)
-        reservation = Reservation(api.in_flight)
-        reservation.grow(len(completion.text))
         batch = await dispatch_completions(
             self._socket, self._grader, [completion], DEADLINE_S, reservation
         )
@@ -134,41 +148,49 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
         await socket.close(1008)
         return
     await socket.accept()
-    if len(_open_sessions) >= MAX_SESSIONS:
-        await socket.send_json(
-            _build_error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions")
-        )
+    key = socket.state.key.name
+    if _open_sessions[key] >= MAX_SESSIONS:
+        message = f"this API key has {MAX_SESSIONS} open sessions at this process"
+        await _send(socket, _build_error("CAPACITY_REACHED", message))
         await socket.close(1013)
         return
-    _open_sessions.add(socket)
+    _open_sessions[key] += 1
     try:
         episode = _Session(socket, grader)
         while True:
             frame = await _handle_next_frame(socket, episode)
             if frame is None:
                 return
-            await socket.send_json(frame)
+            await _send(socket, frame)
     except WebSocketDisconnect:
         return
     finally:
-        _open_sessions.discard(socket)
+        _open_sessions[key] -= 1
+
+
+async def _send(socket: WebSocket, frame: dict[str, Any]) -> None:
+    """Send a frame in ASCII: what it repeats of the client's may hold half a surrogate pair."""
+    await socket.send_text(json.dumps(frame))
 
 
 async def _handle_next_frame(socket: WebSocket, episode: _Session) -> dict[str, Any] | None:
     """Return the answer to the client's next frame; None when it closes the session."""
+    received = await socket.receive()
+    if received["type"] == "websocket.disconnect":
+        return None
+    reservation = _reserve(socket)
     try:
-        message = json.loads(await socket.receive_text())
-        if not isinstance(message, dict) or not isinstance(message.get("data") or {}, dict):
-            return _build_error(
-                "INVALID_JSON", "a frame is an object with `type` and perhaps `data`"
-            )
+        data = (received.get("text") or "").encode(errors="surrogatepass")
+        reservation.grow(len(data))
+        message = await parse_counted(data, reservation, parse_object)
+        if not isinstance(message.get("data") or {}, dict):
+            return _build_error("INVALID_JSON", "`data` of a frame is an object")
         if message.get("type") == "close":
             await socket.close()
             return None
-        return await episode.handle(message.get("type"), message.get("data") or {})
-    except (json.JSONDecodeError, RecursionError) as error:
-        return _build_error("INVALID_JSON", str(error))
+        return await episode.handle(message.get("type"), message.get("data") or {}, reservation)
     except Misuse as misuse:
-        return _build_error("VALIDATION_ERROR", str(misuse))
+        status = misuse.answer_status if isinstance(misuse, Refused) else misuse.status
+        return _build_error(ERROR_CODES.get(status, "VALIDATION_ERROR"), str(misuse))
     except (QueueFull, Fault) as failure:
         return _build_error("EXECUTION_ERROR", str(failure))

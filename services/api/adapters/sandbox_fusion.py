@@ -35,6 +35,7 @@ from services.api.adapters.grading import (
     read_json,
 )
 from services.api.authenticate import KeyedRoute
+from services.api.parse import Reservation, parse_counted
 from services.api.state import get_api
 
 DEADLINE_S = 120.0
@@ -46,6 +47,10 @@ SCRIPTS = ("python", "javascript", "ruby", "perl", "lua", "bash")
 MAX_CPU_S = 600.0
 MEMORY_MB = (16, 16384)
 """Least and most that a task may ask for."""
+NO_CASES = (
+    'config.provided_data.test: must be a list of {"input": {"stdin": ...}, "output": {"stdout":'
+    " ...}}"
+)
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 
 
@@ -55,7 +60,7 @@ async def submit(request: Request) -> Response:
     the first ones are reported as passed."""
     document, reservation = await read_json(request)
     language = str(get_field(document, "config", "language"))
-    cases = _read_cases(get_field(document, "config", "provided_data"))
+    cases = await _read_cases(get_field(document, "config", "provided_data"), reservation)
     grader = await _choose_grader(request, language)
     task: dict[str, Any] = {"cases": cases}
     if grader == PROGRAM:
@@ -118,21 +123,27 @@ async def _choose_grader(request: Request, language: str) -> str:
     return PROGRAM
 
 
-def _read_cases(data: Any) -> list[dict[str, Any]]:
+async def _read_cases(data: Any, reservation: Reservation) -> list[dict[str, Any]]:
+    """Return the cases of a submission. Raises a Misuse: 400, 413, 422, 429."""
     if isinstance(data, dict):
         data = data.get("test") or data.get("test_cases")
+    if isinstance(data, str):
+        text = data.encode(errors="surrogatepass")
+        data = await parse_counted(text, reservation, _parse_text)
     try:
-        cases = parse_strict_json(data) if isinstance(data, str) else data
         cases_read = []
-        for case in cases:
+        for case in data:
             cases_read.append({"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]})
         return cases_read
-    except (ValueError, TypeError, KeyError):
-        message = (
-            'config.provided_data.test: must be a list of {"input": {"stdin": ...}, "output":'
-            ' {"stdout": ...}}'
-        )
-        raise Misuse(message) from None
+    except (TypeError, KeyError):
+        raise Misuse(NO_CASES) from None
+
+
+def _parse_text(data: bytes) -> Any:
+    try:
+        return parse_strict_json(data.decode(errors="surrogatepass"))
+    except ValueError:
+        raise Misuse(NO_CASES) from None
 
 
 def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
