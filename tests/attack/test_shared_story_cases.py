@@ -4,6 +4,7 @@ so does every attack but those of meaning, which are not told without a judge.""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,40 @@ from gradus.contract import Graded, StorySubmission
 from services.graders.story.grader import StoryGrader
 
 FOLDER = Path(__file__).parents[3] / "shared" / "cases"
-ROUNDS = ("story_turn2", "story_turn3")
-NOT_TOLD = frozenset(
-    ("contradicted", "harmful-benefit", "wrong-detail", "wrong-role", "empty-benefit", "padded")
-    + ("benefit-generic", "benefit-of-the-wrong-side", "benefit-restates", "condition-empties")
-    + ("criteria-nonsense", "denied-behind", "either-or", "gibberish-optimised", "near-duplicates")
-    + ("one-word-of-a-reference", "reversed-relation", "role-generic", "wrong-method")
-    + ("wrong-number", "wrong-object", "wrong-scope")
-)
-"""Kinds of attacks that need a judge (docs/stories.md)."""
+MISSED: Mapping[str, Mapping[str, int]] = {
+    "story_turn2": {
+        "contradicted": 12,
+        "harmful-benefit": 7,
+        "wrong-role": 7,
+        "wrong-detail": 5,
+        "empty-benefit": 1,
+        "padded": 1,
+    },
+    "story_turn3": {
+        "condition-empties": 5,
+        "denied-behind": 5,
+        "gibberish-optimised": 4,
+        "reversed-relation": 2,
+        "benefit-generic": 1,
+        "benefit-of-the-wrong-side": 1,
+        "benefit-restates": 1,
+        "criteria-nonsense": 1,
+        "either-or": 1,
+        "near-duplicates": 1,
+        "one-word-of-a-reference": 1,
+        "role-generic": 1,
+        "wrong-method": 1,
+        "wrong-number": 1,
+        "wrong-object": 1,
+        "wrong-scope": 1,
+    },
+}
+"""Attacks of each kind that earn too much without a judge (docs/stories.md); no other case does,
+and no honest one earns too little."""
 
 
-@pytest.mark.parametrize("name", ROUNDS)
-def test_every_case_but_those_of_meaning_gets_what_it_demands(
-    story_grader: StoryGrader, name: str
-) -> None:
+@pytest.mark.parametrize("name", MISSED)
+def test_no_kind_misses_more_cases_than_are_listed(story_grader: StoryGrader, name: str) -> None:
     file = FOLDER / f"{name}.jsonl"
     if not file.is_file():
         pytest.skip(f"{file} is not here")
@@ -39,13 +59,14 @@ def test_every_case_but_those_of_meaning_gets_what_it_demands(
         result = story_grader.grade(submission, "story/weighted@1", 0)
         assert isinstance(result, Graded)
         results[case["id"]] = result
-    missed = {}
+    missed: dict[str, list[str]] = {}
     for case in cases:
-        told = case["kind"] not in NOT_TOLD
         problem = find_problem(results[case["id"]], case["demand"], results)
-        if told and problem:
-            missed[case["id"]] = problem
-    assert missed == {}
+        if problem:
+            missed.setdefault(case["kind"], []).append(f"{case['id']} {problem}")
+    listed = MISSED[name]
+    more = {kind: found for kind, found in missed.items() if len(found) > listed.get(kind, 0)}
+    assert more == {}
 
 
 def find_problem(result: Graded, demand: dict[str, Any], results: dict[str, Graded]) -> str | None:

@@ -23,8 +23,10 @@ from services.graders.story.judges import Judge, Judgement, Question
 from services.graders.story.lexicon import extract_stems, extract_words
 from services.graders.story.matching import (
     ANSWERED,
+    SAME_REFERENCE,
     Floats,
     Gate,
+    Matching,
     Pair,
     Vectors,
     compute_sameness,
@@ -65,6 +67,8 @@ RESTATED = 0.3
 REPEATED_BENEFIT = (1.0, 0.8, 0.4, 0.0)
 """What the first, second, third and further stories of one benefit earn."""
 LAST_RANK = len(REPEATED_BENEFIT) - 1
+MOST_UNMATCHED = 16
+"""Stories for which it is tried whether they cost others more than they earn."""
 OF_PLACE = 0.1
 """What the places of stories and references count for, all together, beside one role that is the
 same."""
@@ -184,10 +188,10 @@ def measure_stories(
         _score_roles(stories, spec, vectors),
         _score_benefits(stories, spec, vectors),
     )
-    matching = match(credits.values, cosines, references, _compute_likeness(stories, spec))
-    sameness = compute_sameness(wants, references, matching.pairs)
+    pairing = _Pairing(stories, spec, credits, cosines, wants, references)
+    matching, repeated = pairing.choose_matching()
     judgements = _ask(judge, stories, spec, matching.pairs)
-    earned = _add_up(stories, matching.pairs, credits, sameness, judgements)
+    earned = pairing.add_up(matching, judgements)
     denied = sum(_is_denial(story, spec) for story in stories)
     denied += sum(judgement.is_denied for judgement in judgements)
     flags = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
@@ -198,11 +202,12 @@ def measure_stories(
         lines=answer.lines,
         stories=len(stories),
         references=matching.references,
+        twins=len(spec.references) - matching.references,
         matched=float(earned.worths.sum()),
         roles=float(earned.worths @ earned.roles),
         benefits=float(earned.worths @ earned.benefits),
         answered=int((earned.worths >= ANSWERED).sum()),
-        repeats=float(np.triu(sameness, 1).max(0, initial=0.0).sum()),
+        repeats=repeated,
         contradicted=denied,
         flags=(*answer.flags, *flags),
         diagnostics=tuple(_iter_diagnostics(answer, stories, matching.pairs)),
@@ -265,15 +270,16 @@ def _score_roles(
     stories: Sequence[Story], spec: TaskSpec, vectors: Mapping[str, Vectors]
 ) -> Floats:
     """(stories, references): how near a role is to the reference's; 1 where that has none."""
+    own = np.array([vectors[story.role] for story in stories])
     roles = np.ones((len(stories), len(spec.references)))
-    for row, story in enumerate(stories):
-        stems = frozenset(extract_stems(story.role))
-        for column, reference in enumerate(spec.references):
-            if not reference.role:
-                continue
-            near = np.interp(vectors[story.role] @ vectors[reference.role], ROLE_RAMP, (0.0, 1.0))
-            is_others = stems in spec.roles and not stems & reference.role_stems
-            roles[row, column] = min(near, OTHERS_ROLE) if is_others else near
+    stems = [frozenset(extract_stems(story.role)) for story in stories]
+    for column, reference in enumerate(spec.references):
+        if not reference.role:
+            continue
+        roles[:, column] = np.interp(own @ vectors[reference.role], ROLE_RAMP, (0.0, 1.0))
+        for row, words in enumerate(stems):
+            if words in spec.roles and not words & reference.role_stems:
+                roles[row, column] = min(roles[row, column], OTHERS_ROLE)
     return roles
 
 
@@ -310,35 +316,79 @@ def _ask(
     )
 
 
-def _add_up(
-    stories: Sequence[Story],
-    pairs: Sequence[Pair],
-    credits: _Credits,
-    sameness: Floats,
-    judgements: Sequence[Judgement],
-) -> _Credits:
-    """Return what each matched story earns, the best first: what says the same as a better one
-    earns so much less, and so does a benefit that a better one has."""
-    order = sorted(range(len(pairs)), key=lambda at: -pairs[at].worth)
-    earned = _Credits(np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs)))
-    chosen = [pairs[at].story for at in order]
-    ranks = semantic_checks.rank_benefits([stories[at].benefit for at in chosen])
-    for place, at in enumerate(order):
-        story, reference, _ = pairs[at]
-        judgement = judgements[at]
-        worth = max(float(credits.worths[story, reference]), judgement.same)
-        if judgement.is_denied:
-            worth = 0.0
-        elif not judgement.do_criteria_agree:
-            worth *= TAKEN_BACK
-        new = 1 - sameness[story, chosen[:place]].max(initial=0.0)
-        earned.worths[place] = worth * new
-        if judgement.does_role_want_it:
-            earned.roles[place] = credits.roles[story, reference]
-        if judgement.does_benefit_follow:
-            repeated = REPEATED_BENEFIT[min(ranks[place], LAST_RANK)]
-            earned.benefits[place] = credits.benefits[story, reference] * repeated
-    return earned
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """Stories beside references: which answers which, and what it earns there."""
+
+    stories: Sequence[Story]
+    spec: TaskSpec
+    credits: _Credits
+    cosines: Floats
+    wants: Vectors
+    references: Vectors
+
+    def choose_matching(self) -> tuple[Matching, float]:
+        """Return the matching that earns most, and how many stories repeat others.
+
+        A story that says the same as others can cost them more than it earns, and so can a weak
+        one for a reference that is asked for twice. Such a story is left unmatched where that
+        pays, so that leaving it out does not.
+        """
+        best = self._match(())
+        most = self._sum_up(best)
+        sameness = compute_sameness(self.wants, self.references, best.pairs)
+        costly = sameness.any(1)
+        twins = (compute_similarities(self.references, self.references) >= SAME_REFERENCE).sum(0)
+        for story, reference, _ in best.pairs:
+            costly[story] |= twins[reference] > 1
+        candidates = costly.nonzero()[0][:MOST_UNMATCHED].tolist()
+        unmatched: list[int] = []
+        while candidates:
+            tried = [self._match([*unmatched, story]) for story in candidates]
+            totals = [self._sum_up(matching) for matching in tried]
+            at = int(np.argmax(totals))
+            if totals[at] <= most:
+                break
+            best = tried[at]
+            most = totals[at]
+            unmatched.append(candidates.pop(at))
+        return best, float(np.triu(sameness, 1).max(0, initial=0.0).sum())
+
+    def _match(self, unmatched: Sequence[int]) -> Matching:
+        values = self.credits.values
+        values[list(unmatched)] = 0
+        likeness = _compute_likeness(self.stories, self.spec)
+        return match(values, self.cosines, self.references, likeness)
+
+    def _sum_up(self, matching: Matching) -> float:
+        neutral = [Judgement()] * len(matching.pairs)
+        return float(self.add_up(matching, neutral).values.sum()) / matching.references
+
+    def add_up(self, matching: Matching, judgements: Sequence[Judgement]) -> _Credits:
+        """Return what each matched story earns, the best first: what says the same as a better one
+        earns so much less, and so does a benefit that a better one has."""
+        pairs = matching.pairs
+        sameness = compute_sameness(self.wants, self.references, pairs)
+        order = sorted(range(len(pairs)), key=lambda at: -pairs[at].worth)
+        earned = _Credits(np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs)))
+        chosen = [pairs[at].story for at in order]
+        ranks = semantic_checks.rank_benefits([self.stories[at].benefit for at in chosen])
+        for place, at in enumerate(order):
+            story, reference, _ = pairs[at]
+            judgement = judgements[at]
+            worth = max(float(self.credits.worths[story, reference]), judgement.same)
+            if judgement.is_denied:
+                worth = 0.0
+            elif not judgement.do_criteria_agree:
+                worth *= TAKEN_BACK
+            new = 1 - sameness[story, chosen[:place]].max(initial=0.0)
+            earned.worths[place] = worth * new
+            if judgement.does_role_want_it:
+                earned.roles[place] = self.credits.roles[story, reference]
+            if judgement.does_benefit_follow:
+                repeated = REPEATED_BENEFIT[min(ranks[place], LAST_RANK)]
+                earned.benefits[place] = self.credits.benefits[story, reference] * repeated
+        return earned
 
 
 def _compute_likeness(stories: Sequence[Story], spec: TaskSpec) -> Floats | None:

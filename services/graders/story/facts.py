@@ -44,6 +44,8 @@ class StoryFacts(Facts):
     """Well-formed ones."""
     references: int = 0
     """Different things that were asked for."""
+    twins: int = 0
+    """References beyond those: they ask for what another one asks for, and were not answered."""
     matched: float = 0.0
     """Sum of the worths of the stories that answer a reference, one to one, each in [0, 1]."""
     roles: float = 0.0
@@ -62,11 +64,11 @@ class StoryFacts(Facts):
     @property
     def surplus(self) -> int:
         """Number of lines beyond what was asked for."""
-        return max(0, self.lines - self.references)
+        return max(0, self.lines - self.references - self.twins)
 
     def share(self, total: float) -> float:
         """Return a sum over the references as a share of them, in [0, 1], less what surplus lines
-        cost. Adding a story that answers something never lowers it."""
+        cost. Adding a story that answers a reference never lowers it."""
         if self.references:
             return total / (self.references + SURPLUS * self.surplus)
         return 0.0
