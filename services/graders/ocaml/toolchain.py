@@ -260,10 +260,7 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
         private.append(f"gradus_{name}.cma")
         shutil.copy(archive, folder / private[-1])
     own = [f"{unit}.cmo" for unit in (*HARNESS_UNITS, "confine", "runner") if unit != SHARED_UNIT]
-    # The library that answers see goes last: what the runtime finds by name, such as the exception
-    # `Effect.Unhandled`, is theirs.
-    linking = ["-custom", "-linkall", "-nopervasives", *private, "stdlib.cma"]
-    runner = [toolchain.ocamlc, *flags, *linking]
+    runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", *private]
     commands = [
         [native, *flags, *preprocessed, "-c", COMPILER],
         [

@@ -42,6 +42,13 @@ let cases_of e = match e.pexp_desc with Pexp_function cases -> Some cases | _ ->
 let function_of e cases = { e with pexp_desc = Pexp_function cases }
 #endif
 
+(* what a constant is, without its place *)
+#if VERSION >= 503
+let constant (c : constant) = c.pconst_desc
+#else
+let constant (c : constant) = c
+#endif
+
 let is_function e = match e.pexp_desc with Pexp_function _ -> true | _ -> Option.is_some (parameter e)
 
 (* What [let p : t = e] binds is [(e : t)], and a binding to another pattern has no use for [t]. *)

@@ -4,7 +4,10 @@
    channels; modules of which that is not true are ours for them, too. *)
 
 let starts prefix s = String.length s >= String.length prefix && String.sub s 0 (String.length prefix) = prefix
-let of_library unit_ = starts "Stdlib" unit_ || starts "Camlinternal" unit_
+
+(* What is local to a domain is found by number, and effects by name: of these there is one in a program (OCaml 5). *)
+let only_one = [ "Stdlib__Domain"; "Stdlib__Effect" ]
+let of_library unit_ = (starts "Stdlib" unit_ || starts "Camlinternal" unit_) && not (List.mem unit_ only_one)
 let own unit_ = if of_library unit_ then "Gradus_" ^ unit_ else unit_
 
 (* They have no exception, no channel and no state of their own. *)
@@ -36,6 +39,8 @@ let compiled change (u : Cmo_format.compilation_unit) =
   let named : Cmo_format.compilation_unit = Obj.obj (with_strings change (Obj.repr { u with cu_reloc = [] })) in
   { named with cu_reloc = relocations change u.cu_reloc }
 
+let is_copied (u : Cmo_format.compilation_unit) = not (List.mem (Obj.obj (Obj.repr u.cu_name) : string) only_one)
+
 (* A file is its kind (12), where its description is (4), code, and the description. *)
 let rename change file =
   let ic = open_in_bin file in
@@ -46,7 +51,7 @@ let rename change file =
   output_string oc (String.sub text 0 at);
   if starts Config.cma_magic_number text then begin
     let library : Cmo_format.library = Marshal.from_string text at in
-    output_value oc { library with lib_units = List.map (compiled change) library.lib_units }
+    output_value oc { library with lib_units = List.map (compiled change) (List.filter is_copied library.lib_units) }
   end
   else output_value oc (compiled change (Marshal.from_string text at));
   close_out oc

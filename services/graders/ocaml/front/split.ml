@@ -46,7 +46,10 @@ type marks = {
 
 let is_data m e = Data.is_data (fun name -> Names.mem name m.data) e
 
-let float_of e = match e.pexp_desc with Pexp_constant (Pconst_float (text, None)) -> float_of_string_opt text | _ -> None
+let float_of e =
+  match e.pexp_desc with
+  | Pexp_constant c -> (match Compiler.constant c with Pconst_float (text, None) -> float_of_string_opt text | _ -> None)
+  | _ -> None
 
 let is_assert_equal m e =
   m.suite && match ident_of e with Some (Lident "assert_equal" | Ldot (Lident "OUnit2", "assert_equal")) -> true | _ -> false
@@ -299,11 +302,12 @@ let twin m e =
     let done_ = ref false in
     let literal c =
       let open Ast_helper.Const in
-      match c with
+      match Compiler.constant c with
       | Pconst_integer (digits, suffix) -> Option.map (fun n -> integer ?suffix (Int64.to_string (Int64.succ n))) (Int64.of_string_opt digits)
       | Pconst_string (text, _, _) -> Some (string (text ^ "~"))
       | Pconst_char c -> Some (char (if c = 'a' then 'b' else 'a'))
-      | Pconst_float (text, None) -> Option.map (fun f -> float (Printf.sprintf "%h" (f +. 1.))) (float_of_string_opt text) in
+      | Pconst_float (text, None) -> Option.map (fun f -> float (Printf.sprintf "%h" (f +. 1.))) (float_of_string_opt text)
+      | Pconst_float (_, Some _) -> None in
     let expr self e =
       match e.pexp_desc with
       | Pexp_constant c when not !done_ ->
