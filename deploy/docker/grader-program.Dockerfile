@@ -3,8 +3,10 @@ ARG BASE_IMAGE=debian:bookworm-slim
 
 FROM ${BASE_IMAGE} AS build
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3-venv bubblewrap \
+ && apt-get install -y --no-install-recommends python3-venv bubblewrap npm \
  && rm -rf /var/lib/apt/lists/*
+# the compiler of TypeScript, which node runs
+RUN npm install --global --prefix /opt/typescript typescript@5.9.3 @types/node@20.19.0
 RUN python3 -m venv /opt/gradus/venv
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
 # pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
@@ -27,11 +29,12 @@ LABEL org.opencontainers.image.title="gradus-grader-program" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 # languages: a toolchain that is left out here is a language that the worker does not announce
-ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs ruby perl lua5.4"
+ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs default-jdk-headless ghc ruby perl lua5.4"
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 bubblewrap util-linux mount ${TOOLCHAINS} \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
+COPY --from=build /opt/typescript /usr/local
 COPY --from=build /opt/gradus /opt/gradus
 COPY --from=build /src /src
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache \

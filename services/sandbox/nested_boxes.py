@@ -77,23 +77,29 @@ def find_nested_boxes(sandbox: Sandbox) -> Sandbox:
 
 
 def _build_server() -> bytes:
-    """Return the program of standing boxes, built once for each version of its source. Raises
-    SandboxFault without a C compiler."""
+    """Return the program of standing boxes, built once for each version of its source; each time
+    where the cache cannot be written to. Raises SandboxFault without a C compiler."""
     source = _SOURCE.read_bytes()
     target = get_cache_folder() / f"nested-box-{hashlib.sha256(source).hexdigest()[:16]}"
-    if not target.exists():
-        compiler = shutil.which("cc")
-        if compiler is None:
-            raise SandboxFault("there is no C compiler (Debian, Ubuntu: apt-get install gcc)")
+    with suppress(OSError):
+        return target.read_bytes()
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise SandboxFault("there is no C compiler (Debian, Ubuntu: apt-get install gcc)")
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "server"
+        command = [compiler, "-O2", "-s", "-static", str(_SOURCE), "-o", str(built)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode != 0:
+            raise SandboxFault(f"{_SOURCE.name} was not built: {done.stderr.strip()[-500:]}")
+        server = built.read_bytes()
+    with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
-            built = Path(folder) / "server"
-            command = [compiler, "-O2", "-s", "-static", str(_SOURCE), "-o", str(built)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-            if done.returncode != 0:
-                raise SandboxFault(f"{_SOURCE.name} was not built: {done.stderr.strip()[-500:]}")
-            built.rename(target)
-    return target.read_bytes()
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix="building-") as file:
+            file.write(server)
+            file.flush()
+            os.link(file.name, target)
+    return server
 
 
 class NestedBoxes:
@@ -157,6 +163,13 @@ class NestedBoxes:
             self._idle = self._idle[-_MAX_IDLE:]
         for _, old in surplus:
             old.close()
+
+    def close(self) -> None:
+        """Close the boxes that have nothing to do."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, box in idle:
+            box.close()
 
     def _open(self, command: Command) -> _StandingBox:
         limits = Limits(

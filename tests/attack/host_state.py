@@ -121,10 +121,13 @@ class Batch:
         """Raises what the attempt raised."""
         self._futures[attack.name, variant].result()
 
+    def wait_for_all(self) -> None:
+        wait(self._futures.values())
+
     def assert_no_process_is_left(self) -> None:
         """Waits for all attempts. To find the attack that left a process, run the tests with `-k`
         and a few names."""
-        wait(self._futures.values())
+        self.wait_for_all()
         give_up_at = time.monotonic() + 20  # processes end a moment after their box
         while left := boxed_processes() - self._processes:
             assert time.monotonic() < give_up_at, f"left: {left}; there were {self._processes}"

@@ -15,6 +15,7 @@ import pytest
 
 from services.attacks.code import Attack, CodeCorpus
 from services.graders.program.grader import ProgramGrader
+from services.sandbox.nested_boxes import NestedBoxes
 from tests.attack.host_state import Batch, chosen_attacks, representatives, watched
 
 CORPUS = CodeCorpus.read("program")
@@ -31,6 +32,9 @@ def attacks() -> Iterator[Any]:
 
 
 def attempt(program_grader: ProgramGrader, folder: Path, attack: Attack, slot: int) -> None:
+    language = attack.task.get("language", "python")
+    if language not in program_grader.languages:
+        pytest.skip(f"{language} is not installed")
     with watched(folder) as host:
         submission = attack.build_submission(host.fill_in(attack.source))
         result = program_grader.grade(submission, RUBRIC, slot)
@@ -66,6 +70,9 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
 def test_after_all_attacks_no_process_is_left_and_the_right_answer_passes(
     batch: Batch, program_grader: ProgramGrader
 ) -> None:
+    batch.wait_for_all()
+    if isinstance(program_grader.boxes.cases, NestedBoxes):
+        program_grader.boxes.cases.close()
     batch.assert_no_process_is_left()
     assert program_grader.grade(HONEST.build_submission(), RUBRIC, 0).reward == 1.0
 

@@ -77,7 +77,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_an_installed_grader_is_found_proves_itself_and_grades(toy: Path) -> None:
-    assert list(find_installed_graders()) == [*GRADERS, "toy"]
+    found = list(find_installed_graders())  # and those of others that are installed here
+    assert [name for name in found if name in {*GRADERS, "toy"}] == [*GRADERS, "toy"]
     grader = load("toy")
     grader.self_test()
     right = RawSubmission(id="a", completion="a", task={"wanted": "a"})

@@ -1,4 +1,4 @@
-"""`examples/grader_python`, a grader in a package of its own, beside an unchanged checkout.
+"""`examples/grader_sql`, a grader in a package of its own, beside an unchanged checkout.
 
 Only the worker and the evaluation run in an environment that has the package. The API and the live
 page run without it, and the API is started before the worker.
@@ -30,17 +30,17 @@ from tests.conftest import Cli, RedisServer
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "grader_python"
-CORPUS = CodeCorpus.read("python", EXAMPLE / "grader_python" / "attacks")
+EXAMPLE = ROOT / "examples" / "grader_sql"
+CORPUS = CodeCorpus.read("sql", EXAMPLE / "grader_sql" / "attacks")
 ATTACKS = CORPUS.attacks.values()
-CASES = CORPUS.honest.task["cases"]
-RIGHT = "```python\ndef double(x):\n    return x + x\n```"
+TASK = CORPUS.honest.task
+RIGHT = "```sql\nSELECT name FROM item WHERE price >= 11\n```"
 SOON_S = 60.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
 
 
 def submission(which: str, completion: str) -> Json:
-    return {"id": which, "completion": completion, "task": {"cases": CASES}}
+    return {"id": which, "completion": completion, "task": TASK}
 
 
 # ---------------------------------------------------------------------- what is started
@@ -130,7 +130,7 @@ def api(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def before(api: str) -> list[httpx.Response]:
     """What the API answers while no worker has announced the grader."""
     body = {"submissions": [submission("a", RIGHT)]}
-    return [httpx.get(f"{api}/v1/graders/python"), httpx.post(f"{api}/v1/grade/python", json=body)]
+    return [httpx.get(f"{api}/v1/graders/sql"), httpx.post(f"{api}/v1/grade/sql", json=body)]
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +139,8 @@ def url(
 ) -> Iterator[str]:
     """The same API, after a worker of the grader joined."""
     log = tmp_path_factory.mktemp("worker") / "log"
-    with running(python, log, "worker", "python", "--redis", redis, "--slots", "4") as process:
-        answered(f"{api}/v1/graders/python", process, log)
+    with running(python, log, "worker", "sql", "--redis", redis, "--slots", "4") as process:
+        answered(f"{api}/v1/graders/sql", process, log)
         yield api
 
 
@@ -150,11 +150,11 @@ def graded(url: str) -> dict[str, Json]:
     hostile = [submission(one.name, fill_placeholders(one.source)) for one in ATTACKS]
     asked = [
         submission("right", RIGHT),
-        submission("wrong", "def double(x): return x * x"),
+        submission("wrong", "SELECT name FROM item WHERE price BETWEEN 13 AND 20"),
         *hostile,
     ]
     response = httpx.post(
-        f"{url}/v1/grade/python", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S
+        f"{url}/v1/grade/sql", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S
     )
     assert response.status_code == 200, response.text
     return {result["id"]: result for result in response.json()["results"]}
@@ -164,22 +164,22 @@ def graded(url: str) -> dict[str, Json]:
 
 
 def test_the_checkout_does_not_have_the_grader() -> None:
-    assert "python" not in find_installed_graders()
+    assert "sql" not in find_installed_graders()
 
 
 def test_a_running_api_learns_the_grader_from_its_worker(
     before: list[httpx.Response], url: str
 ) -> None:
     assert [response.status_code for response in before] == [404, 404]
-    assert "there is no grader 'python'" in before[1].json()["detail"]
-    found = httpx.get(f"{url}/v1/graders/python").json()
+    assert "there is no grader 'sql'" in before[1].json()["detail"]
+    found = httpx.get(f"{url}/v1/graders/sql").json()
     assert found["stages"] == ["extract", "compile", "tests"]
     assert found["rates"] == {"compile": "past:compile", "tests": "passed"}
-    assert found["fences"][0] == "python"
+    assert found["fences"][0] == "sql"
     assert {"compile", "returns", "tests"} <= set(found["components"])
     document = httpx.get(f"{url}/openapi.json").json()
-    assert "PythonGradeRequest" in document["components"]["schemas"]
-    sent = httpx.post(f"{url}/v1/grade/python", json={"submissions": [found["example"]]}).json()
+    assert "SqlGradeRequest" in document["components"]["schemas"]
+    sent = httpx.post(f"{url}/v1/grade/sql", json={"submissions": [found["example"]]}).json()
     assert sent["results"][0]["reward"] == 1.0
 
 
@@ -203,13 +203,13 @@ def test_a_hostile_answer_must_not(attack: Attack, graded: dict[str, Json]) -> N
 
 @pytest.mark.slow
 def test_the_attack_command_finds_the_corpus_in_the_package(url: str, python: Path) -> None:
-    line, environment = command(python, "attack", "python", "--quiet", "--url", url)
+    line, environment = command(python, "attack", "sql", "--quiet", "--url", url)
     done = subprocess.run(
         line, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith(f"{len(ATTACKS)} of {len(ATTACKS)} attacks held\n")
-    local, environment = command(python, "attack", "python", "--quiet")
+    local, environment = command(python, "attack", "sql", "--quiet")
     here = subprocess.run(
         local, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False
     )
@@ -217,19 +217,20 @@ def test_the_attack_command_finds_the_corpus_in_the_package(url: str, python: Pa
 
 
 def test_mistakes_of_callers_are_no_verdicts(url: str) -> None:
-    misspelt = {**submission("a", RIGHT), "task": {"cases": [{"call": "double(2)", "equal": 4}]}}
-    refused = httpx.post(f"{url}/v1/grade/python", json={"submissions": [misspelt]})
+    misspelt = {**submission("a", RIGHT), "task": {"tables": "", "case": []}}
+    refused = httpx.post(f"{url}/v1/grade/sql", json={"submissions": [misspelt]})
     assert refused.status_code == 422
     assert {error["field"] for error in refused.json()["errors"]} == {
-        "submissions.0.task.cases.0.equal",
-        "submissions.0.task.cases.0.equals",
+        "submissions.0.task.tables",
+        "submissions.0.task.case",
+        "submissions.0.task.cases",
     }
-    no_call = {**submission("a", RIGHT), "task": {"cases": [{"call": "double(", "equals": 4}]}}
-    (faulted,) = httpx.post(f"{url}/v1/grade/python", json={"submissions": [no_call]}).json()[
+    no_tables = {**submission("a", RIGHT), "task": {**TASK, "tables": "CREATE TABLE"}}
+    (faulted,) = httpx.post(f"{url}/v1/grade/sql", json={"submissions": [no_tables]}).json()[
         "results"
     ]
     assert (
-        "this task cannot be judged: cases.0.call: is not a Python expression"
+        "this task cannot be judged: its tables cannot be made: incomplete input"
         in faulted["fault"]["message"]
     )
 
@@ -243,48 +244,46 @@ def test_metrics_count_its_stages_and_flags(url: str, graded: dict[str, Json]) -
         sample
         for family in families
         for sample in family.samples
-        if sample.labels.get("grader") == "python"
+        if sample.labels.get("grader") == "sql"
     ]
     stages = {
         one.labels["stage"]: one.value for one in samples if one.name == "gradus_api_verdicts_total"
     }
     assert stages.keys() == {"extract", "compile", "tests"}
-    assert stages["tests"] >= len(graded) - 2
+    assert stages["tests"] >= len(graded) - 8
     flags = {one.labels["flag"] for one in samples if one.name == "gradus_api_flags_total"}
-    assert {"limit:cpu", "limit:wall", "limit:output"} <= flags
+    assert "limit:cpu" in flags
 
 
 def test_the_api_lists_it_with_its_rubrics(url: str) -> None:
     live = {one["name"]: one for one in httpx.get(f"{url}/v1/graders").json()["graders"]}
-    assert live["python"]["rubrics"] == ["python/graduated@1", "python/strict@1"]
+    assert live["sql"]["rubrics"] == ["sql/graduated@1", "sql/strict@1"]
 
 
 @pytest.mark.slow
 def test_an_evaluation_without_the_package_reports_rates_and_components(
     url: str, gradus: Cli, tmp_path: Path
 ) -> None:
-    rows = [
-        {"id": f"t{n}", "prompt": f"Write double, {n}.", "task": {"cases": CASES}} for n in range(4)
-    ]
+    rows = [{"id": f"t{n}", "prompt": f"Write a query, {n}.", "task": TASK} for n in range(4)]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     answers = [
         RIGHT,
         RIGHT,
-        "```python\ndef double(x): return 4\n```",
-        "```python\ndef double(x\n```",
+        "```sql\nSELECT 'pan'\n```",
+        "```sql\nSELECT FROM\n```",
     ]
     by_prompt = {row["prompt"]: completion for row, completion in zip(rows, answers, strict=True)}
 
     def answer(text: str, body: Json, before: int) -> Reply | str:
         if text not in by_prompt:  # the second turn
-            assert "This python code has a mistake" in text
+            assert "This sql code has a mistake" in text
         return said(by_prompt.get(text, RIGHT), chat="messages" in body)
 
     out = tmp_path / "evaluation"
     with OpenAiLike(answer).serving() as like:
         to = (
             "--grader",
-            "python",
+            "sql",
             "--url",
             url,
             "--endpoint",
@@ -296,7 +295,7 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(
         )
         got = gradus("eval", tmp_path / "tasks.jsonl", *to, "--max-turns", "2")
         assert got.status == 0, got.err
-        typo = gradus("eval", tmp_path / "tasks.jsonl", *to[2:], "--grader", "pyton")
+        typo = gradus("eval", tmp_path / "tasks.jsonl", *to[2:], "--grader", "sequel")
     (measured,) = json.loads((out / "results.json").read_text())["measurements"]
     assert (measured["graded"], measured["passed"]) == (4, 2)
     assert measured["details"]["rates"]["compile"]["value"] == 0.75
@@ -308,12 +307,12 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(
     assert (listed["kind"], listed["state"], listed["grader"]) == (
         "evaluation",
         "finished",
-        "python",
+        "sql",
     )
     assert listed["held_out"]["pass_rate"] == 0.5
     assert gradus("replay", out, "--url", url).status == 0
     assert typo.status == 2
-    assert "there is no grader 'pyton'" in typo.err
+    assert "there is no grader 'sequel'" in typo.err
 
 
 def test_a_file_is_graded_by_the_service_without_the_package(
@@ -321,7 +320,7 @@ def test_a_file_is_graded_by_the_service_without_the_package(
 ) -> None:
     file = tmp_path / "submissions.jsonl"
     file.write_text(json.dumps(submission("a", RIGHT)) + "\n")
-    done = gradus("grade", "python", file, "--url", url)
+    done = gradus("grade", "sql", file, "--url", url)
     assert done.status == 0, done.err
     assert json.loads(done.out)["reward"] == 1.0
-    assert gradus("grade", "python", file).status == 2
+    assert gradus("grade", "sql", file).status == 2

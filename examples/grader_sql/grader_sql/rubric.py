@@ -1,4 +1,4 @@
-"""What the Python grader observes of an answer, and the rubrics that make a reward of it."""
+"""What the SQL grader observes of an answer, and the rubrics that make a reward of it."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from services.graders.base.rubric import Rubrics, weighted
 
 
 @dataclass(frozen=True, slots=True)
-class PythonFacts(CodeFacts):
+class SqlFacts(CodeFacts):
     returned_share: float = 0.0
-    """Share of the calls that returned a JSON value, right or wrong, in [0, 1]."""
+    """Share of the cases in which the query returned rows, right or wrong, in [0, 1]."""
 
 
 MEASURES = {
@@ -17,12 +17,12 @@ MEASURES = {
     "returns": lambda facts: facts.returned_share,
     **TESTS,
 }
-RUBRICS: Rubrics[PythonFacts] = Rubrics(
+RUBRICS: Rubrics[SqlFacts] = Rubrics(
     {
-        "python/graduated@1": weighted(
+        "sql/graduated@1": weighted(
             MEASURES, {"compile": 0.1, "returns": 0.1, "tests": 0.8}, shaped
         ),
-        "python/strict@1": strict,
+        "sql/strict@1": strict,
     },
     components=(*MEASURES, *SHAPING),
     measures=MEASURES,
