@@ -6,6 +6,7 @@ with `--check` it writes nothing and exits with 1 where a table differs from its
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +16,18 @@ from typing import Any
 
 import yaml
 
+from services.attacks.code import CodeCorpus
+from services.attacks.stories import load_exceptions, load_sprints
+
 ROOT = Path(__file__).parents[1]
 MAX_AGE = timedelta(days=122)
+STEP = 1024
+"""Completions of the training step that is sized."""
+FAILURES = (
+    "10,000 submissions while processes, Redis and network fail",
+    "0 lost, 0 wrong",
+    "`make chaos`",
+)
 
 
 def read_data(name: str) -> Any:
@@ -59,6 +70,76 @@ def render_comparison() -> str:
     return render(heads, rows)
 
 
+def render_results() -> str:
+    """Return README's results. That the attacks of OCaml and Rust are held, and which of the
+    stories are not, is what the suites of tests/attack assert."""
+    rows = []
+    for cost in read_data("costs"):
+        result = f"{cost['worker']} ms; {cost['floor']} ms {cost['floor_is']}"
+        if cost["naive"]:
+            result += f"; {cost['naive']} ms naive"
+        rows.append((f"{cost['name']}, CPU per completion", result, f"`{cost['command']}`"))
+    held = []
+    for grader in ("ocaml", "rust"):
+        number = len(CodeCorpus.read(grader).attacks)
+        held.append(f"{number} of {number} {'OCaml' if grader == 'ocaml' else 'Rust'}")
+    known = load_exceptions()
+    attacks = [(sprint.name, one.kind) for sprint in load_sprints() for one in sprint.attacks]
+    unknown = [attack for attack in attacks if attack not in known]
+    held.append(f"{len(unknown)} of {len(attacks)} stories")
+    rows.append(("attacks held", ", ".join(held), "`gradus attack GRADER`"))
+    rows.append(FAILURES)
+    return render(("what", "result", "command"), rows)
+
+
+def render_costs() -> str:
+    rows = []
+    for cost in read_data("costs"):
+        with_queue = f"{cost['all']} ms" if cost["all"] else "not measured"
+        rows.append((cost["name"], f"{cost['worker']} ms", with_queue, cost["parts"]))
+    rows.append(("any, from the cache", "", "under 1 ms", "identical work is done once"))
+    return render(("completion", "CPU of a worker", "with API and queue", "of which"), rows)
+
+
+def count_cores(cost: dict[str, str], seconds: int) -> int:
+    """Return the cores that grade a step of 1,024 completions in so many seconds."""
+    return math.ceil(STEP * float(cost["sizing"]) / 1000 / seconds)
+
+
+def render_cores() -> str:
+    rows = []
+    for cost in read_data("costs"):
+        cores = [str(count_cores(cost, seconds)) for seconds in (2, 10, 60)]
+        rows.append((f"{cost['plural']}, {cost['sizing']} ms", *cores))
+    heads = (f"cores for {STEP:,} completions, CPU each", "all graded in 2 s", "in 10 s")
+    return render((*heads, "during 60 s of writing (`reward.early`)"), rows)
+
+
+def render_sizing() -> str:
+    """Return README's sentence on cores."""
+    parts = []
+    for cost in read_data("costs"):
+        cores = count_cores(cost, 10)
+        parts.append(f"{cost['plural']} {cores} {'core' if cores == 1 else 'cores'}")
+    return (
+        f"To grade {STEP:,} completions in 10 s, {', '.join(parts)} are enough"
+        " ([sizing](docs/operate/scale.md#how-many))."
+    )
+
+
+def find_unmeasured_costs() -> list[str]:
+    """Return the figures of docs/costs.yaml that docs/benchmarks.md does not have."""
+    measured = (ROOT / "docs" / "benchmarks.md").read_text()
+    missing = []
+    for cost in read_data("costs"):
+        for name in ("worker", "all", "floor", "naive", "sizing"):
+            figure = cost[name]
+            pattern = rf"(?<![\d.]){re.escape(figure)}(?!\.?\d)"
+            if figure and not re.search(pattern, measured):
+                missing.append(f"{cost['name']}: {name}: {cost[name]}")
+    return missing
+
+
 def find_old_rows(today: date) -> list[str]:
     """Return the rows of the comparison with a cell that was read more than four months ago."""
     old = []
@@ -72,6 +153,10 @@ def find_old_rows(today: date) -> list[str]:
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "comparison": ("README.md", render_comparison),
     "conformance": ("docs/integrations.md", render_conformance),
+    "results": ("README.md", render_results),
+    "sizing": ("README.md", render_sizing),
+    "costs": ("docs/explanation/cost_and_sizing.md", render_costs),
+    "cores": ("docs/operate/scale.md", render_cores),
 }
 
 
