@@ -32,6 +32,7 @@ from corpus.program_problems import (
 )
 from corpus.python_functions import convert_mbpp
 from corpus.rust_signature import derive_signature
+from corpus.task_repairs import STORIES_WANTED
 from gradus.contract import GraderName
 from gradus.row_reader import Row, parse_strict_json
 
@@ -108,12 +109,8 @@ def _convert_rust_agent(values: _Values) -> dict[str, Any]:
 def _convert_sprint(values: _Values) -> dict[str, Any]:
     goal = require_text(values, "sprint_goal", "prompt")
     context = _decode_cell(values.get("team_context"))
-    instruction = (
-        "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
-        " <why>."
-    )
     task: dict[str, Any] = {
-        "prompt": f"Sprint goal: {goal.strip()}\n\n{instruction}",
+        "prompt": f"Sprint goal: {goal.strip()}\n\n{STORIES_WANTED}",
         "sprint_goal": goal,
         "references": list(dict.fromkeys(_parse_references(values))),
     }

@@ -17,7 +17,7 @@ from corpus.drafts import Unusable
 from corpus.public_tests import SINGLE_TESTS
 from corpus.task_repairs import (
     LAST_OCAML_REPAIRS,
-    OCAML_REPAIRS,
+    REPAIRS,
     Repair,
     add_id,
     keep_unknown_columns,
@@ -162,9 +162,10 @@ def _repair(row: Row, name: GraderName) -> tuple[Row, tuple[str, ...]]:
 
     apply(rename_columns(values, name))
     apply(add_id(values, row.where))
-    apply(keep_unknown_columns(values, name))
-    for make in OCAML_REPAIRS if name == "ocaml" else ():
+    for make in REPAIRS.get(name, ()):
         apply(make(values))
+    # last: repairs may read columns that no task has
+    apply(keep_unknown_columns(values, name))
     return replace(row, values=values), tuple(messages)
 
 

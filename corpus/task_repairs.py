@@ -31,12 +31,19 @@ ALIASES = {
     "prompt": ("problem", "question", "instruction", "description", "text"),
     "tests": ("test", "test_code", "test_list", "unit_tests", "assertions"),
     "solution": ("canonical_solution", "answer", "reference", "reference_solution", "code"),
+    "signature": ("interface",),
+    "references": ("formatted_issues", "stories"),
     "id": ("task_id", "name"),
 }
 """Columns that other data sets use, by ours."""
 PACKAGES = {"Str": "str", "Unix": "unix"}
 """findlib packages of the compiler's own distribution, by the module that they bring."""
 TOLERANCE = "1e-9"
+STORIES_WANTED = (
+    "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
+    " <why>."
+)
+"""What a prompt without one asks for."""
 _FLOAT_EQUALITY = re.compile(
     r"assert\s*\((?P<left>[^=<>&|]+?)\s*=\s*(?P<right>-?\d+\.\d*(?:e-?\d+)?)\s*\)"
 )
@@ -44,10 +51,12 @@ _FLOAT_EQUALITY = re.compile(
 
 def rename_columns(values: Values, name: GraderName) -> Repair | None:
     """Rename columns of other data sets to ours."""
-    fields = list_columns(name)
+    fields = list_columns(name) & ALIASES.keys()
+    if name == "story":
+        fields -= {"solution"}  # `reference` and `text` of stories name a source
     renamed = dict(values)
     changes = []
-    for column in sorted(fields & ALIASES.keys()):
+    for column in sorted(fields):
         alias = _find_alias(renamed, column)
         if alias is not None and not renamed.get(column):
             renamed[column] = renamed.pop(alias)
@@ -175,6 +184,40 @@ def add_tolerance(values: Values) -> Repair | None:
     return Repair({**values, "tests": changed}, f"compare floats within {TOLERANCE}")
 
 
+def flatten_files(values: Values) -> Repair | None:
+    """Take texts out of maps of one file each, as crates have them, with the crate's name and
+    edition."""
+    changed = dict(values)
+    flat = []
+    for column in ("tests", "solution", "stub"):
+        files = values.get(column)
+        if isinstance(files, Mapping) and len(files) == 1:
+            changed[column] = str(*files.values())
+            flat.append(column)
+    if not flat:
+        return None
+    manifest = str(values.get("cargo_toml") or "")
+    for field, column in (("name", "crate"), ("edition", "edition")):
+        found = re.search(rf'^{field}\s*=\s*"([^"]+)"', manifest, re.MULTILINE)
+        if found and not values.get(column):
+            changed[column] = found[1].replace("-", "_")
+    return Repair(changed, f"take {', '.join(flat)} out of their files")
+
+
+def write_sprint_prompt(values: Values) -> Repair | None:
+    """Ask for the stories of a sprint by its goal, or by its project, where there is no prompt."""
+    if values.get("prompt") or not values.get("references"):
+        return None
+    goal = str(values.get("sprint_goal") or "").strip()
+    project = str(values.get("project") or "").strip()
+    if not goal and not project:
+        return None
+    about = f"Sprint goal: {goal}" if goal else f"Project: {project}"
+    prompt = f"{about}\n\n{STORIES_WANTED}"
+    source = "sprint goal" if goal else "project"
+    return Repair({**values, "prompt": prompt}, f"write the prompt from the {source}")
+
+
 OCAML_REPAIRS: tuple[Callable[[Values], Repair | None], ...] = (
     join_tests,
     run_assertions,
@@ -184,6 +227,12 @@ OCAML_REPAIRS: tuple[Callable[[Values], Repair | None], ...] = (
     add_stub,
 )
 """In this order: later ones read what earlier ones wrote."""
+REPAIRS: Mapping[str, tuple[Callable[[Values], Repair | None], ...]] = {
+    "ocaml": OCAML_REPAIRS,
+    "rust": (flatten_files,),
+    "story": (write_sprint_prompt,),
+}
+"""By grader."""
 LAST_OCAML_REPAIRS = (add_tolerance,)
 """Tried only where the solution fails the tests as they are."""
 

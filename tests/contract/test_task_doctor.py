@@ -13,7 +13,13 @@ import yaml
 from corpus.files import load_rows
 from corpus.ocaml_text import find_type_definitions
 from corpus.task_doctor import RowState, diagnose
-from corpus.task_repairs import add_signature, keep_unknown_columns, rename_columns
+from corpus.task_repairs import (
+    add_signature,
+    flatten_files,
+    keep_unknown_columns,
+    rename_columns,
+    write_sprint_prompt,
+)
 from corpus.task_rows import list_columns
 from corpus.task_validation import validate
 from gradus.row_reader import Row
@@ -104,3 +110,42 @@ def test_columns_of_a_grader_without_a_task_class_are_repaired_too() -> None:
     assert renamed is not None
     assert renamed.values == {"id": "a", "prompt": "Q", "solution": "S"}
     assert keep_unknown_columns(renamed.values, "plugin") is None
+
+
+def test_an_interface_is_the_signature() -> None:
+    repair = rename_columns({"id": "a", "interface": "val f : int -> int\n"}, "ocaml")
+    assert repair is not None
+    assert repair.values["signature"] == "val f : int -> int\n"
+
+
+def test_files_of_a_crate_become_texts_with_its_name_and_edition() -> None:
+    row = {
+        "tests": {"tests/two-fer.rs": "use two_fer::*;"},
+        "solution": {"src/lib.rs": "pub fn f() {}"},
+        "cargo_toml": '[package]\nname = "two-fer"\nedition = "2024"\n',
+    }
+    repair = flatten_files(row)
+    assert repair is not None
+    assert repair.values["tests"] == "use two_fer::*;"
+    assert repair.values["solution"] == "pub fn f() {}"
+    assert (repair.values["crate"], repair.values["edition"]) == ("two_fer", "2024")
+    assert flatten_files({"tests": {"a.rs": "", "b.rs": ""}}) is None
+
+
+def test_a_sprint_without_a_prompt_is_asked_for_by_its_goal() -> None:
+    row = {
+        "formatted_issues": "As a cook, I want a menu",
+        "sprint_goal": "Guests choose",
+        "reference": "A book",
+    }
+    renamed = rename_columns(row, "story")
+    assert renamed is not None
+    assert renamed.values["references"] == "As a cook, I want a menu"
+    assert "solution" not in renamed.values, "a citation is no solution"
+    repair = write_sprint_prompt(renamed.values)
+    assert repair is not None
+    assert repair.values["prompt"].startswith(
+        "Sprint goal: Guests choose\n\nWrite the user stories"
+    )
+    assert write_sprint_prompt({"prompt": "p", "references": "r"}) is None
+    assert write_sprint_prompt({"sprint_goal": "g"}) is None, "nothing to compare with"
