@@ -110,7 +110,7 @@ def _iter_tests(items: Iterator[Declaration], path: str) -> Iterator[tuple[str, 
         if item.word == "mod":
             yield from _iter_tests(iter(item.list_members()), f"{path}{item.name}::")
         elif item.word == "fn" and "#[test]" in map(get_text, item.attributes):
-            words = set()
+            words: set[str] = set()
             for node in (*item.attributes, item.node):
                 words.update(map(get_text, iter_leaves(node)))
             if words.isdisjoint(_UNCERTAIN):
