@@ -67,7 +67,7 @@ from services.sandbox.memory_budget import BoxMemory
 
 _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
-_TASKS_AHEAD = 256
+_COMPILED_TASKS = 256
 """Tasks of which compiled tests are kept, 0.1 to 0.3 MB each."""
 _STANDING_MB = 24
 """Three idle compile servers, 14 MB measured, and what is left of the last request."""
@@ -90,23 +90,18 @@ _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CallsAhead:
-    """The dispatcher of a task, compiled against a stub of its signature."""
-
-    code: bytes = b""
-    """Empty where that failed."""
-    pins: str = ""
-    """What an answer must compile with for the code to be what it would be with that answer."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _RemoteTests:
     """The tests of a task as a program of their own, for any answer."""
 
     program: bytes
     dispatcher: TestsFile
-    """What is compiled with each answer."""
+    """What is compiled with each answer, or linked with it."""
+    answers: int = 0
+    """How many were graded so far."""
+    calls: bytes = b""
+    """The dispatcher, compiled against a stub of the signature; empty before the second answer, and
+    where that is not possible."""
 
 
 _TaskKey = tuple[str | None, ...]
@@ -120,8 +115,8 @@ class _GradingAttempt:
     signature: Signature | None
     answer: RustAnswer
     slot: int
-    ahead: _CallsAhead | None = None
-    """Calls to link with the answer; None where they are compiled with it."""
+    calls: bytes = b""
+    """Calls to link with the answer; empty where they are compiled with it."""
     remote: _RemoteTests | None = None
     """Tests that run in a process of their own; None where the answer's process runs them."""
     cpu_s: float = 0.0
@@ -158,12 +153,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
-        self._ahead: dict[_TaskKey, _CallsAhead | None] = {}
-        """By task, the least recently used first; None for a task that was met once."""
         self._remote: dict[_TaskKey, _RemoteTests | None] = {}
         """By task, the least recently used first; None where answer and tests share a process."""
         self._lock = threading.Lock()
-        """Guards `_ahead` and `_remote`."""
+        """Guards `_remote`."""
         self.identify(
             self.config,
             config,
@@ -198,7 +191,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             attempt.answer = answer = _publish(answer, task)
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
             attempt.remote = self._get_remote_tests(attempt)
-            attempt.ahead = self._get_calls_ahead(attempt)
+            attempt.calls = self._get_calls(attempt)
             return with_form(self._collect_facts(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
             facts = _make_facts(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
@@ -211,7 +204,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        if attempt.ahead and (facts := self._link_calls(attempt, attempt.ahead)):
+        if attempt.calls and (facts := self._link_calls(attempt)):
             return facts
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
@@ -382,7 +375,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         remote = self._compile_remote_tests(attempt)
         with self._lock:
             self._remote[attempt.key] = remote
-            if len(self._remote) > _TASKS_AHEAD:
+            if len(self._remote) > _COMPILED_TASKS:
                 del self._remote[next(iter(self._remote))]
         return remote
 
@@ -414,13 +407,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = self.compiler.compile_tests(remote.dispatcher, stub.product, task, slot)
         return compiled.status is CompileStatus.COMPILED
 
-    def _link_calls(self, attempt: _GradingAttempt, ahead: _CallsAhead) -> RustFacts | None:
-        """Return the answer, compiled with pins and linked with its tests; None where it has to be
-        compiled without."""
+    def _link_calls(self, attempt: _GradingAttempt) -> RustFacts | None:
+        """Return what the answer earns, compiled with pins and linked with calls of it; None where
+        it has to be compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
-        compiled = attempt.add(
-            self.compiler.compile_answer(answer, task, slot, appended=ahead.pins)
-        )
+        pins = render_pins(attempt.signature) if attempt.signature else ""
+        compiled = attempt.add(self.compiler.compile_answer(answer, task, slot, appended=pins))
         last = answer.files[answer.entry].count("\n") + 1
         own_remarks = tuple(
             remark
@@ -438,45 +430,34 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts = _build_facts(compiled, attempt)
         if compiled.status is not CompileStatus.COMPILED:
             return facts
-        linked = attempt.add(self.compiler.link(ahead.code, compiled.product, task, slot))
+        linked = attempt.add(self.compiler.link(attempt.calls, compiled.product, task, slot))
         if not linked.product:
             return None
         return self._run_tests(attempt, facts, linked.product)
 
-    def _get_calls_ahead(self, attempt: _GradingAttempt) -> _CallsAhead | None:
+    def _get_calls(self, attempt: _GradingAttempt) -> bytes:
         """Return the calls compiled for any answer, if they can be. The second answer to a task has
         them compiled: one answer alone would pay for what others use."""
-        signature = attempt.signature
-        if attempt.remote is None or signature is None or not signature.is_plain:
-            return None
-        key = attempt.key
-        with self._lock:
-            is_new = key not in self._ahead
-            ahead = self._ahead.pop(key, None)
-            is_second = ahead is None and not is_new
-            self._ahead[key] = (
-                _CallsAhead() if is_second else ahead
-            )  # until they are compiled, and if this fails
-            if len(self._ahead) > _TASKS_AHEAD:
-                del self._ahead[next(iter(self._ahead))]
-        if is_second:
-            ahead = self._compile_calls_ahead(attempt, signature, attempt.remote.dispatcher)
-            with self._lock:
-                self._ahead[key] = ahead
-        return ahead if ahead and ahead.code and can_be_continued(attempt.answer) else None
-
-    def _compile_calls_ahead(
-        self, attempt: _GradingAttempt, signature: Signature, dispatcher: TestsFile
-    ) -> _CallsAhead:
-        task, slot = attempt.task, attempt.slot
-        stub = build_library(task, render_stub(signature))
-        library = attempt.add(self.compiler.compile_answer(stub, task, slot))
-        if library.status is not CompileStatus.COMPILED:
-            return _CallsAhead()
-        compiled = attempt.add(
-            self.compiler.compile_object_code(dispatcher, library.product, task, slot)
+        remote, signature, task, slot = (
+            attempt.remote,
+            attempt.signature,
+            attempt.task,
+            attempt.slot,
         )
-        return _CallsAhead(compiled.product, render_pins(signature))
+        if remote is None or signature is None or not signature.is_plain:
+            return b""
+        with self._lock:
+            remote.answers += 1
+            is_second = remote.answers == 2
+        if is_second:
+            stub = build_library(task, render_stub(signature))
+            library = attempt.add(self.compiler.compile_answer(stub, task, slot))
+            if library.status is CompileStatus.COMPILED:
+                compiled = self.compiler.compile_object_code(
+                    remote.dispatcher, library.product, task, slot
+                )
+                remote.calls = attempt.add(compiled).product
+        return remote.calls if can_be_continued(attempt.answer) else b""
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
