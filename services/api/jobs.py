@@ -20,9 +20,10 @@ from gradus.errors import FaultKind, QueueFault
 from gradus.rest import GradeResponse, JobState, JobStatus
 from services.api.dispatch import Batch, GradingDispatcher, parse_result
 from services.api.problems import Refused
-from services.broker import Broker
+from services.broker import MIN_TTL_S, REFUSE_AT, Broker, QueueFull, compute_kept_share
 
-TTL_S = 3600.0  # seconds after its deadline until a job expires
+# Seconds after its deadline until a job expires, while the store has memory.
+TTL_S = 3600.0
 SWEEP_S = 1.0  # seconds between checks for jobs that other processes cancelled
 # Seconds after the deadline at which a process that watches without storing results counts as dead.
 WATCH_SLACK_S = 10.0
@@ -37,9 +38,11 @@ class _Group(BaseModel):
     deadline: float  # seconds of the store's clock (`Broker.get_time`)
     items: tuple[tuple[str, str], ...]  # (submission id, job id), in the order of the request
 
-    def compute_ttl_s(self, now: float) -> float:
-        """Return the seconds for which what is known of it is kept. `now`: of the store's clock."""
-        return max(self.deadline - now, 0) + TTL_S
+    def compute_ttl_s(self, now: float, fill: float) -> float:
+        """Return the seconds for which what is known of it is kept. `now`: of the store's clock;
+        `fill`: used share of its memory."""
+        kept_s = max(TTL_S * compute_kept_share(fill), MIN_TTL_S)
+        return max(self.deadline - now, 0) + kept_s
 
 
 class Jobs:
@@ -50,7 +53,14 @@ class Jobs:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, batch: Batch) -> str:
-        """Wait for the results of `batch` in the background. Returns the job's id."""
+        """Wait for the results of `batch` in the background. Returns the job's id.
+
+        Raises QueueFull where the store's memory is full, for work with cached verdicts too.
+        """
+        fill = await self._broker.get_memory_fill()
+        if fill >= REFUSE_AT:
+            await self._dispatcher.cancel(batch)
+            raise QueueFull(batch.grader, "memory")
         job_ids = dict.fromkeys(batch.submission_ids, "")
         for job_id, submission_ids in batch.submission_ids_by_job.items():
             job_ids.update(dict.fromkeys(submission_ids, job_id))
@@ -62,7 +72,7 @@ class Jobs:
         )
         group_id = secrets.token_urlsafe(24)
         await self._broker.save_note(
-            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s(now)
+            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s(now, fill)
         )
         watcher = self._watchers[group_id] = asyncio.create_task(
             self._watch(group_id, group, batch)
@@ -92,7 +102,8 @@ class Jobs:
     ) -> None:
         """Store the results, unless some are stored: every later answer has the same ones."""
         text = GradeResponse(results=tuple(results)).model_dump_json()
-        ttl_s = group.compute_ttl_s(await self._broker.get_time())
+        fill = await self._broker.get_memory_fill()
+        ttl_s = group.compute_ttl_s(await self._broker.get_time(), fill)
         await self._broker.save_note(f"done:{group_id}", text, ttl_s, replace=False)
 
     async def _sweep_cancelled(self) -> None:

@@ -23,6 +23,9 @@ __all__ = [
     "DEFAULT_FAIR_SHARE",
     "KEY_PARTS",
     "MAX_DELIVERIES",
+    "MIN_TTL_S",
+    "REFUSE_AT",
+    "SHORTEN_FROM",
     "MAX_FAIR_SHARES",
     "PUT_OFF_TURNS",
     "RENEW_S",
@@ -39,6 +42,7 @@ __all__ = [
     "QueueState",
     "QueueStats",
     "UnfinishedJob",
+    "compute_kept_share",
 ]
 
 MAX_DELIVERIES = 3
@@ -79,6 +83,19 @@ clients choose the names of runs. A service without keys has no such bound."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are
 forgotten."""
+REFUSE_AT = 0.9
+"""Share of the store's memory from which on new jobs are refused."""
+SHORTEN_FROM = 0.5
+"""Share of the store's memory from which on results and finished requests are kept for less time:
+linearly less, to nothing at `REFUSE_AT`."""
+MIN_TTL_S = 60.0
+"""Shortest time for which they are kept, so that waiting clients can still read them."""
+
+
+def compute_kept_share(fill: float) -> float:
+    """Return the share of its time to live for which a text is kept. `fill`: used share of the
+    store's memory."""
+    return min(max((REFUSE_AT - fill) / (REFUSE_AT - SHORTEN_FROM), 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -435,6 +436,49 @@ async def done(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
             return status
         assert status["results"] is None
         await asyncio.sleep(0.01)
+
+
+class FillingBroker(MemoryBroker):
+    """A broker whose store has as much memory left as `fill` says."""
+
+    fill = 0.0
+
+    async def get_memory_fill(self) -> float:
+        return self.fill
+
+    def list_ttls_s(self) -> list[float]:
+        """Return the seconds for which what is known of each job is still kept."""
+        return [end - time.monotonic() for end in self._notes.get_ends().values()]
+
+
+@pytest.mark.parametrize(
+    ("fill", "least_s", "most_s"), [(0.0, 3500, 3620), (0.7, 1700, 1820), (0.89, 50, 120)]
+)
+async def test_jobs_are_kept_for_less_time_while_memory_is_short(
+    fill: float, least_s: float, most_s: float
+) -> None:
+    broker = FillingBroker()
+    async with service(broker) as (client, _):
+        broker.fill = fill
+        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a")))
+        app = client._transport.app  # type: ignore[attr-defined]
+        await asyncio.gather(*app.state.api.jobs._watchers.values())
+        await done(client, accepted.headers["location"])
+        assert len(broker.list_ttls_s()) == 2
+        assert all(least_s < ttl_s <= most_s for ttl_s in broker.list_ttls_s())
+
+
+async def test_cached_work_too_is_no_job_where_memory_is_full() -> None:
+    broker = FillingBroker()
+    async with service(broker) as (client, _):
+        request = body(submission("a"))
+        assert (await client.post(GRADE, json=request)).status_code == 200
+        broker.fill = 0.9
+        assert (
+            "memory" in is_problem(await client.post("/v1/jobs/ocaml", json=request), 429)["detail"]
+        )
+        assert not broker.list_ttls_s()
+        assert (await client.post(GRADE, json=request)).status_code == 200
 
 
 async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() -> None:

@@ -10,16 +10,10 @@ import asyncio
 import time
 
 from gradus.errors import QueueFault
+from services.broker import MIN_TTL_S, REFUSE_AT, SHORTEN_FROM, compute_kept_share
 from services.broker.streams.redis_client import RetryingRedis, parse_info, to_ms
 from services.broker.streams.scripts import SHORTEN
 
-REFUSE_AT = 0.9
-"""Share of `maxmemory` from which on new jobs are refused."""
-SHORTEN_FROM = 0.5
-"""Share of `maxmemory` from which on results are kept for less time: linearly less, to nothing at
-`REFUSE_AT`."""
-MIN_TTL_S = 60.0
-"""Shortest time to live of a result, so that waiting clients can still read it."""
 CHECK_S = 1.0
 """Seconds between looks at the memory."""
 
@@ -54,7 +48,7 @@ class RedisMemory:
         limit = int(values.get("maxmemory", 0))
         self.fill = int(values["used_memory"]) / limit if limit else 0.0
         if self.fill > SHORTEN_FROM:
-            share = max((REFUSE_AT - self.fill) / (REFUSE_AT - SHORTEN_FROM), 0.001)
+            share = max(compute_kept_share(self.fill), 0.001)
             await self._redis.run(
                 SHORTEN, [self.shortening[0]], f"{share:.3f}", to_ms(10 * CHECK_S)
             )
