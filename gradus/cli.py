@@ -124,7 +124,7 @@ def serve_mcp(
     tasks: Annotated[
         str, typer.Argument(metavar="TASKS", help="JSONL, JSON or CSV file of tasks with ids")
     ],
-    grader: Annotated[str, typer.Option(help="Grader of the tasks")] = "ocaml",
+    grader: Annotated[str, typer.Option(envvar="GRADUS_GRADER", help="Grader of the tasks")],
     url: Annotated[
         str | None,
         typer.Option(envvar="GRADUS_URL", help="Gradus service that grades", show_default=_LOCAL),
@@ -151,7 +151,7 @@ def serve_mcp(
     many tests pass). Agents see no hidden test and no reward.
 
     \b
-    gradus mcp tasks.jsonl --grader ocaml --url http://127.0.0.1:8000
+    gradus mcp tasks.jsonl --grader NAME --url http://127.0.0.1:8000
     """
     from gradus.integrations.core import settings
     from gradus.integrations.mcp import AgentTasks, build_server

@@ -8,8 +8,8 @@ from mcp import ClientSession, StdioServerParameters, stdio_client
 
 
 async def main(tasks: str, url: str, results: str) -> dict:
-    words = ["-m", "gradus", "mcp", tasks, "--url", url, "--results", results]
-    words += ["--max-checks", "1", "--max-submissions", "2"]
+    words = ["-m", "gradus", "mcp", tasks, "--grader", "ocaml", "--url", url]
+    words += ["--results", results, "--max-checks", "1", "--max-submissions", "2"]
     server = StdioServerParameters(
         command=sys.executable, args=words, env={"PYTHONPATH": sys.argv[4]}
     )
