@@ -360,22 +360,7 @@ def story_run(run: Path) -> Path:
     (run / "config.resolved.json").write_text(json.dumps(config))
     lines(run / "metrics.jsonl", [{"step": n, "reward": n / 10} for n in range(1, 6)])
     for name, reward in (("before", 0.2), ("after", 0.5)):
-        given = {
-            f"sprint-{n}": [
-                verdict(
-                    round(reward + 0.01 * (n % 5) + 0.002 * k, 3),
-                    stage=Stage.SCORE,
-                    rubric="story/weighted@1",
-                    grader="story@7",
-                    toolchain="",
-                    components={"coverage": reward},
-                    tests=None,
-                    flags=("story:too_long",) if n == 0 else (),
-                )
-                for k in range(2)
-            ]
-            for n in range(12)
-        }
+        given = {f"sprint-{n}": _score_sprint(n, reward) for n in range(12)}
         evaluation(
             run,
             name,
@@ -388,6 +373,23 @@ def story_run(run: Path) -> Path:
             tasks="demo:story/held-out",
         )
     return run
+
+
+def _score_sprint(number: int, reward: float) -> list[Graded]:
+    """Return the verdicts of a sprint's two completions, near this reward."""
+    return [
+        verdict(
+            round(reward + 0.01 * (number % 5) + 0.002 * sample, 3),
+            stage=Stage.SCORE,
+            rubric="story/weighted@1",
+            grader="story@7",
+            toolchain="",
+            components={"coverage": reward},
+            tests=None,
+            flags=("story:too_long",) if number == 0 else (),
+        )
+        for sample in range(2)
+    ]
 
 
 def empty_run(run: Path) -> Path:
