@@ -80,3 +80,18 @@ def test_tasks_that_declare_more_than_plain_functions_are_not_compiled_ahead(
 ) -> None:
     for task, can_be in ((submission(F).task, True), (submission(F, **changes).task, False)):
         assert parse_signature(task.signature or "", task.crate).is_plain is can_be
+
+
+def test_a_second_panic_handler_is_refused_for_later_answers_too(rust_grader: RustGrader) -> None:
+    handler = "#[panic_handler] fn handle(_: &core::panic::PanicInfo) -> ! { loop {} }"
+    tests = "#[test] fn handled() { assert_eq!(solution::f(1), 2) }"
+    answer = {
+        "id": "a",
+        "completion": f"```rust\n#![no_std]\n{handler}\n{F}```",
+        "task": {"signature": "pub fn f(x: i64) -> i64;", "tests": tests},
+    }
+    submission = RustSubmission.model_validate(answer)
+    rewards = set()
+    for _ in range(3):
+        rewards.add(rust_grader.grade(submission, "rust/graduated@1", 0).reward)
+    assert len(rewards) == 1

@@ -218,6 +218,8 @@ class Compiler:
             toy = self._compile_tests(
                 _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
             )
+            if not toy.product:
+                return toy  # this answer cannot be linked
             self._linker = _parse_linker_command(toy.product.decode())
         server = self._get_server(slot, self._linker[0], self._toolchain.tests_mounts)
         return self._compile(server, self._linker, task, {_OBJECT: tests, _LIBRARY: library})

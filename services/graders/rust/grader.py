@@ -53,7 +53,7 @@ from services.graders.rust.task_check import (
     publish_declared,
 )
 from services.graders.rust.tests_ahead import (
-    can_be_continued,
+    is_linkable,
     render_pins,
     render_stub,
 )
@@ -457,7 +457,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
                     remote.dispatcher, library.product, task, slot
                 )
                 remote.calls = attempt.add(compiled).product
-        return remote.calls if can_be_continued(attempt.answer) else b""
+        return remote.calls if is_linkable(attempt.answer) else b""
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True

@@ -17,9 +17,12 @@ from services.graders.rust.signature import Signature
 _POINTER = "GRADUS_"
 
 
-def can_be_continued(answer: RustAnswer) -> bool:
+def is_linkable(answer: RustAnswer) -> bool:
     """Return whether no attribute or doc comment at the end of the answer would belong to text
-    behind it. Raises TooManyTokens."""
+    behind it, and it has no second panic handler, which only the compiler refuses to link. Raises
+    TooManyTokens."""
+    if any("panic_handler" in text for text in answer.own_files.values()):
+        return False
     for token in reversed(tokens(answer.files[answer.entry], answer.edition, MAX_TOKENS)):
         if token.kind is Kind.COMMENT and token.text.startswith(("///", "/**")):
             return False
