@@ -26,6 +26,11 @@ SENTENCE_WORDS = 8
 """Shortest text with a comma, in words, that is taken for a sentence and not for a title."""
 ENGLISH_SHARE = 0.15
 """Share of function words from which a sentence is English; it is about 0.4 in English stories."""
+_FOREIGN_OPENING = re.compile(
+    r"\W*(?:(?:als|jako|kot|som|como) \w|en tant qu|in qualità d|comme )", re.IGNORECASE
+)
+"""How a story begins in German, Dutch, Polish, Czech, Danish, Norwegian, Swedish, Spanish,
+Portuguese, French and Italian."""
 
 
 # ----------------------------------------------------------------------------------------- answers
@@ -88,10 +93,13 @@ def generate_answers(
 
 def is_foreign(text: str) -> bool:
     """Return whether a text is a sentence in another language than English, which the grader cannot
-    read: by its script, or by how few of its words are English function words."""
+    read: by its script, how it begins, or how few of its words are English function words."""
     letters = [letter for letter in text if letter.isalpha()]
     if 3 * sum(letter > "\u024f" for letter in letters) > len(letters):
         return True
+    if _FOREIGN_OPENING.match(text):
+        return True
+    text = re.sub(r"\([^()]*\)?", " ", text)  # titles list codes in brackets
     words = re.findall(r"[^\W\d_]+", text.lower())
     english = sum(word in load_word_list("stop_words") for word in words)
     is_sentence = len(words) >= SENTENCE_WORDS and "," in text

@@ -416,6 +416,14 @@ UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
         },
         "not of the form",
     ),
+    "short references in German": (
+        {"references": ["Als Mieter will ich ein Leck melden", "Als Mieter will ich Termine"]},
+        "not of the form",
+    ),
+    "references in French": (
+        {"references": ["En tant que locataire je veux signaler une fuite"]},
+        "not of the form",
+    ),
     "references in Japanese": (
         {"references": ["顧客として、カードで支払いたい。"]},
         "not of the form",
