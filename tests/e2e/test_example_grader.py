@@ -229,10 +229,7 @@ def test_mistakes_of_callers_are_no_verdicts(url: str) -> None:
     (faulted,) = httpx.post(f"{url}/v1/grade/sql", json={"submissions": [no_tables]}).json()[
         "results"
     ]
-    assert (
-        "this task cannot be judged: its tables cannot be made: incomplete input"
-        in faulted["fault"]["message"]
-    )
+    assert "this task cannot be judged: its tables cannot be made: " in faulted["fault"]["message"]
 
 
 # ---------------------------------------------------------------------- where it shows

@@ -10,8 +10,8 @@ import sqlite3
 import sys
 
 
-def read(cell: object) -> object:
-    return cell.hex() if isinstance(cell, bytes) else cell
+def read(row: tuple[object, ...]) -> list[object]:
+    return [cell.hex() if isinstance(cell, bytes) else cell for cell in row]
 
 
 asked = json.load(sys.stdin)
@@ -26,7 +26,7 @@ except sqlite3.Error as error:
 else:
     try:
         rows = database.execute(asked["query"])  # one statement: a second one is an error
-        found = {"rows": [[read(cell) for cell in row] for row in rows]}
+        found = {"rows": [read(row) for row in rows]}
     except (sqlite3.Error, sqlite3.Warning, UnicodeError, MemoryError) as error:
         found = {"message": str(error)}
 print(json.dumps(found), file=report, flush=True)
