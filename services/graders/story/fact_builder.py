@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.tasks.story import StoryTask
@@ -337,7 +338,7 @@ class _Pairing:
         best = self._match(())
         most = self._sum_up(best)
         sameness = compute_sameness(self.wants, self.references, best.pairs)
-        costly = sameness.any(1)
+        costly: NDArray[np.bool_] = np.any(sameness, axis=1)
         twins = (compute_similarities(self.references, self.references) >= SAME_REFERENCE).sum(0)
         for story, reference, _ in best.pairs:
             costly[story] |= twins[reference] > 1
