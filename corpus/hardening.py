@@ -94,27 +94,29 @@ def _propose(
 
 
 def _find_kills(
-    calls: Sequence[tuple[str, Type]], wanted: Sequence[str | None], got: Sequence[str | None]
+    calls: Sequence[tuple[str, Type]],
+    expected: Sequence[str | None],
+    returned: Sequence[str | None],
 ) -> Iterator[str]:
     """Yield a test for each call that tells a mutant from the reference, up to the call at which
     the mutant does not end. Calls for which the reference raises are no tests: they may break what
     the prompt promises."""
-    for (call, _), right, found in zip(calls, wanted, got, strict=True):
-        if right is not None and not right.startswith("!") and right != found:
+    for (call, _), right, actual in zip(calls, expected, returned, strict=True):
+        if right is not None and not right.startswith("!") and right != actual:
             yield f"let () = assert ({call} = {right})"
-        if found is None:
+        if actual is None:
             return
 
 
-def choose_tests(kills: dict[str, set[int]], most: int) -> list[str]:
+def choose_tests(kills: dict[str, set[int]], limit: int) -> list[str]:
     """Return few tests that kill as many mutants as all of them: the one that kills most of what is
     left, the shortest of equals."""
     chosen: list[str] = []
-    left: set[int] = set().union(*kills.values())
-    while left and len(chosen) < most:
-        best = min(kills, key=lambda test: (-len(kills[test] & left), len(test), test))
+    uncovered: set[int] = set().union(*kills.values())
+    while uncovered and len(chosen) < limit:
+        best = min(kills, key=lambda test: (-len(kills[test] & uncovered), len(test), test))
         chosen.append(best)
-        left -= kills[best]
+        uncovered -= kills[best]
     return chosen
 
 

@@ -160,14 +160,14 @@ class Values:
     def __init__(self, tests: str, solution: str, seed: str) -> None:
         self._draw = random.Random(seed)
         numbers = [int(text) for text in re.findall(r"(?<![\w.])\d{1,9}(?![\w.])", tests)]
-        own = [int(text) for text in re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", solution)]
-        most = max(numbers, default=3) + 1
+        constants = [int(text) for text in re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", solution)]
+        bound = max(numbers, default=3) + 1
         near = {0, 1, 2, 3}
-        for number in {*numbers, *own}:
+        for number in {*numbers, *constants}:
             near |= {number - 1, number, number + 1}
         if re.search(r"\(\s*-\s*\d", tests):
             near |= {-number for number in near}
-        self._ints = sorted(number for number in near if -most <= number <= most)
+        self._ints = sorted(number for number in near if -bound <= number <= bound)
         if not re.search(r"\(\s*-\s*\d", tests):
             self._ints = [number for number in self._ints if number >= 0]
         self._floats: list[str] = sorted(set(re.findall(r"(?<![\w.])\d+\.\d*", tests))) or [
@@ -180,31 +180,31 @@ class Values:
         self._has_empty_text = '""' in tests
         self._has_empty_list = re.search(r"\[\s*\]|\[\|\s*\|\]", tests) is not None
 
-    def draw(self, wanted: Type) -> str:
+    def draw(self, drawn: Type) -> str:
         """Return a literal, in parentheses where it needs them."""
         draw = self._draw
-        inner = wanted.arguments
-        if wanted.name == "int":
+        inner = drawn.arguments
+        if drawn.name == "int":
             number = draw.choice(self._ints)
             return f"({number})" if number < 0 else str(number)
-        if wanted.name == "bool":
+        if drawn.name == "bool":
             return draw.choice(("true", "false"))
-        if wanted.name == "float":
+        if drawn.name == "float":
             return draw.choice(self._floats)
-        if wanted.name == "char":
+        if drawn.name == "char":
             return f"'{draw.choice(self._chars)}'"
-        if wanted.name == "string":
+        if drawn.name == "string":
             return f'"{self._draw_text()}"'
-        if wanted.name in ("list", "array"):
+        if drawn.name in ("list", "array"):
             length = draw.randint(0 if self._has_empty_list else 1, _MAX_LENGTH)
             items = "; ".join(self.draw(inner[0]) for _ in range(length))
-            return f"[{items}]" if wanted.name == "list" else f"[|{items}|]"
-        if wanted.name == "option":
+            return f"[{items}]" if drawn.name == "list" else f"[|{items}|]"
+        if drawn.name == "option":
             return "None" if draw.random() < 0.3 else f"(Some {self.draw(inner[0])})"
-        if wanted.name == "result":
+        if drawn.name == "result":
             is_ok = draw.random() < 0.6
             return f"(Ok {self.draw(inner[0])})" if is_ok else f"(Error {self.draw(inner[1])})"
-        if wanted.name == "*":
+        if drawn.name == "*":
             return f"({', '.join(self.draw(item) for item in inner)})"
         return "()"
 
@@ -228,7 +228,7 @@ def draw_calls(
     calls: dict[str, Type] = {}
     for function in functions:
         for _ in range(number):
-            arguments = " ".join(values.draw(wanted) for wanted in function.parameters)
+            arguments = " ".join(values.draw(drawn) for drawn in function.parameters)
             calls[f"{function.name} {arguments}"] = function.returned
     return list(calls.items())
 
@@ -273,9 +273,9 @@ def _iter_reports(report: bytes) -> Iterator[tuple[int, str]]:
 
 def _unescape(text: str) -> str:
     """Undo `String.escaped`."""
-    known = {"n": "\n", "t": "\t", "b": "\b", "r": "\r", "\\": "\\", '"': '"', "'": "'", " ": " "}
+    escapes = {"n": "\n", "t": "\t", "b": "\b", "r": "\r", "\\": "\\", '"': '"', "'": "'", " ": " "}
 
     def replace(match: re.Match[str]) -> str:
-        return known.get(match[1]) or chr(int(match[1]))
+        return escapes.get(match[1]) or chr(int(match[1]))
 
     return re.sub(r"\\(\d{3}|.)", replace, text)

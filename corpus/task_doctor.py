@@ -78,9 +78,9 @@ def diagnose(
 
     `show` is given the findings of each pass over the rows, their number and a label.
     """
-    found = validate(rows, name, grader, slots, needs_solution=False)
+    findings = validate(rows, name, grader, slots, needs_solution=False)
     # each pass ends before the next: two of them would use the same slots of the grader
-    before = list(show(found, len(rows), "checking"))
+    before = list(show(findings, len(rows), "checking"))
     changed: dict[int, tuple[Row, tuple[str, ...]]] = {}
     for index, finding in enumerate(before):
         if finding.problems:
@@ -100,13 +100,13 @@ def diagnose(
             yield Diagnosis(row, RowState.USABLE, warnings=tuple(finding.warnings))
             continue
         repaired, repairs = changed.get(index, (row, ()))
-        left = after.get(index, finding)
-        problems = [*left.problems, *read[index].problems]
+        last = after.get(index, finding)
+        problems = [*last.problems, *read[index].problems]
         if problems:
             yield _diagnose_failing(row, repaired, repairs, problems[0], name, grader, slots)
         else:
             cause = _shorten(finding.problems[0])
-            warnings = tuple(left.warnings)
+            warnings = tuple(last.warnings)
             yield Diagnosis(row, RowState.REPAIRED, cause, repaired, repairs, (), warnings)
 
 

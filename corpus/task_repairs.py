@@ -99,15 +99,15 @@ def complete_solution(values: Values) -> Repair | None:
     prompt = str(values.get("prompt") or "")
     if not isinstance(solution, str) or not solution.strip():
         return None
-    whole = solution
+    completed = solution
     with suppress(Unusable):  # a prompt in prose
-        whole = parse_last_beginning(prompt).build_definition(solution)
-    types = find_type_definitions(prompt, defined=whole)
+        completed = parse_last_beginning(prompt).build_definition(solution)
+    types = find_type_definitions(prompt, defined=completed)
     if types:
-        whole = f"{types}\n{whole}"
-    if whole.strip() == solution.strip():
+        completed = f"{types}\n{completed}"
+    if completed.strip() == solution.strip():
         return None
-    return Repair({**values, "solution": whole}, "complete the solution by the prompt's code")
+    return Repair({**values, "solution": completed}, "complete the solution by the prompt's code")
 
 
 def add_signature(values: Values) -> Repair | None:
@@ -198,9 +198,9 @@ def flatten_files(values: Values) -> Repair | None:
         return None
     manifest = str(values.get("cargo_toml") or "")
     for field, column in (("name", "crate"), ("edition", "edition")):
-        found = re.search(rf'^{field}\s*=\s*"([^"]+)"', manifest, re.MULTILINE)
-        if found and not values.get(column):
-            changed[column] = found[1].replace("-", "_")
+        entry = re.search(rf'^{field}\s*=\s*"([^"]+)"', manifest, re.MULTILINE)
+        if entry and not values.get(column):
+            changed[column] = entry[1].replace("-", "_")
     return Repair(changed, f"take {', '.join(flat)} out of their files")
 
 

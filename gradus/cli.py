@@ -198,10 +198,10 @@ def main() -> None:
         if package in {"gradus", *WINGS}:
             raise
         extra = "api" if package in _OF_THE_API else "train"
-        how = f"`make setup` in a checkout, or pip install 'gradus-rl[{extra}]'"
+        remedy = f"`make setup` in a checkout, or pip install 'gradus-rl[{extra}]'"
         if package == "mcp":
-            how = "pip install 'gradus-rl[mcp]'"
-        log_line(f"gradus: this needs the package {package}: {how}")
+            remedy = "pip install 'gradus-rl[mcp]'"
+        log_line(f"gradus: this needs the package {package}: {remedy}")
         sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -75,13 +75,13 @@ def describe_value(parameter: Any) -> str:
     return "FILE" if "path" in str(kind.annotation).lower() else "NAME"
 
 
-def describe_range(least: float | None, most: float | None) -> str:
+def describe_range(minimum: float | None, maximum: float | None) -> str:
     """Return the range of a number in words, both ends included; nothing without one."""
-    if least is None and most is None:
+    if minimum is None and maximum is None:
         return ""
-    if most is None:
-        return f"from {least:g}"
-    return f"up to {most:g}" if least is None else f"{least:g} to {most:g}"
+    if maximum is None:
+        return f"from {minimum:g}"
+    return f"up to {maximum:g}" if minimum is None else f"{minimum:g} to {maximum:g}"
 
 
 def describe_default(parameter: Any) -> str:
@@ -137,12 +137,12 @@ def put_first(commands: dict[str, Any], names: tuple[str, ...]) -> None:
     """Move these commands to the front, into a group of their own."""
     for command in commands.values():
         command.rich_help_panel = command.rich_help_panel or "More"
-    others = {name: command for name, command in commands.items() if name not in names}
+    remaining = {name: command for name, command in commands.items() if name not in names}
     first = {name: commands[name] for name in names if name in commands}
     for command in first.values():
         command.rich_help_panel = "First steps"
     commands.clear()
-    commands.update(first | others)
+    commands.update(first | remaining)
 
 
 def use_words(command: Any) -> None:

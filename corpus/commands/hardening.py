@@ -44,8 +44,8 @@ def harden_tasks(
     rows = load_valid_rows(file)
     _, grader = start_grader("ocaml", config)
     assert isinstance(grader, OcamlGrader)
-    found = harden(rows, grader, tries=tries, max_tests=max_tests, seed=seed, slots=slots)
-    results = list(show_progress(found, len(rows), "hardening", quiet))
+    outcomes = harden(rows, grader, tries=tries, max_tests=max_tests, seed=seed, slots=slots)
+    results = list(show_progress(outcomes, len(rows), "hardening", quiet))
     for result in results:
         name = result.row.values.get("id", "")
         if result.problem is not None and (result.before or not result.tried):

@@ -68,28 +68,28 @@ class AgentTasks:
         return json.dumps({name: row[name] for name in SHOWN if row.get(name)}, ensure_ascii=False)
 
     async def check(self, task: str, answer: str) -> str:
-        result, left = await self._grade("check", task, answer)
+        result, remaining = await self._grade("check", task, answer)
         shown = []
         for diagnostic in result.diagnostics:
             if diagnostic.stage not in _HIDING or diagnostic.message.startswith(_PUBLIC):
                 shown.append(diagnostic)
         hidden = result.model_copy(update={"tests": None, "passed": False, "diagnostics": shown})
         remarks = reply(hidden).partition("\n")[2]
-        lines = [f"came as far as: {result.stage.value}", remarks, f"{left} checks left"]
+        lines = [f"came as far as: {result.stage.value}", remarks, f"{remaining} checks left"]
         return "\n".join(line for line in lines if line)
 
     async def submit(self, task: str, answer: str) -> str:
-        result, left = await self._grade("submit", task, answer)
+        result, remaining = await self._grade("submit", task, answer)
         if self._results is not None:
             record = {"task": task, "result": result.model_dump(mode="json")}
             with self._results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-        return f"{reply(result)}\n{left} submissions left"
+        return f"{reply(result)}\n{remaining} submissions left"
 
     def _get_row(self, task: str) -> Mapping[str, Any]:
         if task not in self._rows:
-            known = ", ".join(list(self._rows)[:20])
-            raise ToolRefused(f"there is no task {task[:80]!r}; there are: {known}")
+            names = ", ".join(list(self._rows)[:20])
+            raise ToolRefused(f"there is no task {task[:80]!r}; there are: {names}")
         return self._rows[task]
 
     async def _grade(self, tool: str, task: str, answer: str) -> tuple[Graded, int]:

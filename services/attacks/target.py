@@ -161,8 +161,8 @@ def build_columns(grader: str, task: Mapping[str, Any]) -> dict[str, Any]:
         outputs = [case.get("stdout", "") for case in task["cases"]]
         both = {"inputs": inputs, "outputs": outputs}
         pairs = []
-        for given, wanted in zip(inputs, outputs, strict=True):
-            pairs.append({"type": "stdin_stdout", "input": given, "output": wanted})
+        for stdin, stdout in zip(inputs, outputs, strict=True):
+            pairs.append({"type": "stdin_stdout", "input": stdin, "output": stdout})
         info = {"language": task.get("language", "python"), "test_cases": pairs}
         columns.update(ground_truth=json.dumps(both), unit_tests=both, verification_info=info)
     return columns

@@ -48,9 +48,9 @@ def call_nemo_gym(function: Callable[..., Any], request: Mapping[str, Any]) -> A
     text = {"type": "output_text", "text": request["completion"], "annotations": []}
     message = {"id": "1", "type": "message", "role": "assistant", "status": "completed"}
     response = {"id": "1", "object": "response", "output": [{**message, "content": [text]}]}
-    asked = {"input": [{"role": "user", "content": request["prompt"]}]}
+    params = {"input": [{"role": "user", "content": request["prompt"]}]}
     metadata = {"task": request["columns"], **request["columns"]}
-    body = {"responses_create_params": asked, "response": response, "verifier_metadata": metadata}
+    body = {"responses_create_params": params, "response": response, "verifier_metadata": metadata}
     return function(body)
 
 

@@ -129,11 +129,11 @@ class NestedBoxes:
         limits = command.limits
         shared = (limits.memory_mb, limits.processes, limits.scratch_mb)
         key = (command.binds, tuple(command.mounts.items()), command.socket_pairs, shared)
-        kept, files = _sort_files(command)
+        box_files, files = _sort_files(command)
         with get_memory_budget().reserve(limits.memory_mb):
-            box = self._take(key, kept) or self._open(command)
+            box = self._take(key, box_files) or self._open(command)
             try:
-                outcome = box.run(command, kept, files, self._sandbox.draw_uid())
+                outcome = box.run(command, box_files, files, self._sandbox.draw_uid())
             except BaseException:  # an interrupt, too: what runs in it is not known
                 box.close()
                 raise
@@ -143,7 +143,7 @@ class NestedBoxes:
                 self._put_back(key, box)
             return outcome
 
-    def _take(self, key: _Key, kept: Mapping[str, _File]) -> _StandingBox | None:
+    def _take(self, key: _Key, box_files: Mapping[str, _File]) -> _StandingBox | None:
         """Return an idle box, if there is one: the last that was used, or one that has the files
         already."""
         with self._lock:
@@ -152,7 +152,7 @@ class NestedBoxes:
                 return None
             best = numbers[-1]
             for number in numbers:
-                if self._idle[number][1].kept == kept:
+                if self._idle[number][1].kept == box_files:
                     best = number
             return self._idle.pop(best)[1]
 
@@ -222,7 +222,7 @@ class _StandingBox:
         self._init = read_init_pid(self._status.read)
 
     def run(
-        self, command: Command, kept: Mapping[str, _File], files: Mapping[str, _File], uid: int
+        self, command: Command, box_files: Mapping[str, _File], files: Mapping[str, _File], uid: int
     ) -> Outcome:
         """Run `command` in a box within this one. Raises SandboxFault; the box is of no use then,
         nor after any other exception."""
@@ -230,14 +230,14 @@ class _StandingBox:
         self.group.start_count()
         with ExitStack() as stack:
             pipes = [stack.enter_context(Pipe()) for _ in range(3)]
-            news = None if kept == self.kept else kept
-            self.kept = kept
+            news = None if box_files == self.kept else box_files
+            self.kept = box_files
             encoded = _encode_request(command, news, files, uid)
             request = stack.enter_context(open_sealed_file(encoded))
             stdin = stack.enter_context(open_sealed_file(command.stdin))
-            given = [request, stdin, *(pipe.write for pipe in pipes)]
+            descriptors = [request, stdin, *(pipe.write for pipe in pipes)]
             try:
-                socket.send_fds(self._control, [b"r"], given)
+                socket.send_fds(self._control, [b"r"], descriptors)
             except OSError as error:
                 raise SandboxFault(f"a standing box is gone: {error}") from error
             for pipe in pipes:
@@ -316,22 +316,22 @@ class _NestedProcess:
 
 def _sort_files(command: Command) -> tuple[dict[str, _File], dict[str, _File]]:
     """Return the files below /box, and the others."""
-    kept: dict[str, _File] = {}
-    others: dict[str, _File] = {}
+    box_files: dict[str, _File] = {}
+    tmp_files: dict[str, _File] = {}
     for mode, contents in ((0o444, command.files), (0o111, command.programs)):
         for path, content in contents.items():
-            files = kept if path.startswith("/box/") else others
+            files = box_files if path.startswith("/box/") else tmp_files
             files[path] = (mode, content)
-    return kept, others
+    return box_files, tmp_files
 
 
 def _encode_request(
-    command: Command, kept: Mapping[str, _File] | None, files: Mapping[str, _File], uid: int
+    command: Command, box_files: Mapping[str, _File] | None, files: Mapping[str, _File], uid: int
 ) -> bytes:
     environment = {"PATH": "/usr/bin", **command.environment}
-    parts = [struct.pack("=Q", kept is not None)]
-    if kept is not None:
-        parts += _encode_files(kept)
+    parts = [struct.pack("=Q", box_files is not None)]
+    if box_files is not None:
+        parts += _encode_files(box_files)
     parts += [
         struct.pack("=Q", uid),
         _encode_limits(command.limits),
@@ -357,8 +357,8 @@ def _encode_limits(limits: Limits) -> bytes:
     rlimits = build_rlimits(limits)
     numbers = [limits.scratch_mb, n_files, len(rlimits)]
     for name, value in rlimits.items():
-        most = resource.RLIM_INFINITY if value == "unlimited" else int(value)
-        numbers += [getattr(resource, f"RLIMIT_{name.upper()}"), most & (1 << 64) - 1]
+        limit = resource.RLIM_INFINITY if value == "unlimited" else int(value)
+        numbers += [getattr(resource, f"RLIMIT_{name.upper()}"), limit & (1 << 64) - 1]
     return struct.pack(f"={len(numbers)}Q", *numbers)
 
 

@@ -116,8 +116,8 @@ async def _choose_grader(request: Request, language: str) -> str:
     """Return a running grader of the language's name, whose tasks have cases; else `program`."""
     registry = get_api(request).registry
     await registry.list_live()
-    known = registry.known.get(language)
-    has_cases = known and "cases" in known.description.task_schema["properties"]
+    entry = registry.known.get(language)
+    has_cases = entry and "cases" in entry.description.task_schema["properties"]
     if has_cases and not await registry.is_absent(language):
         return language
     return PROGRAM
@@ -154,8 +154,8 @@ def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
         limits["cpu_s"] = min(seconds, MAX_CPU_S)
     memory_mb = values.get("memory_limit_MB")
     if isinstance(memory_mb, int) and memory_mb > 0:
-        least, most = MEMORY_MB
-        limits["memory_mb"] = min(max(memory_mb, least), most)
+        minimum, maximum = MEMORY_MB
+        limits["memory_mb"] = min(max(memory_mb, minimum), maximum)
     return limits
 
 
