@@ -41,6 +41,8 @@ STUBS = {
     "ocaml": "let () = ()\n",
     "go": "package main\n\nfunc main() {}\n",
     "javascript": "void 0;\n",
+    "typescript": "void 0;\n",
+    "java": "class Main {\n    public static void main(String[] arguments) {}\n}\n",
     "haskell": "main :: IO ()\nmain = return ()\n",
     "ruby": "nil\n",
     "perl": "1;\n",
@@ -53,6 +55,7 @@ _DISPLAYED = {
     "cpp": "C++",
     "ocaml": "OCaml",
     "javascript": "JavaScript (Node.js)",
+    "typescript": "TypeScript",
 }
 """Names of languages in prompts, where they are not the capitalized name."""
 CODE_CONTESTS_LANGUAGES = {"python": 3, "cpp": 2}

@@ -56,7 +56,7 @@ fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   cat >&2 <<TEXT
 This is not Debian or Ubuntu, so nothing can be installed for you. Please install yourself:
-  OCaml 4.13 to 5.3 with ocamlfind and compiler-libs, bubblewrap, util-linux (prlimit, setpriv), a C compiler, redis-server
+  OCaml 4.13 with ocamlfind and compiler-libs, bubblewrap, util-linux (prlimit, setpriv), a C compiler, redis-server
 (opam: opam install ocamlfind). The graders need Linux; elsewhere run them in containers: docker compose up.
 Then set GRADUS_SKIP_SYSTEM=1 and run make again.
 TEXT

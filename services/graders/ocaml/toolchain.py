@@ -288,7 +288,7 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
         if done.returncode != 0:
             raise InternalFault(
                 "the OCaml grader's own compiler front could not be built with OCaml"
-                f" {toolchain.version}: {done.stderr.strip()[-2000:]}\nIt needs OCaml 4.13 to 5.3"
+                f" {toolchain.version}: {done.stderr.strip()[-2000:]}\nIt was run with OCaml 4.13"
                 f" with ocamlopt, gcc and compiler-libs. {_INSTALL}",
                 retryable=False,
             )
