@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from services.attacks import Trial
     from services.attacks.target import Judgement, Target
 
+_TARGET = "Another reward function"
 _SHAPES = "trl, open-r1, verl or nemo-gym"
 
 
@@ -34,24 +35,29 @@ def attack(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE:FUNCTION", help="Attack this reward function in place of the grader"
+            metavar="MODULE:FUNCTION",
+            help="Attack this reward function in place of the grader",
+            rich_help_panel=_TARGET,
         ),
     ] = None,
     shape: Annotated[
-        str, typer.Option(help=f"With --target: how the function is called: {_SHAPES}")
+        str, typer.Option(help=f"How the function is called: {_SHAPES}", rich_help_panel=_TARGET)
     ] = "trl",
     timeout_s: Annotated[
-        float, typer.Option(min=1, max=600, help="With --target: seconds for one completion")
+        float,
+        typer.Option(min=1, max=600, help="Seconds for one completion", rich_help_panel=_TARGET),
     ] = 30.0,
     memory_mb: Annotated[
-        int, typer.Option(min=128, help="With --target: MiB of memory for one completion")
+        int, typer.Option(min=128, help="MiB of memory for one completion", rich_help_panel=_TARGET)
     ] = 2048,
     bind: Annotated[
         list[Path] | None,
-        typer.Option(help="With --target: further path that boxes see, read-only; repeatable"),
+        typer.Option(
+            help="Further path that boxes see, read-only; repeatable", rich_help_panel=_TARGET
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --target: print one JSON object")
+        bool, typer.Option("--json", help="Print one JSON object", rich_help_panel=_TARGET)
     ] = False,
     export: Annotated[
         Path | None,

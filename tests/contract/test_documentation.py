@@ -65,10 +65,14 @@ def find_sections(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from find_sections(part)
 
 
+SHOWN = re.compile(r"^(?::::|<!-- generated: fields) ([\w.]+)", re.MULTILINE)
+"""A class or function that a reference page shows."""
+
+
 def test_what_the_reference_names_is_there_and_every_section_of_a_run_is_named() -> None:
     named = []
     for page in REFERENCE.glob("*.md"):
-        paths = re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        paths = SHOWN.findall(page.read_text(encoding="utf-8"))
         named += [resolve_name(path) for path in paths]
     for stage in STAGES.values():
         assert [kind for kind in find_sections(stage) if kind not in named] == []

@@ -27,7 +27,7 @@ from services.graders.base import self_test_cases as own_cases
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
-from services.sandbox import Exchange
+from services.sandbox import Command, Exchange
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.persistent_box import RestartingBox
 from services.sandbox.seccomp import ALLOWED
@@ -179,10 +179,13 @@ def test_where_a_program_cannot_be_sealed_the_cold_way_grades_nothing(
             (0x06, 0, 0, 0x00050001),
         ),  # prctl(PR_SET_SECCOMP): EPERM
     )
-    sandbox = Bubblewrap()
-    sandbox._filter = (
-        b"".join(struct.pack("<HBBI", *instruction) for instruction in no_filters) + sandbox._filter
-    )
+    refusal = b"".join(struct.pack("<HBBI", *instruction) for instruction in no_filters)
+
+    class WithoutFilters(Bubblewrap):
+        def build_filter(self, command: Command) -> bytes:
+            return refusal + super().build_filter(command)
+
+    sandbox = WithoutFilters()
     for task in (INC, {**INC, "packages": ["unix"]}):
         with pytest.raises(SandboxFault, match="did not start.*seccomp is not available here"):
             grade(OnlyCold(sandbox=sandbox), "let f x = x + 1", task)

@@ -291,12 +291,20 @@ def test_what_an_answer_lacks_is_no_fault_of_the_task(rust_grader: RustGrader) -
 
 
 @pytest.mark.parametrize(
-    "signature", ["impl", "impl X {", "}}}", "::", "// nothing", "use std::fmt;"]
+    ("signature", "why"),
+    [
+        ("impl", "line 1 of its signature: expected type"),
+        ("impl X {", "line 1 of its signature: this file contains an unclosed delimiter"),
+        ("}}}", "line 1 of its signature: unexpected closing delimiter"),
+        ("::", "line 1 of its signature: expected identifier"),
+        ("// nothing", "signature declares nothing"),
+        ("use std::fmt;", "signature declares nothing"),
+    ],
 )
 def test_a_signature_that_declares_nothing_makes_a_task_that_cannot_be_judged(
-    rust_grader: RustGrader, signature: str
+    rust_grader: RustGrader, signature: str, why: str
 ) -> None:
-    with pytest.raises(InternalFault, match="signature declares nothing") as raised:
+    with pytest.raises(InternalFault, match=why) as raised:
         grade(rust_grader, RIGHT, {**INC, "signature": signature})
     assert not raised.value.retryable
 

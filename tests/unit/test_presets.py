@@ -153,9 +153,10 @@ def test_a_step_with_each_loss_moves_the_weights_and_leaves_them_finite(
 PRESETS = sorted(
     path.name
     for path in (configs() / "train").glob("*.yaml")
-    if not path.name.startswith("demo_") and "stage" not in yaml.safe_load(path.read_text())
+    if not path.name.startswith(("demo_", "first_step"))
+    and "stage" not in yaml.safe_load(path.read_text())
 )
-"""Of GRPO; those of the other stages are test_stage_presets.py's."""
+"""Of GRPO, but for models made on the spot; the other stages are in test_stage_presets.py."""
 MODEL_TYPES = {
     r"Qwen/Qwen2\.5-.*": "qwen2",
     r"deepseek-ai/DeepSeek-R1-Distill-Qwen-.*": "qwen2",
