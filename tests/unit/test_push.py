@@ -105,7 +105,13 @@ def hub() -> Iterator[tuple[type[Hub], str]]:
 
 
 def push(*words: object, endpoint: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_x", "HF_HUB_OFFLINE": "0"}
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": endpoint,
+        "HF_TOKEN": "hf_x",
+        "HF_HUB_OFFLINE": "0",
+        "NO_PROXY": "127.0.0.1",
+    }
     return subprocess.run(
         [sys.executable, "-m", "gradus", "push", *map(str, words)],
         capture_output=True,
