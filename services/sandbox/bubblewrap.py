@@ -397,14 +397,18 @@ class _Activity:
 
     @classmethod
     def measure(cls, init: int) -> _Activity:
-        """Read all processes of a box, of which `init` is PID 1. Raises OSError and ValueError."""
+        """Read all processes of a box, of which `init` is PID 1. Raises OSError and ValueError,
+        also if one of them ended meanwhile."""
         ran = 0
         waited = 0
         ticks = 0
+        ended_ticks = 0
         states = set()
         processes = [init]
         for process in processes:
-            ticks += sum(map(int, _read_stat(f"/proc/{process}")[11:15]))
+            stat = _read_stat(f"/proc/{process}")
+            ticks += sum(map(int, stat[11:15]))
+            ended_ticks += _count_ended_ticks(stat)
             for thread in os.listdir(f"/proc/{process}/task"):
                 with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                     place = Path(f"/proc/{process}/task/{thread}")
@@ -415,6 +419,10 @@ class _Activity:
                     processes += iter_children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
+        stats = [_read_stat(f"/proc/{process}") for process in processes]
+        if sum(map(_count_ended_ticks, stats)) != ended_ticks:
+            # its parent was read before it ended, so that its CPU time is in neither of the two
+            raise ValueError("a process ended meanwhile")
         cpu_s = ticks * _TICK_S
         return cls(time.monotonic(), cpu_s, cpu_s - ran / 1e9, waited / 1e9, frozenset(states))
 
@@ -434,6 +442,11 @@ class _Activity:
 def _read_stat(place: str | Path) -> list[str]:
     """Return the fields of a process or thread after its name, its state first."""
     return Path(place, "stat").read_text().rpartition(")")[2].split()
+
+
+def _count_ended_ticks(stat: Sequence[str]) -> int:
+    """Return the CPU time of a process' children that have ended."""
+    return int(stat[13]) + int(stat[14])
 
 
 def iter_children(thread: Path) -> Iterator[int]:

@@ -504,6 +504,38 @@ def test_a_run_that_sleeps_ends_at_the_stall_limit_however_it_sleeps(
     assert outcome.wall_s < 30
 
 
+def test_the_work_of_a_child_that_ends_while_its_box_is_read_is_no_stall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = (
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    while time.process_time() < 0.1: pass\n"
+        "    os.read(0, 1)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "print('reaped', flush=True)\n"
+        "os.read(0, 1)"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+
+        def end_child(thread: Path) -> Iterator[int]:
+            assert parent.stdin is not None
+            assert parent.stdout is not None
+            parent.stdin.write(b"x")
+            parent.stdin.flush()
+            assert parent.stdout.readline() == b"reaped\n"
+            return iter(())
+
+        monkeypatch.setattr(bubblewrap, "iter_children", end_child)
+        with pytest.raises(ValueError, match="a process ended meanwhile"):
+            bubblewrap._Activity.measure(parent.pid)  # noqa: SLF001 - what a look sees
+        parent.stdin.write(b"x")
+
+
 @pytest.mark.parametrize(
     ("start", "kernel_lists_children"),
     [

@@ -107,6 +107,8 @@ class ColdPath:
         """Return why the task's tests judge no answer; None if nothing is wrong. Each task is run
         with a control once."""
         task = attempt.task
+        if task.signature is not None and not task.signature.strip():
+            return None  # a control of nothing would pass or fail whatever the tests are
         key = task.model_dump_json()
         with self._lock:
             if key in self._problems:
