@@ -356,6 +356,9 @@ RUST = """pub fn f(x: i64) -> i64 {
 RUST_TASK = {
     "signature": "pub fn f(x: i64) -> i64;",
     "tests": "use solution::f;\n#[test]\nfn t() { assert_eq!(f(1), 2); }",
+    "limits": {
+        "cpu_s": 10
+    },  # of memory that others use, too, each page costs several times as much
 }
 OCAML_TASK = {"tests": "let () = assert (f 1 = 2)"}
 
