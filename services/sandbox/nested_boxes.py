@@ -260,7 +260,7 @@ class _StandingBox:
         return None
 
     def kill_command(self) -> None:
-        with suppress(OSError):  # the reply is told by `receive_reply`
+        with suppress(OSError):  # `receive_reply` finds that the box is gone
             self._control.send(b"k")
 
     def receive_reply(self) -> tuple[int, int, int]:

@@ -156,7 +156,7 @@ PRESETS = sorted(
     if not path.name.startswith(("demo_", "first_step"))
     and "stage" not in yaml.safe_load(path.read_text())
 )
-"""Of GRPO, but for models made on the spot; the other stages are in test_stage_presets.py."""
+"""Files of GRPO with models of the hub; those of other stages are in test_stage_presets.py."""
 MODEL_TYPES = {
     r"Qwen/Qwen2\.5-.*": "qwen2",
     r"deepseek-ai/DeepSeek-R1-Distill-Qwen-.*": "qwen2",

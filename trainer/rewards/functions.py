@@ -87,7 +87,7 @@ def load_function(config: RewardFunctionConfig) -> Callable[..., Any]:
 
 @dataclass(slots=True)
 class FunctionReward:
-    """One function with its settings, and the tasks that it is told of."""
+    """A reward function with its settings, and the tasks that it gets as columns."""
 
     config: RewardFunctionConfig
     function: Callable[..., Any]

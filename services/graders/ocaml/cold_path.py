@@ -7,6 +7,7 @@ third has neither compiler nor sources.
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import threading
 from collections.abc import Mapping
@@ -48,8 +49,8 @@ class ColdPath:
         self._sandbox = sandbox
         self._toolchain = toolchain
         self._config = config
-        self._problems: dict[str, str | None] = {}
-        """Task -> why its tests judge no answer, the oldest first."""
+        self._problems: dict[bytes, str | None] = {}
+        """Digest of a task -> why its tests judge no answer, the oldest first."""
         self._lock = threading.Lock()
         """Guards `_problems`."""
 
@@ -109,7 +110,7 @@ class ColdPath:
         task = attempt.task
         if task.signature is not None and not task.signature.strip():
             return None  # a control of nothing would pass or fail whatever the tests are
-        key = task.model_dump_json()
+        key = hashlib.sha256(task.model_dump_json().encode(errors="surrogatepass")).digest()
         with self._lock:
             if key in self._problems:
                 return self._problems[key]
@@ -123,11 +124,15 @@ class ColdPath:
     def _run_control(self, attempt: GradingAttempt) -> str | None:
         control = {"answer": b"", "view": _VIEW, "control": CONTROL}
         request = {**self._build_request(attempt), **control}
-        reply = decode_sections(self._run_front(attempt, "answer", request).report)
+        outcome = self._run_front(attempt, "answer", request)
+        _refuse_starved(outcome, "the compiler")
+        reply = decode_sections(outcome.report)
         if reply is None or not parse_section(reply, "facts")["compiled"]:
             return None
         request = {**self._build_tests_request(attempt, reply), "control": CONTROL}
-        reply = decode_sections(self._run_front(attempt, "tests", request).report)
+        outcome = self._run_front(attempt, "tests", request)
+        _refuse_starved(outcome, "the compiler")
+        reply = decode_sections(outcome.report)
         if reply is None or (attempt.task.signature is None and "broken" in reply):
             return None  # the control's types are a guess: each answer shows whether tests type
         if (plan := parse_section(reply, "plan"))["mismatch"]:

@@ -36,7 +36,8 @@ _UNCERTAIN = frozenset({"should_panic", "cfg_attr", "return", "const", "static"}
 _CONDITIONS = frozenset(
     {"call_expression", "identifier", "field_expression", "index_expression", "try_expression"}
 )
-"""Conditions of `assert!` whose value is told as it is; others compare something inside."""
+"""Conditions of `assert!` whose value is sent as a whole; other conditions compare something
+inside."""
 _ASSERTION = re.compile(r"\b(assert(?:_eq)?)!(?=\s*\()")
 _Edit = tuple[int, int, str]
 """Start and end in the text, in bytes, and what goes there."""

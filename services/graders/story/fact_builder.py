@@ -189,7 +189,8 @@ def measure_stories(
         _score_roles(stories, spec, vectors),
         _score_benefits(stories, spec, vectors),
     )
-    pairing = _Pairing(stories, spec, credits, cosines, wants, references)
+    likeness = _compute_likeness(stories, spec)
+    pairing = _Pairing(stories, credits, cosines, wants, references, likeness)
     matching, repeated = pairing.choose_matching()
     judgements = _ask(judge, stories, spec, matching.pairs)
     earned = pairing.add_up(matching, judgements)
@@ -322,11 +323,11 @@ class _Pairing:
     """Stories beside references: which answers which, and what it earns there."""
 
     stories: Sequence[Story]
-    spec: TaskSpec
     credits: _Credits
     cosines: Floats
     wants: Vectors
     references: Vectors
+    likeness: Floats | None
 
     def choose_matching(self) -> tuple[Matching, float]:
         """Return the matching that earns most, and how many stories repeat others.
@@ -358,8 +359,7 @@ class _Pairing:
     def _match(self, unmatched: Sequence[int]) -> Matching:
         values = self.credits.values
         values[list(unmatched)] = 0
-        likeness = _compute_likeness(self.stories, self.spec)
-        return match(values, self.cosines, self.references, likeness)
+        return match(values, self.cosines, self.references, self.likeness)
 
     def _sum_up(self, matching: Matching) -> float:
         neutral = [Judgement()] * len(matching.pairs)
