@@ -62,6 +62,11 @@ let needed log =
 (* What may be the answer's, where tests do not type without one. *)
 let of_answer = [ "type"; "record field"; "class" ]
 
+(* Operators such as [let*], which an answer may define and a control does not. *)
+let binding_operators =
+  let symbols = [ "$"; "&"; "*"; "+"; "-"; "/"; "<"; "="; ">"; "@"; "^"; "|" ] in
+  List.concat_map (fun word -> List.map (fun symbol -> "value " ^ word ^ symbol) symbols) [ "let"; "and" ]
+
 let mentions_of_answer exn =
   let message = (Diagnostic.of_exn ~stage:"tests" exn).message in
   List.exists (fun what -> Forbidden.starts ("Unbound " ^ what) message) of_answer
