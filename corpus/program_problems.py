@@ -43,6 +43,9 @@ STUBS = {
     "javascript": "void 0;\n",
     "typescript": "void 0;\n",
     "java": "class Main {\n    public static void main(String[] arguments) {}\n}\n",
+    "csharp": "class Program {\n    static void Main() {}\n}\n",
+    "kotlin": "fun main() {}\n",
+    "scala": "object Main extends App {}\n",
     "haskell": "main :: IO ()\nmain = return ()\n",
     "ruby": "nil\n",
     "perl": "1;\n",
@@ -53,6 +56,7 @@ STUBS = {
 _DISPLAYED = {
     "python": "Python 3",
     "cpp": "C++",
+    "csharp": "C#",
     "ocaml": "OCaml",
     "javascript": "JavaScript (Node.js)",
     "typescript": "TypeScript",

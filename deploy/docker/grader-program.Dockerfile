@@ -29,7 +29,8 @@ LABEL org.opencontainers.image.title="gradus-grader-program" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 # languages: a toolchain that is left out here is a language that the worker does not announce
-ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs default-jdk-headless ghc ruby perl lua5.4"
+ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs default-jdk-headless \
+mono-mcs mono-runtime libmono-system-core4.0-cil libmono-system-numerics4.0-cil kotlin scala ghc ruby perl lua5.4"
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 bubblewrap util-linux mount ${TOOLCHAINS} \
  && rm -rf /var/lib/apt/lists/* \

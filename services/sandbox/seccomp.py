@@ -40,6 +40,8 @@ _NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS,UTS,IPC,USER,PID,NET,CGROUP} and CL
 _SOCKETPAIR = (53, 199)
 """Its number on x86-64 and on aarch64."""
 _AF_UNIX = 1
+_SCHED_SETSCHEDULER = (144, 119)
+_SCHED_OTHER = 0
 _TERMINAL_TRICKS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: input into the controlling terminal
 
 
@@ -78,6 +80,9 @@ def _iter_instructions(
     if socket_pairs:  # unnamed, and sendmsg is not allowed: a pipe in two directions, no more
         yield from ((_JEQ, 0, 4, _SOCKETPAIR[column]), (_LD_ABS, 0, 0, _ARG0))
         yield from ((_JEQ, 0, 1, _AF_UNIX), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, _EPERM))
+    # what is the default may be set: mono warns on standard output where it may not
+    yield from ((_JEQ, 0, 4, _SCHED_SETSCHEDULER[column]), (_LD_ABS, 0, 0, _ARG1))
+    yield from ((_JEQ, 0, 1, _SCHED_OTHER), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, _EPERM))
     # clone3 hides its flags behind a pointer: "no such call" makes libraries use clone
     yield from ((_JEQ, 0, 1, numbers["clone3"] or 0), (_RET, 0, 0, _ENOSYS))
     yield from (

@@ -50,10 +50,32 @@ def test_an_answer_gets_its_verdict(program_grader: ProgramGrader, case: dict[st
         assert result.diagnostics[0].line == case["line"]
 
 
-def test_every_language_runs_its_example_and_the_own_cases_hold(
-    program_grader: ProgramGrader,
-) -> None:
+def test_the_own_cases_hold(program_grader: ProgramGrader) -> None:
     program_grader.self_test()
+
+
+@pytest.mark.parametrize("name", load_config().languages)
+def test_every_language_runs_its_example(program_grader: ProgramGrader, name: str) -> None:
+    if name not in program_grader.languages:
+        pytest.skip(f"{name} is not installed")
+    settings = program_grader.languages[name].settings
+    answer = f"```{settings.fences[0]}\n{settings.example}\n```"
+    cases = [{"stdin": "20 22\n", "stdout": "42"}, {"stdin": "-7 5\n", "stdout": "-2"}]
+    result = program_grader.grade(submission(answer, language=name, cases=cases), GRADUATED, 0)
+    assert result.reward == 1.0, result
+
+
+def test_a_language_whose_example_fails_is_a_fault_and_others_are_graded(tmp_path: Path) -> None:
+    settings = yaml.safe_load(CONFIG.read_text())
+    settings["languages"]["perl"]["example"] = "print 41;"
+    file = tmp_path / "program.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    grader = ProgramGrader(file)
+    cases = [{"stdout": "1"}]
+    for _ in range(2):
+        with pytest.raises(InternalFault, match="the example of perl .* fails: repair or remove"):
+            grader.grade(submission("print 1;", language="perl", cases=cases), GRADUATED, 0)
+    assert grader.grade(submission("print(1)", cases=cases), GRADUATED, 0).reward == 1.0
 
 
 def test_a_language_is_added_by_a_configuration_file_alone(tmp_path: Path) -> None:
@@ -113,20 +135,17 @@ def test_a_misspelt_setting_of_a_language_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checker", "reason"),
+    ("language", "checker", "reason"),
     [
-        ("import sys\nsys.exit(3)", "fails on the expected output"),
-        ("while True: pass", "fails on the expected output"),
-        ("def (", "does not compile"),
+        ("python", "import sys\nsys.exit(3)", "fails on the expected output"),
+        ("c", "int main(void) { for (;;); }", "fails on the expected output"),
+        ("python", "def (", "does not compile"),
     ],
 )
 def test_a_checker_that_does_not_work_is_a_fault(
-    program_grader: ProgramGrader, checker: str, reason: str
+    program_grader: ProgramGrader, language: str, checker: str, reason: str
 ) -> None:
-    task = {
-        "cases": [{"stdout": "1"}],
-        "checker": {"language": "python", "source": checker},
-    }
+    task = {"cases": [{"stdout": "1"}], "checker": {"language": language, "source": checker}}
     with pytest.raises(InternalFault, match=reason):
         program_grader.grade(submission("print(1)", **task), GRADUATED, 0)
 
@@ -178,9 +197,10 @@ def test_one_text_is_compiled_once_and_what_does_not_compile_runs_no_case() -> N
     cases = [{"stdin": "1", "stdout": "1"}, {"stdin": "2", "stdout": "2"}]
     for _ in range(2):
         grader.grade(submission("print(input())", cases=cases), GRADUATED, 0)
-    assert len(sandbox.commands) == 1 + 2 + 2
+    example = 2
+    assert len(sandbox.commands) == example + 1 + 2 + 2
     grader.grade(submission("print(", cases=cases), GRADUATED, 0)
-    assert len(sandbox.commands) == 6
+    assert len(sandbox.commands) == example + 6
 
 
 def test_no_box_of_an_answer_holds_an_expected_output() -> None:
@@ -191,7 +211,7 @@ def test_no_box_of_an_answer_holds_an_expected_output() -> None:
         {"call": {"function": "f", "arguments": [1]}, "equals": "secret-2"},
     ]
     grader.grade(submission("def f(x): return x", cases=cases), GRADUATED, 0)
-    assert len(sandbox.commands) == 3
+    assert len(sandbox.commands) == 2 + 3
     assert "secret" not in repr(sandbox.commands)
 
 

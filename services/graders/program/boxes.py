@@ -100,6 +100,7 @@ class Boxes:
             limits=limits,
             files={f"/box/{settings.source}": source.encode()},
             binds=language.binds,
+            mounts=language.mounts,
             environment=language.environment,
             socket_pairs=settings.socket_pairs,
         )
@@ -136,6 +137,7 @@ class Boxes:
             files=content if is_native else {**content, _PROGRAM: program},
             programs={_PROGRAM: program} if is_native else {},
             binds=language.binds,
+            mounts=language.mounts,
             environment=language.environment,
             socket_pairs=settings.socket_pairs,
         )
@@ -154,6 +156,7 @@ class Boxes:
             stdin=json.dumps(request).encode(),
             files={_PROGRAM: program, _DRIVER: driver.read_bytes()},
             binds=language.binds,
+            mounts=language.mounts,
             environment=language.environment,
             socket_pairs=settings.socket_pairs,
         )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_INTEGER = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -81,6 +82,8 @@ def is_equal_json(got: Any, expected: Any, tolerance: float) -> bool:
 def _is_close_token(got: str, expected: str, tolerance: float) -> bool:
     if got == expected:
         return True
+    if _INTEGER.fullmatch(got) and _INTEGER.fullmatch(expected):
+        return int(got) == int(expected)  # counts and indices are right or wrong
     is_number = _NUMBER.fullmatch(got) and _NUMBER.fullmatch(expected)
     return bool(is_number) and is_close(float(got), float(expected), tolerance)
 

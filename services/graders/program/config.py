@@ -43,6 +43,8 @@ class LanguageSettings(Section):
     """Command that prints the folder of the toolchain, for one that is not below /usr."""
     see: tuple[str, ...] = ()
     """Paths of this machine that the box sees beside /usr, read-only."""
+    mounts: dict[str, FileName] = {}
+    """Paths at which the box sees files of this grader's folder, read-only."""
     package: str
     """What installs it, for `gradus doctor`."""
     environment: dict[str, str] = {}
@@ -53,7 +55,8 @@ class LanguageSettings(Section):
     extra_memory_mb: Annotated[int, Field(ge=0, le=16_384)] = 0
     """Address space that the runtime reserves, beside the limits of memory."""
     example: str
-    """A program that reads two integers and prints their sum: the self-test runs it."""
+    """A program that reads two integers and prints their sum: it is run
+    before the first answer."""
 
 
 class ProgramConfig(GraderConfig):

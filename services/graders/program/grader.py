@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -98,6 +99,9 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
             language = find_language(name, settings)
             if language:
                 self.languages[name] = language
+        self._locks = {name: threading.Lock() for name in self.languages}
+        self._tried: set[str] = set()
+        """Languages whose example was run."""
         if not self.languages:
             names = ", ".join(self.config.languages)
             raise InternalFault(f"none of these languages is installed: {names}", retryable=False)
@@ -123,21 +127,10 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         return compute_box_memory(self.config)
 
     def self_test(self) -> None:
-        """Attack the sandbox, run an example in each language, and grade the own cases."""
+        """Attack the sandbox, and grade the own cases. A language's example is run before its first
+        answer: most workers meet few of the languages, and compiling in all takes a minute."""
         for sandbox in {self.sandbox, self.boxes.cases}:
             refuse_unless_safe(sandbox)
-        for name, language in self.languages.items():
-            case = ProgramCase(stdin="20 22\n", stdout="42")
-            task = ProgramTask(language=name, cases=(case,))
-            attempt = _Attempt(task, language)
-            facts = self._judge(attempt, language.settings.example)
-            if not facts.passed:
-                raise InternalFault(
-                    f"the example of {name} ({language.version}) fails: repair or remove its"
-                    f" package, {language.settings.package}, or leave it out of `languages` in the"
-                    f" grader's configuration; {facts.diagnostics}",
-                    retryable=False,
-                )
         super().self_test()
 
     def facts(
@@ -162,7 +155,26 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
                 f" {', '.join(self.languages)}",
                 retryable=False,
             )
-        return self.languages[name]
+        language = self.languages[name]
+        with self._locks[name]:
+            if name not in self._tried:
+                self._try_example(language)
+                self._tried.add(name)
+        return language
+
+    def _try_example(self, language: Language) -> None:
+        """Run the language's example. Raises InternalFault if it fails: no answer's doing."""
+        settings = language.settings
+        case = ProgramCase(stdin="20 22\n", stdout="42")
+        task = ProgramTask(language=language.name, cases=(case,))
+        facts = self._judge(_Attempt(task, language), settings.example)
+        if not facts.passed:
+            raise InternalFault(
+                f"the example of {language.name} ({language.version}) fails: repair or remove its"
+                f" package, {settings.package}, or leave it out of `languages` in the grader's"
+                f" configuration; {facts.diagnostics}",
+                retryable=False,
+            )
 
     def _judge(self, attempt: _Attempt, source: str) -> ProgramFacts:
         built, cpu_s = self.boxes.compile(attempt.language, source)

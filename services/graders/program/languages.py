@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from services.graders.program.config import LanguageSettings
 
@@ -28,6 +29,12 @@ class Language:
     def binds(self) -> tuple[str, ...]:
         root = (self.root,) if self.root else ()
         return ("/usr", "/etc/alternatives", *root, *self.settings.see)
+
+    @property
+    def mounts(self) -> dict[str, str]:
+        """Files of this folder, and where the box sees them."""
+        here = Path(__file__).parent
+        return {str(here / name): target for target, name in self.settings.mounts.items()}
 
     def fill(self, words: tuple[str, ...], **paths: str) -> tuple[str, ...]:
         """Return a command of the configuration with `{root}` and `paths` filled in."""
