@@ -5,7 +5,8 @@ FROM ${BASE_IMAGE} AS build
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3-venv bubblewrap npm \
  && rm -rf /var/lib/apt/lists/*
-# the compiler of TypeScript, which node runs
+# the compiler of TypeScript, which node runs; npm's settings may come from the machine that builds, as pip's below
+ARG NPM_CONFIG_USERCONFIG
 RUN npm install --global --prefix /opt/typescript typescript@5.9.3 @types/node@20.19.0
 RUN python3 -m venv /opt/gradus/venv
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache

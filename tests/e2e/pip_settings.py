@@ -1,13 +1,15 @@
-"""Lets `pip` inside an image build install from where this host's pip does; prints arguments for
-`podman build`.
+"""Lets `pip` and `npm` inside an image build install from where this host's do; prints arguments
+for `podman build`.
 
-Usage: pip_settings.py DIRECTORY. Writes DIRECTORY/pip.conf, and mounts it with every local file and
-directory that the host's settings name. Does not change the host's settings, and nothing of them is
-kept in the repository.
+Usage: pip_settings.py DIRECTORY. Writes DIRECTORY/pip.conf and DIRECTORY/npmrc, and mounts them
+with every local file and directory that the host's settings name. Does not change the host's
+settings, and nothing of them is kept in the repository.
 """
 
 import ast
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +38,17 @@ def host_settings() -> dict[str, str]:
     return {key: value for key, value in settings.items() if key in _MEANT_FOR_BUILDS}
 
 
+def read_npm_settings() -> dict[str, str]:
+    """Return npm's registry and certificates on this host; nothing without npm."""
+    if shutil.which("npm") is None:
+        return {}
+    listed = subprocess.run(
+        ["npm", "config", "list", "--json"], capture_output=True, text=True, check=True
+    ).stdout
+    settings = json.loads(listed)
+    return {key: settings[key] for key in ("registry", "cafile") if settings.get(key)}
+
+
 def moved(value: str, mounts: dict[str, str]) -> str:
     """`value` with local places renamed to where they are mounted; adds these to `mounts`, host
     path to path inside."""
@@ -57,6 +70,8 @@ def main(directory: Path) -> str:
     lines = [f"{key} = {moved(value, mounts)}" for key, value in host_settings().items()]
     directory.mkdir(parents=True)
     (directory / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
+    npm = [f"{key}={moved(value, mounts)}\n" for key, value in read_npm_settings().items()]
+    (directory / "npmrc").write_text("".join(npm))
     for (
         source,
         inside,
@@ -65,7 +80,9 @@ def main(directory: Path) -> str:
         point.mkdir() if os.path.isdir(source) else point.touch()
     volumes = {str(directory): INSIDE, **mounts}
     arguments = [f"--volume {source}:{inside}:ro" for source, inside in volumes.items()]
-    return " ".join([f"--build-arg PIP_CONFIG_FILE={INSIDE}/pip.conf", *arguments])
+    files = {"PIP_CONFIG_FILE": "pip.conf", "NPM_CONFIG_USERCONFIG": "npmrc"}
+    settings = [f"--build-arg {name}={INSIDE}/{file}" for name, file in files.items()]
+    return " ".join([*settings, *arguments])
 
 
 if __name__ == "__main__":
