@@ -153,12 +153,17 @@ def serve_mcp(
     \b
     gradus mcp tasks.jsonl --grader NAME --url http://127.0.0.1:8000
     """
+    from gradus.integrations.agent_tasks import AgentTasks, read_agent_rows
     from gradus.integrations.core import settings
-    from gradus.integrations.mcp import AgentTasks, build_server
+    from gradus.integrations.mcp import build_server
 
     chosen = settings(grader, url=url, api_key=api_key, deadline_s=deadline_s, tasks=tasks)
     agent_tasks = AgentTasks(
-        tasks, chosen, max_checks=max_checks, max_submissions=max_submissions, results=results
+        read_agent_rows(tasks),
+        chosen,
+        max_checks=max_checks,
+        max_submissions=max_submissions,
+        results=results,
     )
     build_server(agent_tasks).run("stdio")
 

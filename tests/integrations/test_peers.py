@@ -248,6 +248,22 @@ def test_the_notebook_runs_as_a_whole(service: str, faulty: str, tmp_path: Path)
     ]
 
 
+def test_an_episode_of_the_open_reward_standard_ends_with_its_reward(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({"id": "one", "prompt": "Write it.", "tests": "secret"}) + "\n")
+    with Service().running() as service:
+        found = run_peer("openreward", str(tasks), service.url, environment={})
+    assert found["tasks"] == [{"id": "one", "prompt": "Write it."}]
+    assert found["tools"] == ["check"]
+    assert found["prompt"] == "Write it."
+    assert [found["right"], found["half"]] == [[1.0, True], [0.5, True]]
+    assert found["fault"][1] is None
+    assert found["check"][:2] == found["second check"][:2] == [None, False]
+    assert "0 checks left" in found["check"][2]
+    assert found["second check"][2] == "no check is left for one"
+    assert "secret" not in json.dumps(found)
+
+
 def test_an_agent_checks_and_submits_over_mcp(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.jsonl"
     results = tmp_path / "results.jsonl"

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from gradus.errors import Misuse
+from gradus.integrations.agent_tasks import (
+    MAX_ANSWER_CHARS,
+    AgentTasks,
+    ToolRefused,
+    read_agent_rows,
+)
 from gradus.integrations.core import settings
-from gradus.integrations.mcp import MAX_ANSWER_CHARS, AgentTasks, ToolRefused
 from tests.fake_grader import HIDDEN, PROMPT, Service
 
 ROW = {"id": "one", "prompt": PROMPT, "tests": HIDDEN, "solution": "reward 1"}
@@ -32,7 +37,8 @@ def file(tmp_path: Path) -> Path:
 def open_tasks(file: Path, url: str) -> AgentTasks:
     chosen = settings("ocaml", url=url, tasks=str(file))
     results = file.with_name("results.jsonl")
-    return AgentTasks(str(file), chosen, max_checks=1, max_submissions=2, results=results)
+    rows = read_agent_rows(str(file))
+    return AgentTasks(rows, chosen, max_checks=1, max_submissions=2, results=results)
 
 
 async def test_checks_and_submissions_are_counted_and_results_kept(file: Path, url: str) -> None:
