@@ -8,7 +8,7 @@ from trainer.commands import evaluation, training
 from trainer.commands.training import gate, pipeline_app
 
 # commands that are called as their functions are
-TRAINING = (training.merge, training.model, training.gpus, training.push)
+TRAINING = (training.merge, training.model, training.launch, training.push)
 EVALUATION = (
     *(
         evaluation.eval_perplexity,

@@ -160,16 +160,17 @@ def model(
     print(f"{count:,} parameters" + ("" if dry_run else f" in {out}"))
 
 
-def gpus(
+def launch(
     config: Annotated[
         Path,
         typer.Argument(metavar="CONFIG", help="YAML file, such as configs/train/story_cot.yaml"),
     ],
     train: Annotated[
-        int, typer.Option(min=1, help="Number of GPUs that train: the first ones")
+        int, typer.Option(min=1, help="GPUs of each machine that train: the first ones")
     ] = 1,
     vllm: Annotated[
-        int, typer.Option(min=1, help="Number of GPUs of the vLLM server: the next ones")
+        int,
+        typer.Option(min=1, help="GPUs of the vLLM server: the next ones of the first machine"),
     ] = 1,
     batch: Annotated[
         int | None,
@@ -179,18 +180,31 @@ def gpus(
         int,
         typer.Option(min=1, help="Copies of the model in the server, which share its GPUs evenly"),
     ] = 1,
+    machines: Annotated[int, typer.Option(min=1, help="Machines that train")] = 1,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address of the first machine, for the others")
+    ] = "127.0.0.1",
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the commands of this machine, not only print them")
+    ] = False,
+    rank: Annotated[
+        int, typer.Option(min=0, help="With --run: number of this machine, the first being 0")
+    ] = 0,
 ) -> None:
-    """Print the two commands that split a machine's GPUs between a vLLM server and training.
+    """Print or run the commands that split GPUs between a vLLM server and training.
 
-    Refuses what TRL would refuse on these GPUs.
+    Refuses what TRL would refuse on these GPUs. Several machines share the folder of the run.
 
     \b
-    gradus gpus configs/train/story_cot.yaml --train 2 --vllm 2 --batch 48
-    gradus gpus configs/train/story_cot.yaml --train 4 --vllm 4 --data-parallel 2 --batch 48
+    gradus launch configs/train/story_cot.yaml --train 2 --vllm 2 --batch 48
+    gradus launch configs/train/story_cot.yaml --train 4 --vllm 4 --data-parallel 2 --batch 48
+    gradus launch configs/train/story_cot.yaml --train 4 --vllm 4 --machines 2 --host 10.0.0.1
     """
-    from trainer.config.gpus import split_commands
+    from trainer.config.launch import Machines, plan_launch
     from trainer.config.run import TrainConfig
+    from trainer.config.stages import load_stage
     from trainer.data.tasks import load_tasks
+    from trainer.pipeline.launch import run_commands
 
     def count_tasks(settings: TrainConfig) -> int | None:
         name = settings.data.dataset
@@ -198,8 +212,17 @@ def gpus(
             return None  # on the hub, which this command does not ask
         return len(load_tasks(settings.data, settings.reward.grader, settings.seed).train)
 
-    for line in split_commands(config, train, vllm, batch, data_parallel, count_tasks):
-        print(line)
+    wanted = Machines(train, vllm, data_parallel, machines, host)
+    plan = plan_launch(config, wanted, batch, count_tasks)
+    if not 0 <= rank < machines:
+        raise Misuse(f"--rank {rank}: must be below --machines {machines}")
+    if run:
+        folder = Path(load_stage(config).output_dir)
+        raise typer.Exit(run_commands(plan[rank], folder / "vllm.log"))
+    for number, commands in enumerate(plan):
+        if machines > 1:
+            print(f"# machine {number}")
+        print(*commands, sep="\n")
 
 
 def report(

@@ -1,25 +1,36 @@
-"""`gradus gpus`: the commands that split GPUs, those of the guide among them, and batches that do
-not come out even."""
+"""`gradus launch`: the commands that split GPUs, those of the guide among them, batches that do not
+come out even, and processes that end each other."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from trainer.config.gpus import split_commands
+from trainer.config.launch import LaunchCommand, Machines, plan_launch
+from trainer.pipeline.launch import SERVER_ENDED, run_commands
 
 CONFIG = configs() / "train" / "story_cot.yaml"
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "from_grpo_for_scrum.md"
 
 
+def split_commands(
+    path: Path, train: int, vllm: int, target: int | None, copies: int = 1, **given: Any
+) -> list[str]:
+    """Return the two commands for one machine."""
+    [commands] = plan_launch(path, Machines(train, vllm, copies), target, **given)
+    return list(map(str, commands))
+
+
 def test_the_guide_shows_what_its_command_prints() -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    [asked] = re.findall(r"`gradus gpus \S+ --train (\d) --vllm (\d) --batch (\d+)`", text)
+    [asked] = re.findall(r"`gradus launch \S+ --train (\d) --vllm (\d) --batch (\d+)`", text)
     [shown] = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     printed = split_commands(Path(os.path.relpath(CONFIG)), *map(int, asked))
     assert [
@@ -82,3 +93,52 @@ def test_copies_of_the_model_share_the_servers_gpus() -> None:
 def test_training_without_rewards_needs_no_server() -> None:
     with pytest.raises(Misuse, match="trains on no rewards"):
         split_commands(configs() / "train" / "demo_sft.yaml", 1, 1, None)
+
+
+def test_several_machines_find_the_first_one() -> None:
+    machines = Machines(train=4, vllm=4, count=2, host="10.0.0.1")
+    plan = plan_launch(CONFIG, machines, 96)
+    server, first = map(str, plan[0])
+    [second] = map(str, plan[1])
+    assert server.startswith("CUDA_VISIBLE_DEVICES=4,5,6,7 gradus vllm ")
+    assert server.endswith("--host 10.0.0.1 --trust-network")
+    for rank, line in enumerate((first, second)):
+        assert "CUDA_VISIBLE_DEVICES=0,1,2,3 accelerate launch " in line
+        assert f"--num_processes 8 --num_machines 2 --machine_rank {rank} " in line
+        assert "--main_process_ip 10.0.0.1 --main_process_port 29500 -m gradus train" in line
+        assert line.endswith(
+            "--generation.url http://10.0.0.1:8001 --gradient_accumulation_steps 6"
+        )
+
+
+def test_several_machines_need_an_address() -> None:
+    with pytest.raises(Misuse, match="name the address of the first one, by --host"):
+        Machines(train=4, vllm=4, count=2)
+
+
+SERVER = "import sys, time; print('serving', flush=True); time.sleep({})"
+
+
+@pytest.mark.parametrize(
+    ("server", "training", "statuses"),
+    [
+        (SERVER.format(600), "import sys; sys.exit(3)", {3}),
+        (SERVER.format(600), "pass", {0}),
+        ("import sys; print('no card'); sys.exit(1)", "import time; time.sleep(600)", {-15}),
+        (
+            "import sys; sys.exit(1)",
+            "import signal, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntime.sleep(600)",
+            {SERVER_ENDED, -15},  # the signal itself ends it, if it comes before it is listened to
+        ),
+    ],
+    ids=["training fails", "training ends", "no server", "no server, and training saves"],
+)
+def test_what_ends_first_ends_the_other(
+    server: str, training: str, statuses: set[int], tmp_path: Path
+) -> None:
+    commands = [
+        LaunchCommand(range(1, 2), (sys.executable, "-c", server)),
+        LaunchCommand(range(1), (sys.executable, "-c", training)),
+    ]
+    assert run_commands(commands, tmp_path / "run" / "vllm.log") in statuses
