@@ -32,7 +32,9 @@ LABEL org.opencontainers.image.title="gradus-grader-program" \
 # languages: a toolchain that is left out here is a language that the worker does not announce
 ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs default-jdk-headless \
 mono-mcs mono-runtime libmono-system-core4.0-cil libmono-system-numerics4.0-cil kotlin scala ghc ruby perl lua5.4"
-RUN apt-get update \
+# Java's packages fail to be set up where there is no folder for manuals, as in slim images
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
  && apt-get install -y --no-install-recommends python3 bubblewrap util-linux mount ${TOOLCHAINS} \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
