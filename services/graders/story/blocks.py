@@ -1,5 +1,5 @@
 """Text -> lines with their place in the document: Markdown by markdown-it, HTML and XML by
-html.parser, JSON, YAML and CSV by their parsers. Knows no story but the names of its clauses."""
+their tags, JSON, YAML and CSV by their parsers. Knows no story but the names of its clauses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html.parser import HTMLParser
 from typing import Any
 
 import yaml
@@ -27,8 +26,8 @@ _REASONING = re.compile(
 )
 _COMMENT = re.compile(r"<!--(.*?)(?:-->|\Z)", re.DOTALL)
 _DECLARATION = re.compile(r"<[?!][a-zA-Z][^<>]{0,300}>")
-_NO_TAG = re.compile(r"<(?!/?[a-zA-Z][^<>]{0,300}>)")
-"""What html.parser would look at again and again."""
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]{0,40})\b[^<>]{0,300}>")
+_IN_TABLE = re.compile(r"(</?(?:table|thead|tbody|tr|td|th)\b[^<>]{0,300}>)\s+(?=<)", re.IGNORECASE)
 _LINK = re.compile(r"\[([^\[\]\n]{1,200})\]\([^()\n]{1,300}\)")
 _EMPHASIS = re.compile(r"\*{1,3}|(?<!\w)_{1,3}(?=[^\W_])|(?<=[^\W_])_{1,3}(?!\w)|`{1,3}|~~")
 _BULLET = re.compile(
@@ -72,24 +71,9 @@ OPENINGS = {
 }
 _STORY_START = re.compile(r"^\W{0,5}as\b.{1,200}?\b(?:i|we|it)\b", re.IGNORECASE)
 
-_INLINE_TAGS = frozenset(
-    (
-        "a",
-        "b",
-        "code",
-        "del",
-        "em",
-        "font",
-        "i",
-        "ins",
-        "kbd",
-        "mark",
-        "s",
-        "small",
-        "span",
-        "strong",
-    )
-)
+_INLINE_TAG = re.compile(r"a|b|code|del|em|font|i|ins|kbd|mark|s|small|span|strong")
+_HEAD_CELL = "\x00|"
+_CELLS = {"td": "|", "th": _HEAD_CELL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,61 +264,31 @@ def _remove_envelopes(text: str) -> str:
 
 
 def _render_html(text: str) -> str:
-    parser = _HtmlLines(convert_charrefs=False)
-    parser.feed(_NO_TAG.sub("&lt;", _DECLARATION.sub("", _COMMENT.sub(" ", text))))
-    parser.close()
-    return html.unescape("".join(parser.parts))
+    """Return Markdown of a text with tags: items, cells, and `name: text` for elements named after
+    a clause."""
+    text = _DECLARATION.sub("", _COMMENT.sub(" ", text))
+    lines = _TAG.sub(_render_tag, _IN_TABLE.sub(r"\1", text)).split("\n")
+    for at, line in enumerate(lines):
+        heads = line.count(_HEAD_CELL)
+        if heads:
+            lines[at] = line.replace(_HEAD_CELL, "|") + "\n" + "|-" * heads + "|"
+    return html.unescape("\n".join(lines))
 
 
-class _HtmlLines(HTMLParser):
-    """Markdown of a text with tags: items, cells, and `name: text` for elements named after a
-    clause."""
-
-    def __init__(self, *, convert_charrefs: bool) -> None:
-        super().__init__(convert_charrefs=convert_charrefs)
-        self.parts: list[str] = []
-        self._heads = 0
-        """Cells of a head in this row."""
-        self._in_table = False
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        name = (self.get_starttag_text() or "")[1:].split(">")[0].split()[0].rstrip("/")
-        if tag in ("td", "th"):
-            self._heads += tag == "th"
-            self.parts.append("|")
-        elif tag in _INLINE_TAGS:
-            self.parts.append(" ")
-        elif tag == "li":
-            self.parts.append("\n- ")
-        elif find_field(name):
-            self.parts.append(f"\n{name}: ")
-        elif tag == "tr":
-            self.parts.append("\n")
-        else:
-            self.parts.append("\n\n")
-        self._in_table = tag == "table" or (self._in_table and tag != "caption")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "tr" and self._heads:
-            self.parts.append("|\n" + "|-" * self._heads + "|")
-            self._heads = 0
-        elif tag == "table":
-            self._in_table = False
-            self.parts.append("\n\n")
-        elif tag in _INLINE_TAGS or tag == "li":
-            self.parts.append(" ")
-        elif not self._in_table:
-            self.parts.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._in_table or data.strip():
-            self.parts.append(data)
-
-    def handle_entityref(self, name: str) -> None:
-        self.parts.append(f"&{name};")
-
-    def handle_charref(self, name: str) -> None:
-        self.parts.append(f"&#{name};")
+def _render_tag(tag: re.Match[str]) -> str:
+    closes = bool(tag[1])
+    name = tag[2].lower()
+    if name in ("td", "th"):
+        return "" if closes else _CELLS[name]
+    if _INLINE_TAG.fullmatch(name):
+        return " "
+    if name == "li":
+        return " " if closes else "\n- "
+    if name == "tr":
+        return "|" if closes else "\n"
+    if closes:
+        return "\n"
+    return f"\n{tag[2]}: " if find_field(tag[2]) else "\n\n"
 
 
 # ------------------------------------------------------------------------------- formats for data

@@ -6,6 +6,7 @@ leaving one out never pays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -70,9 +71,9 @@ REPEATED_BENEFIT = (1.0, 0.8, 0.4, 0.0)
 LAST_RANK = len(REPEATED_BENEFIT) - 1
 MOST_UNMATCHED = 16
 """Stories for which it is tried whether they cost others more than they earn."""
-OF_PLACE = 0.1
-"""What the places of stories and references count for, all together, beside one role that is the
-same."""
+
+_TITLE_TAGS = re.compile(r"^(?:(?:\[[^\]]*+\]|\([^)]*+\))\s*+(?=\S))+")
+"""`[Design]` or `(Internal)` in front of a title, unless that is all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,7 @@ def _parse_reference(text: str) -> Reference:
     story = read_story(text)
     if isinstance(story, Story):
         return Reference(text, story.want, story.role, story.benefit)
-    # without `[Design]` or `(Internal)` in front, unless that is all there is
-    while text[:1] in ("[", "("):
-        end = text.find("])"["[(".index(text[0])])
-        if end <= 0 or not text[end + 1 :].strip():
-            break
-        text = text[end + 1 :].strip()
+    text = _TITLE_TAGS.sub("", text)
     return Reference(text, text, "", None)
 
 
@@ -189,8 +185,7 @@ def measure_stories(
         _score_roles(stories, spec, vectors),
         _score_benefits(stories, spec, vectors),
     )
-    likeness = _compute_likeness(stories, spec)
-    pairing = _Pairing(stories, credits, cosines, wants, references, likeness)
+    pairing = _Pairing(stories, credits, cosines, wants, references)
     matching, repeated = pairing.choose_matching()
     judgements = _ask(judge, stories, spec, matching.pairs)
     earned = pairing.add_up(matching, judgements)
@@ -327,7 +322,6 @@ class _Pairing:
     cosines: Floats
     wants: Vectors
     references: Vectors
-    likeness: Floats | None
 
     def choose_matching(self) -> tuple[Matching, float]:
         """Return the matching that earns most, and how many stories repeat others.
@@ -359,7 +353,7 @@ class _Pairing:
     def _match(self, unmatched: Sequence[int]) -> Matching:
         values = self.credits.values
         values[list(unmatched)] = 0
-        return match(values, self.cosines, self.references, self.likeness)
+        return match(values, self.cosines, self.references)
 
     def _sum_up(self, matching: Matching) -> float:
         neutral = [Judgement()] * len(matching.pairs)
@@ -390,21 +384,6 @@ class _Pairing:
                 repeated = REPEATED_BENEFIT[min(ranks[place], LAST_RANK)]
                 earned.benefits[place] = self.credits.benefits[story, reference] * repeated
         return earned
-
-
-def _compute_likeness(stories: Sequence[Story], spec: TaskSpec) -> Floats | None:
-    """(stories, references): 1 where the roles are the same, and a little for the first with the
-    first. None where no two stories want the same. Rounding, which depends on who shares a pass,
-    decides nothing among them."""
-    if len({story.want for story in stories}) == len(stories):
-        return None
-    same = np.zeros((len(stories), len(spec.references)))
-    for at, story in enumerate(stories):
-        role = frozenset(extract_stems(story.role))
-        same[at] = [role == reference.role_stems for reference in spec.references]
-    places = np.outer(np.arange(len(stories)), np.arange(len(spec.references)))
-    likeness: Floats = same + OF_PLACE * places / (same.size * min(same.shape))
-    return likeness
 
 
 def _iter_diagnostics(

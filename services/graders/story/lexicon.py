@@ -11,24 +11,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
-_SUFFIXES = (
-    "ations",
-    "ation",
-    "ments",
-    "ment",
-    "ings",
-    "ing",
-    "ies",
-    "ers",
-    "ed",
-    "es",
-    "er",
-    "ly",
-    "s",
-    "e",
-    "y",
-)
-_SHORTEST_STEM = 3
+_SUFFIX = re.compile(r"(?<=...)(?:ations?|ments?|ings?|ies|ers|ed|es|er|ly|s|e|y)$")
+"""Endings that leave three letters at least."""
 _LONGEST_KEPT = 30
 """Longest word whose stem is kept, in characters."""
 
@@ -61,11 +45,5 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=50_000)
 def _stem(word: str) -> str:
     word = word.removesuffix("'s")
-    for _ in range(2):  # `notifications`: the plural first
-        if not word.endswith(_SUFFIXES):
-            break
-        for suffix in _SUFFIXES:
-            if word.endswith(suffix) and len(word) - len(suffix) >= _SHORTEST_STEM:
-                word = word[: -len(suffix)]
-                break
-    return word[:-1] if len(word) > _SHORTEST_STEM and word[-1] == word[-2] else word
+    word = _SUFFIX.sub("", _SUFFIX.sub("", word))  # `notifications`: the plural first
+    return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word

@@ -7,13 +7,14 @@ stories or references.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import connected_components
 
 Floats = NDArray[np.float64]
 Vectors = NDArray[np.float32]
@@ -33,9 +34,6 @@ ANSWERED = 0.5
 TIE = 1e-6
 """Weight of cosines: where the gate is wide open, a story still belongs to what it is nearest
 to."""
-TWINS = 1e-10
-"""Weight of what tells stories with one want apart: above what cosines are rounded by, below what
-they differ by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,48 +84,20 @@ def compute_similarities(stories: Vectors, references: Vectors) -> Floats:
     return stories.astype(np.float64) @ references.astype(np.float64).T
 
 
-def match(
-    worths: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None
-) -> Matching:
+def match(worths: Floats, cosines: Floats, references: Vectors) -> Matching:
     """Return the one-to-one matching with the largest sum of `worths`, (stories, references); of
-    equal ones that of the largest cosines, then of the largest `likeness`. References: unit
-    rows."""
-    sums = worths + TIE * cosines
-    if likeness is not None:
-        sums = sums + TWINS * likeness
-    rows, columns = linear_sum_assignment(sums, maximize=True)
+    equal ones that of the largest cosines. References: unit rows."""
+    rows, columns = linear_sum_assignment(worths + TIE * cosines, maximize=True)
     chosen = zip(rows.tolist(), columns.tolist(), worths[rows, columns].tolist(), strict=True)
     pairs = tuple(
         [Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0]
     )
     alike = compute_similarities(references, references)
-    if np.count_nonzero(alike >= SAME_REFERENCE) == len(
-        references
-    ):  # nearly always: each is like itself
-        return Matching(pairs, len(references))
-    answered = {pair.reference for pair in pairs}
-    return Matching(
-        pairs,
-        sum([max(1, len(group & answered)) for group in find_clusters(alike, SAME_REFERENCE)]),
-    )
-
-
-def find_clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
-    """Connected groups of rows whose cosines reach `threshold`; a row without such a partner is a
-    group of one."""
-    rows, columns = (cosines >= threshold).nonzero()
-    return group_connected(len(cosines), zip(rows.tolist(), columns.tolist(), strict=True))
-
-
-def group_connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[frozenset[int]]:
-    """0 to `number` - 1 in groups: who is in a pair with another is in its group."""
-    groups = [frozenset({first}) for first in range(number)]
-    for first, second in pairs:
-        if second not in groups[first]:
-            joined = groups[first] | groups[second]
-            for member in joined:
-                groups[member] = joined
-    return list(dict.fromkeys(groups))
+    if np.count_nonzero(alike >= SAME_REFERENCE) == len(alike):  # nearly always: itself
+        return Matching(pairs, len(alike))
+    count, groups = connected_components(alike >= SAME_REFERENCE, directed=False)
+    answered = np.bincount(groups[[pair.reference for pair in pairs]], minlength=count)
+    return Matching(pairs, int(np.maximum(1, answered).sum()))
 
 
 def compute_sameness(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> Floats:
