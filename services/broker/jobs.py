@@ -107,6 +107,7 @@ BOUNDS = {
     "run": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part that is reserved for this run",
     "key_part": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part for all runs of this API key",
     "draining": "takes no new jobs, as an operator wants it (`gradus queue resume` opens it)",
+    "notes": "takes no more asynchronous jobs of this API key until deadlines of others pass",
     "memory": "is full: Redis is near its `maxmemory`",
 }
 """What a queue says that refuses jobs, by the bound that they would pass."""
